@@ -1,0 +1,23 @@
+//! Every decision of the router, as pure code.
+//!
+//! A type here knows no socket, file, runtime or clock: `now` and randomness are arguments, and a
+//! decision is a value. The edge (package `router`) gathers facts, asks, and carries out the
+//! answer. A reader who wants to know *why* a request was refused or placed reads only this crate.
+//!
+//! - [`session`]: who is asking, and where the id came from.
+//! - [`affinity`]: which peer a session belongs to.
+//! - [`balance`]: which peer a request without a home gets.
+//! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
+//! - [`admission`]: whether a request may come in at all.
+//! - [`layered`]: runtime override, else route option, else global default; and which it was.
+//! - [`decision`]: every fact a decision used.
+//! - [`book`]: the one aggregate of a route: reserve, retry, release, observe.
+
+pub mod admission;
+pub mod affinity;
+pub mod balance;
+pub mod book;
+pub mod decision;
+pub mod layered;
+pub mod pool;
+pub mod session;

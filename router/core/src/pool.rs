@@ -1,0 +1,119 @@
+//! Peers, tiers and bans: who may be chosen now, and how much room there is.
+//!
+//! A *pool* is the list of peers that can serve one model of a route (the whole route when it has
+//! no sub-pools). A *tier* is the peers of one priority. The *active tier* is the highest priority
+//! that has an enabled, unbanned peer; the *candidates* are the enabled, unbanned peers of that tier.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::balance::Balance;
+use crate::affinity::Affinity;
+
+/// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
+/// route, are one engine and share their in-flight count and their ban.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PeerKey(Arc<str>);
+
+impl PeerKey {
+    /// Wraps a `host:port` text; the caller has validated it.
+    pub fn new(host_port: impl Into<Arc<str>>) -> Self {
+        Self(host_port.into())
+    }
+
+    /// The `host:port` text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How many requests a peer runs at once. At least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slots(pub u32);
+
+/// One peer as the configuration describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerSpec {
+    /// `host:port`.
+    pub key: PeerKey,
+    /// The operator's name for it; defaults to the key.
+    pub name: Arc<str>,
+    /// Larger is preferred; peers of one number form a tier.
+    pub priority: i64,
+    /// `max_concurrency`.
+    pub slots: Slots,
+    /// False: known, but never probed and never chosen.
+    pub enabled: bool,
+}
+
+/// The peers of one model, in file order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSpec {
+    /// The `peers_by_model` key; `None` for the flat pool of a route.
+    pub model: Option<Arc<str>>,
+    /// File order; the order is part of the placement contract of `hash: crc32`.
+    pub peers: Vec<PeerSpec>,
+}
+
+/// What happens when the pool's in-flight has reached its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FullPolicy {
+    /// Refuse with `full_status`.
+    #[default]
+    Reject,
+    /// Send although full; the engine queues.
+    Overflow,
+}
+
+/// Everything about a route that its [`Book`](crate::book::Book) needs to decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteSpec {
+    /// One pool without a model, or one per `peers_by_model` key, in file order.
+    pub pools: Vec<PoolSpec>,
+    /// Where sessions live.
+    pub affinity: Affinity,
+    /// How everything else is spread.
+    pub balance: Balance,
+    /// What a full pool does.
+    pub full_policy: FullPolicy,
+    /// Multiplies the pool limit and the peers' own maxima. Finite, above 0.
+    pub rt_limit_factor: f64,
+    /// Whether retries may go to a lower tier.
+    pub cross_tier_fallback: bool,
+    /// How long a ban lasts without renewal.
+    pub ban_ttl: Duration,
+}
+
+/// What a probe, or the request path, learned about a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The probe got a 2xx.
+    Healthy,
+    /// The probe got 429 or no answer in time: alive but busy, the state stays as it is.
+    Busy,
+    /// The probe got anything else, or the address refused, is unreachable, does not resolve, or
+    /// fails TLS: no request can succeed there now.
+    Failed,
+}
+
+/// What changed in a peer's state, for the edge to log and count once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The peer was usable and is now banned.
+    Banned,
+    /// The peer was banned and is usable again.
+    Recovered,
+}

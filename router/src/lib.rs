@@ -1,0 +1,3 @@
+//! The router. `run` is the composition root; `main` only calls it.
+
+pub mod config;
