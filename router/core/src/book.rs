@@ -75,14 +75,29 @@ impl Book {
     pub fn detach(&mut self, _roster: &Roster) {}
 
     /// Admits and chooses in one step. Cost O(peers of the pool), no allocation.
-    pub fn reserve(&mut self, _roster: &Roster, _ask: Ask<'_>, _now: Instant, _rng: &mut impl Rng) -> Verdict {
-        Verdict::Refuse(Refusal::NoHealthyPeer { peers: 0, banned: 0 })
+    pub fn reserve(
+        &mut self,
+        _roster: &Roster,
+        _ask: Ask<'_>,
+        _now: Instant,
+        _rng: &mut impl Rng,
+    ) -> Verdict {
+        Verdict::Refuse(Refusal::NoHealthyPeer {
+            peers: 0,
+            banned: 0,
+        })
     }
 
     /// Moves a reservation to the next candidate after a failed attempt: the pool indices in
     /// `tried` are out. The request is never counted twice and never uncounted between. `None`:
     /// nobody is left, the ticket stays where it was.
-    pub fn retry(&mut self, _roster: &Roster, _ticket: &mut Ticket, _tried: &[usize], _now: Instant) -> Option<usize> {
+    pub fn retry(
+        &mut self,
+        _roster: &Roster,
+        _ticket: &mut Ticket,
+        _tried: &[usize],
+        _now: Instant,
+    ) -> Option<usize> {
         None
     }
 
@@ -90,15 +105,30 @@ impl Book {
     pub fn release(&mut self, _ticket: Ticket) {}
 
     /// Records what a probe or the request path learned about a peer.
-    pub fn observe(&mut self, _roster: &Roster, _peer: &PeerKey, _evidence: Evidence, _now: Instant) -> Option<Change> {
+    pub fn observe(
+        &mut self,
+        _roster: &Roster,
+        _peer: &PeerKey,
+        _evidence: Evidence,
+        _now: Instant,
+    ) -> Option<Change> {
         None
     }
 
     /// What would happen to `ask`. Counts nothing, advances no round-robin counter.
-    pub fn explain(&self, _roster: &Roster, _ask: Ask<'_>, _now: Instant, _rng: &mut impl Rng) -> Explanation {
+    pub fn explain(
+        &self,
+        _roster: &Roster,
+        _ask: Ask<'_>,
+        _now: Instant,
+        _rng: &mut impl Rng,
+    ) -> Explanation {
         Explanation {
             peers: Vec::new(),
-            outcome: crate::decision::Outcome::Refuse(Refusal::NoHealthyPeer { peers: 0, banned: 0 }),
+            outcome: crate::decision::Outcome::Refuse(Refusal::NoHealthyPeer {
+                peers: 0,
+                banned: 0,
+            }),
         }
     }
 
@@ -116,7 +146,11 @@ impl Roster {
 
     /// The pool of a `peers_by_model` key, or the flat pool.
     pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
-        self.spec.pools.iter().position(|p| p.model.is_none() || p.model.as_deref() == model).map(PoolId)
+        self.spec
+            .pools
+            .iter()
+            .position(|p| p.model.is_none() || p.model.as_deref() == model)
+            .map(PoolId)
     }
 
     /// A peer of a pool.

@@ -1,5 +1,7 @@
 //! The receipt: every fact a decision used.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
@@ -136,4 +138,66 @@ pub enum Outcome {
     },
     /// It would be refused.
     Refuse(Refusal),
+}
+
+/// What happened to one request: the facts of its decision and how it ended. The entry of the ring
+/// behind `/_decisions` and `llmctl route explain --last`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The `x-request-id`.
+    pub request_id: Arc<str>,
+    /// When it arrived, milliseconds since the Unix epoch.
+    pub at_unix_ms: u64,
+    /// The route.
+    pub route: Arc<str>,
+    /// The body's `model`, when it had one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<Arc<str>>,
+    /// Request method.
+    pub method: Arc<str>,
+    /// Path without the route prefix and without the query.
+    pub path: Arc<str>,
+    /// The session as `X-Routed-Session` shows it, `-` without one.
+    pub session: Arc<str>,
+    /// Where it came from, as `X-Routed-Source` shows it.
+    pub source: Arc<str>,
+    /// How the peer was found, or why none was.
+    pub decision: Choice,
+    /// Peers tried, in order, with what went wrong; the last one served the request when it has no
+    /// error. At most `max_more_tries + 2` entries.
+    pub attempts: Vec<Attempt>,
+    /// Status sent to the client; 499 when it left before one was.
+    pub status: u16,
+    /// Arrival to the last byte, milliseconds.
+    pub duration_ms: u64,
+    /// Arrival to the first body byte of a stream, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ttft_ms: Option<u64>,
+    /// True when the client left before the end.
+    pub client_gone: bool,
+}
+
+/// The decision of a [`Receipt`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// Placed.
+    Send {
+        /// How.
+        mode: Mode,
+        /// The numbers.
+        facts: Facts,
+    },
+    /// Refused for load or for want of a peer.
+    Refuse(Refusal),
+}
+
+/// One attempt at one peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// `host:port`.
+    pub peer: PeerKey,
+    /// Why it did not serve the request; absent when it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<Arc<str>>,
 }

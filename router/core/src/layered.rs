@@ -35,13 +35,19 @@ pub struct Setting<T> {
 impl<T> Setting<T> {
     /// A built-in default.
     pub fn default_of(value: T) -> Self {
-        Self { value, source: Source::Default }
+        Self {
+            value,
+            source: Source::Default,
+        }
     }
 
     /// This setting under an optional runtime override.
     pub fn under(self, runtime: Option<T>) -> Self {
         match runtime {
-            Some(value) => Self { value, source: Source::Runtime },
+            Some(value) => Self {
+                value,
+                source: Source::Runtime,
+            },
             None => self,
         }
     }

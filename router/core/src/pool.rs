@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::balance::Balance;
 use crate::affinity::Affinity;
+use crate::balance::Balance;
 
 /// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
 /// route, are one engine and share their in-flight count and their ban.

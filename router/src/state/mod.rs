@@ -1,0 +1,18 @@
+//! What outlives a reload, and the immutable snapshot a request runs under.
+//!
+//! A [`RouteTable`] is replaced whole; a [`RouteState`] is created once per route name and
+//! re-attached by every table that follows. Nothing but a [`Reservation`] touches in-flight counts.
+
+mod decisions;
+mod lifecycle;
+mod models;
+mod overrides;
+mod route;
+mod table;
+
+pub use decisions::Decisions;
+pub use lifecycle::{Lifecycle, Phase};
+pub use models::{ModelList, ModelLists};
+pub use overrides::{Overrides, Switch};
+pub use route::{Peer, Placed, Reservation, Route, RouteKeys, RouteState};
+pub use table::{Entry, RouteTable, TableBuilder};

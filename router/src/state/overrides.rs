@@ -1,0 +1,99 @@
+//! Switches set on the running router. They last until reset or restart and beat every file.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use router_core::layered::Setting;
+
+/// A switch with a runtime layer. Each has one row in [`Switch::ALL`]; the admin endpoint and
+/// `llmctl toggle` are spelled from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Switch {
+    /// Off: every request is balanced as if it named no session.
+    Affinity,
+}
+
+impl Switch {
+    /// Every switch, in the order status pages show them.
+    pub const ALL: [Self; 1] = [Self::Affinity];
+
+    /// The name `llmctl toggle` takes; also the `switch` label of `override_active`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Affinity => "affinity",
+        }
+    }
+
+    /// The last segment of the endpoint, under `/<route>/`.
+    pub fn endpoint(self) -> &'static str {
+        match self {
+            Self::Affinity => "_affinity_toggle",
+        }
+    }
+
+    /// The route option of the layer below.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Affinity => "affinity_enabled",
+        }
+    }
+}
+
+const UNSET: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
+/// The runtime layer of one route's switches. Reads are one relaxed load: a request sees a flip at
+/// its next decision, which is all a switch promises.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    switches: [AtomicU8; Switch::ALL.len()],
+}
+
+impl Overrides {
+    /// The override of a switch, if one is set.
+    pub fn get(&self, switch: Switch) -> Option<bool> {
+        match self.switches[switch as usize].load(Ordering::Relaxed) {
+            ON => Some(true),
+            OFF => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Sets or, with `None`, removes an override; answers what was set before.
+    pub fn set(&self, switch: Switch, value: Option<bool>) -> Option<bool> {
+        let raw = match value {
+            Some(true) => ON,
+            Some(false) => OFF,
+            None => UNSET,
+        };
+        match self.switches[switch as usize].swap(raw, Ordering::Relaxed) {
+            ON => Some(true),
+            OFF => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The value in force and its layer, given the layers below.
+    pub fn effective(&self, switch: Switch, below: Setting<bool>) -> Setting<bool> {
+        below.under(self.get(switch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use router_core::layered::Source;
+
+    use super::*;
+
+    #[test]
+    fn an_override_beats_the_file_until_it_is_reset() {
+        let overrides = Overrides::default();
+        let file = Setting { value: true, source: Source::Route };
+        assert_eq!(overrides.effective(Switch::Affinity, file), file);
+        assert_eq!(overrides.set(Switch::Affinity, Some(false)), None);
+        let now = overrides.effective(Switch::Affinity, file);
+        assert_eq!((now.value, now.source), (false, Source::Runtime));
+        assert_eq!(overrides.set(Switch::Affinity, None), Some(false));
+        assert_eq!(overrides.effective(Switch::Affinity, file), file);
+    }
+}

@@ -1,0 +1,284 @@
+//! One route: its immutable side in a snapshot, its living side behind one lock.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use router_core::admission::Refusal;
+use router_core::affinity::Affinity;
+use router_core::book::{Ask, Book, Placement, PoolId, Roster, Ticket, Verdict};
+use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
+use router_core::layered::Setting;
+use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+
+use super::{Decisions, ModelLists, Overrides, Switch};
+use crate::config::keys::KeySet;
+use crate::config::valid::{self, AffinityKind, RouteOptions};
+use crate::upstream::Target;
+
+/// Which keys open a route.
+#[derive(Clone, Debug)]
+pub enum RouteKeys {
+    /// The shared file's.
+    Shared,
+    /// The route's own `api_keys`; empty = open.
+    Own(Arc<KeySet>),
+}
+
+/// One peer of a route, ready to be called.
+#[derive(Debug)]
+pub struct Peer {
+    /// As configured.
+    pub spec: valid::Peer,
+    /// Where and how to reach it.
+    pub target: Target,
+}
+
+/// One route in one snapshot. A request keeps its `Arc<Route>` to its end.
+#[derive(Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The file it came from.
+    pub path: PathBuf,
+    /// Every option with its source.
+    pub options: RouteOptions,
+    /// Peers per pool, in the order of [`RouteSpec::pools`].
+    pub peers: Vec<Vec<Arc<Peer>>>,
+    /// Who may use it.
+    pub keys: RouteKeys,
+    /// What outlives this snapshot.
+    pub state: Arc<RouteState>,
+    roster: Roster,
+}
+
+impl Route {
+    /// Attaches a valid route to the state of its name.
+    pub fn attach(route: valid::Route, state: Arc<RouteState>) -> Self {
+        let roster = state.inner.lock().book.attach(spec_of(&route));
+        let peers = route
+            .pools
+            .into_iter()
+            .map(|pool| pool.peers.into_iter().map(|spec| Arc::new(Peer::new(spec))).collect())
+            .collect();
+        let keys = match &route.options.api_keys.value {
+            Some(own) => RouteKeys::Own(Arc::new(KeySet::from_route(own))),
+            None => RouteKeys::Shared,
+        };
+        Self { name: route.name, path: route.path, options: route.options, peers, keys, state, roster }
+    }
+
+    /// The route as the core sees it.
+    pub fn spec(&self) -> &RouteSpec {
+        self.roster.spec()
+    }
+
+    /// True for a route with `peers_by_model`.
+    pub fn is_by_model(&self) -> bool {
+        self.spec().pools.first().is_some_and(|pool| pool.model.is_some())
+    }
+
+    /// The configured models of a by-model route, in file order; empty for a flat one.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.spec().pools.iter().filter_map(|pool| pool.model.as_deref())
+    }
+
+    /// The pool that serves `model`: the only one of a flat route whatever the model.
+    pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
+        self.roster.pool(model)
+    }
+
+    /// Every peer once, by key, in file order.
+    pub fn distinct_peers(&self) -> Vec<&Arc<Peer>> {
+        let mut seen: Vec<&Arc<Peer>> = Vec::new();
+        for peer in self.peers.iter().flatten() {
+            if !seen.iter().any(|s| s.spec.key == peer.spec.key) {
+                seen.push(peer);
+            }
+        }
+        seen
+    }
+
+    /// Whether affinity acts now, and which layer says so.
+    pub fn affinity(&self) -> Setting<bool> {
+        self.state.overrides.effective(Switch::Affinity, self.options.affinity_enabled)
+    }
+
+    /// Admits and places one request, in one critical section.
+    ///
+    /// # Errors
+    /// The refusal with its numbers; nothing is reserved then.
+    pub fn reserve(&self, ask: Ask<'_>) -> Result<Placed, Refusal> {
+        let mut inner = self.state.inner.lock();
+        // Read after the lock is taken, so that a waiter does not carry an old time.
+        let now = now();
+        let Inner { book, rng } = &mut *inner;
+        match book.reserve(&self.roster, ask, now, rng) {
+            Verdict::Send(Placement { ticket, peer, mode, facts }) => {
+                let reservation = Reservation { state: Arc::clone(&self.state), ticket: Some(ticket) };
+                Ok(Placed { reservation, peer, mode, facts })
+            }
+            Verdict::Refuse(refusal) => Err(refusal),
+        }
+    }
+
+    /// Moves a reservation to the next candidate; `tried` are pool indices. `None`: nobody is left
+    /// and the reservation stays where it is.
+    pub fn retry(&self, reservation: &mut Reservation, tried: &[usize]) -> Option<usize> {
+        let mut inner = self.state.inner.lock();
+        let now = now();
+        let ticket = reservation.ticket.as_mut()?;
+        inner.book.retry(&self.roster, ticket, tried, now)
+    }
+
+    /// Records evidence about a peer and says what changed.
+    pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
+        self.state.inner.lock().book.observe(&self.roster, peer, evidence, now())
+    }
+
+    /// What would happen to a request; nothing is counted.
+    pub fn explain(&self, ask: Ask<'_>) -> Explanation {
+        let mut inner = self.state.inner.lock();
+        let Inner { book, rng } = &mut *inner;
+        book.explain(&self.roster, ask, now(), rng)
+    }
+
+    /// The peers of a pool as they are now, file order.
+    pub fn peer_facts(&self, pool: PoolId) -> Vec<PeerFacts> {
+        self.state.inner.lock().book.peers(&self.roster, pool, now())
+    }
+
+    /// Every pool's id.
+    pub fn pool_ids(&self) -> impl Iterator<Item = PoolId> + use<> {
+        (0..self.spec().pools.len()).map(PoolId)
+    }
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        self.state.inner.lock().book.detach(&self.roster);
+    }
+}
+
+impl Peer {
+    fn new(spec: valid::Peer) -> Self {
+        let target = Target::of(&spec);
+        Self { spec, target }
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn spec_of(route: &valid::Route) -> RouteSpec {
+    let options = &route.options;
+    let affinity = match options.affinity.value {
+        AffinityKind::Hash => {
+            Affinity::Hash { hash: options.hash.value, saturated: options.hash_saturated.value }
+        }
+        AffinityKind::None => Affinity::None,
+    };
+    let pools = route.pools.iter().map(|pool| PoolSpec {
+        model: pool.model.clone(),
+        peers: pool.peers.iter().map(peer_spec).collect(),
+    });
+    RouteSpec {
+        pools: pools.collect(),
+        affinity,
+        balance: options.balance.value,
+        full_policy: options.full_policy.value,
+        rt_limit_factor: options.rt_limit_factor.value,
+        cross_tier_fallback: options.cross_tier_fallback.value,
+        ban_ttl: options.health_ban_ttl.value,
+    }
+}
+
+fn peer_spec(peer: &valid::Peer) -> PeerSpec {
+    PeerSpec {
+        key: peer.key.clone(),
+        name: Arc::clone(&peer.name),
+        priority: peer.priority,
+        slots: Slots(peer.max_concurrency),
+        enabled: peer.enabled,
+    }
+}
+
+/// What outlives a reload of a route: one per route name for the life of the process.
+pub struct RouteState {
+    /// The route's name.
+    pub name: Arc<str>,
+    /// Runtime switches.
+    pub overrides: Overrides,
+    /// The last receipts.
+    pub decisions: Decisions,
+    /// What the peers said they serve.
+    pub models: ModelLists,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    book: Book,
+    rng: StdRng,
+}
+
+impl RouteState {
+    /// Fresh state for a route that was never seen.
+    pub fn new(name: Arc<str>) -> Arc<Self> {
+        let mut seed = [0; 32];
+        // Only spreads ties; a fixed seed would still be correct.
+        let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
+        Arc::new(Self {
+            name,
+            overrides: Overrides::default(),
+            decisions: Decisions::default(),
+            models: ModelLists::default(),
+            inner: Mutex::new(Inner { book: Book::default(), rng: StdRng::from_seed(seed) }),
+        })
+    }
+}
+
+impl fmt::Debug for RouteState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteState").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where a request goes, with the unit reserved for it.
+#[derive(Debug)]
+pub struct Placed {
+    /// The unit.
+    pub reservation: Reservation,
+    /// Index in the pool.
+    pub peer: usize,
+    /// How it was found.
+    pub mode: Mode,
+    /// The numbers behind it.
+    pub facts: Facts,
+}
+
+/// One reserved unit. Owned by the request and moved into its response body; dropping it, for
+/// whatever reason, releases the unit exactly once.
+#[must_use = "dropping a reservation releases it"]
+pub struct Reservation {
+    state: Arc<RouteState>,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.state.inner.lock().book.release(ticket);
+        }
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("route", &self.state.name).finish_non_exhaustive()
+    }
+}

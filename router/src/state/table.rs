@@ -1,0 +1,103 @@
+//! The snapshot every request starts from.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Route, RouteState};
+use crate::config::keys::KeyState;
+use crate::config::report::Problem;
+use crate::config::valid::{self, Server};
+
+/// One route of a table: usable, or why not.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// In force. `stale` holds the problems of a newer file version that was refused.
+    Ready {
+        /// The route.
+        route: Arc<Route>,
+        /// Empty when the file on disk is the version in force.
+        stale: Arc<[Problem]>,
+    },
+    /// The file was invalid at start: the route answers 503 `route_invalid`.
+    Invalid {
+        /// Name from the file's stem.
+        name: Arc<str>,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problems: Arc<[Problem]>,
+    },
+}
+
+impl Entry {
+    /// The route's name.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Ready { route, .. } => &route.name,
+            Self::Invalid { name, .. } => name,
+        }
+    }
+
+    /// The route, when it is in force.
+    pub fn route(&self) -> Option<&Arc<Route>> {
+        match self {
+            Self::Ready { route, .. } => Some(route),
+            Self::Invalid { .. } => None,
+        }
+    }
+}
+
+/// Everything a request needs to know that a reload may change, replaced whole.
+#[derive(Debug)]
+pub struct RouteTable {
+    /// `server:`.
+    pub server: Arc<Server>,
+    /// The shared keys in force and why.
+    pub keys: Arc<KeyState>,
+    /// By name, ascending.
+    pub entries: Vec<Entry>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+impl RouteTable {
+    /// The route of a first path segment.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.by_name.get(name).map(|&i| &self.entries[i])
+    }
+
+    /// The routes in force, by name.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.entries.iter().filter_map(Entry::route)
+    }
+
+    /// The largest body any route takes: what caps a body that decides its own route.
+    pub fn max_body_size(&self) -> u64 {
+        self.routes().map(|r| r.options.max_body_size.value).max().unwrap_or(self.server.max_body_size)
+    }
+}
+
+/// Makes tables; owns the states that outlive them.
+#[derive(Debug, Default)]
+pub struct TableBuilder {
+    states: HashMap<Arc<str>, Arc<RouteState>>,
+}
+
+impl TableBuilder {
+    /// Attaches a valid route to the state of its name, creating the state at first sight.
+    pub fn attach(&mut self, route: valid::Route) -> Arc<Route> {
+        let state = self
+            .states
+            .entry(Arc::clone(&route.name))
+            .or_insert_with(|| RouteState::new(Arc::clone(&route.name)));
+        Arc::new(Route::attach(route, Arc::clone(state)))
+    }
+
+    /// Puts entries into a table. States of routes that are gone are dropped with their last request.
+    pub fn build(&mut self, server: Arc<Server>, keys: Arc<KeyState>, mut entries: Vec<Entry>) -> RouteTable {
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+        let by_name: HashMap<_, _> = entries.iter().enumerate().map(|(i, e)| (Arc::clone(e.name()), i)).collect();
+        self.states.retain(|name, _| by_name.contains_key(name));
+        RouteTable { server, keys, entries, by_name }
+    }
+}
