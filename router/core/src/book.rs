@@ -2,25 +2,70 @@
 //!
 //! The edge keeps one `Book` per route behind one lock. State is keyed by peer, so it outlives a
 //! reload: a new [`RouteSpec`] is *attached*, which resolves each peer to the state its key already
-//! has, and the old one *detached* when its last request is gone.
+//! has, and the old one *detached* when its last request is gone. A peer's state is dropped once no
+//! roster names it and no ticket holds it. The choices themselves are in `view.rs`.
 
+mod table;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
-use crate::decision::{Explanation, Facts, Mode, PeerFacts};
-use crate::pool::{Change, Evidence, PeerKey, PeerSpec, RouteSpec};
+use crate::balance::Balance;
+use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
+use crate::pool::{Ban, Change, Evidence, PeerKey, PeerSpec, RouteSpec, largest_tier_sum};
+use table::Table;
+use view::{Pick, View};
 
 /// All mutable state of one route.
 #[derive(Debug, Default)]
-pub struct Book {}
+pub struct Book {
+    /// Held by every roster that names the peer and by every ticket on it.
+    peers: Table<PeerKey, PeerState>,
+    /// By `peers_by_model` key; held by every roster that has the pool.
+    pools: Table<Option<Arc<str>>, PoolState>,
+    /// Attached rosters: id to the number of peers they name.
+    rosters: BTreeMap<u64, usize>,
+    next_roster: u64,
+    /// Tickets not released.
+    outstanding: u64,
+}
+
+/// What is known about one peer.
+#[derive(Debug, Default)]
+struct PeerState {
+    /// Tickets on it.
+    in_flight: u32,
+    ban: Ban,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Index after the peer that `round_robin` picked last.
+    cursor: usize,
+}
 
 /// A [`RouteSpec`] whose peers are resolved to their state. Made by [`Book::attach`]; belongs to
-/// that book alone.
+/// that book alone, and must not be used with it once detached.
 #[derive(Debug)]
 pub struct Roster {
+    id: u64,
     spec: RouteSpec,
+    /// Index = pool, file order.
+    members: Vec<Members>,
+}
+
+/// The slots of one pool.
+#[derive(Debug)]
+struct Members {
+    pool: u32,
+    /// Index = peer, file order.
+    peers: Vec<u32>,
 }
 
 /// Index of a pool in [`RouteSpec::pools`].
@@ -36,11 +81,18 @@ pub struct Ask<'a> {
     pub session: Option<&'a [u8]>,
 }
 
-/// One reserved unit on one peer. Exactly one [`Book::release`] ends it; it cannot be copied.
+/// One reserved unit on one peer. Exactly one [`Book::release`] ends it: it cannot be copied, and
+/// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
+/// edge keeps every ticket in a guard whose `Drop` releases it.
 #[derive(Debug)]
 #[must_use = "a ticket holds a slot until it is released"]
 pub struct Ticket {
-    _private: (),
+    slot: u32,
+    /// Index of the pool and of the peer in the roster it was reserved under.
+    pool: usize,
+    peer: usize,
+    /// The active tier when it was reserved; a retry never goes above it.
+    tier: i64,
 }
 
 /// Where a request goes.
@@ -65,76 +117,249 @@ pub enum Verdict {
     Refuse(Refusal),
 }
 
+/// A pool's room as metrics and status show it. The sums are over the active tier's usable peers
+/// and zero when there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Priority of the active tier; `None` when no peer is usable.
+    pub tier: Option<i64>,
+    /// Sum of `max_concurrency`, before `rt_limit_factor`.
+    pub limit: u64,
+    /// Sum of requests in flight.
+    pub in_flight: u64,
+    /// How many usable peers the tier has.
+    pub healthy_peers: u32,
+    /// The largest such sum of any tier. Not enforced.
+    pub largest_tier_sum: u64,
+}
+
 impl Book {
     /// Resolves a spec's peers to their state, creating what is new.
     pub fn attach(&mut self, spec: RouteSpec) -> Roster {
-        Roster { spec }
+        debug_assert!(spec.rt_limit_factor.is_finite() && spec.rt_limit_factor > 0.0);
+        let mut members = Vec::with_capacity(spec.pools.len());
+        for pool in &spec.pools {
+            let peers = pool
+                .peers
+                .iter()
+                .map(|peer| self.peers.acquire(&peer.key))
+                .collect();
+            members.push(Members {
+                pool: self.pools.acquire(&pool.model),
+                peers,
+            });
+        }
+        let id = self.next_roster;
+        self.next_roster += 1;
+        self.rosters
+            .insert(id, members.iter().map(|pool| pool.peers.len()).sum());
+        Roster { id, spec, members }
     }
 
     /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
-    pub fn detach(&mut self, _roster: &Roster) {}
+    /// Tickets reserved under it may still be released, not retried. A second call does nothing.
+    pub fn detach(&mut self, roster: &Roster) {
+        if self.rosters.remove(&roster.id).is_none() {
+            return;
+        }
+        for pool in &roster.members {
+            self.pools.let_go(pool.pool);
+            for peer in &pool.peers {
+                self.peers.let_go(*peer);
+            }
+        }
+    }
 
     /// Admits and chooses in one step. Cost O(peers of the pool), no allocation.
     pub fn reserve(
         &mut self,
-        _roster: &Roster,
-        _ask: Ask<'_>,
-        _now: Instant,
-        _rng: &mut impl Rng,
+        roster: &Roster,
+        ask: Ask<'_>,
+        now: Instant,
+        rng: &mut impl Rng,
     ) -> Verdict {
-        Verdict::Refuse(Refusal::NoHealthyPeer {
-            peers: 0,
-            banned: 0,
-        })
+        match self.decide(roster, ask, now, rng) {
+            Ok(pick) => Verdict::Send(self.commit(roster, ask.pool.0, pick)),
+            Err(refusal) => Verdict::Refuse(refusal),
+        }
     }
 
-    /// Moves a reservation to the next candidate after a failed attempt: the pool indices in
-    /// `tried` are out. The request is never counted twice and never uncounted between. `None`:
-    /// nobody is left, the ticket stays where it was.
+    /// Moves a reservation to the next candidate after a failed attempt: the ticket's own peer and
+    /// the pool indices in `tried` are out. The request is never counted twice and never uncounted
+    /// between. `None`: nobody is left, the ticket stays where it was.
+    ///
+    /// The next candidate is of the tier the request was placed in; with `cross_tier_fallback` also
+    /// the least loaded peer of each lower tier, one per tier and request, in descending priority.
+    /// `roster` is the one the ticket was reserved under.
     pub fn retry(
         &mut self,
-        _roster: &Roster,
-        _ticket: &mut Ticket,
-        _tried: &[usize],
-        _now: Instant,
+        roster: &Roster,
+        ticket: &mut Ticket,
+        tried: &[usize],
+        now: Instant,
     ) -> Option<usize> {
-        None
+        let slots = &roster.members[ticket.pool].peers;
+        debug_assert_eq!(
+            slots[ticket.peer], ticket.slot,
+            "a ticket is retried under its own roster"
+        );
+        let next = self
+            .view(roster, PoolId(ticket.pool), now)
+            .next(ticket, tried)?;
+        self.occupy(slots[next]);
+        self.vacate(ticket.slot);
+        ticket.slot = slots[next];
+        ticket.peer = next;
+        Some(next)
     }
 
     /// Ends a reservation.
-    pub fn release(&mut self, _ticket: Ticket) {}
-
-    /// Records what a probe or the request path learned about a peer.
-    pub fn observe(
-        &mut self,
-        _roster: &Roster,
-        _peer: &PeerKey,
-        _evidence: Evidence,
-        _now: Instant,
-    ) -> Option<Change> {
-        None
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "consuming the ticket makes a second release impossible"
+    )]
+    pub fn release(&mut self, ticket: Ticket) {
+        self.vacate(ticket.slot);
     }
 
-    /// What would happen to `ask`. Counts nothing, advances no round-robin counter.
+    /// Records what a probe or the request path learned about a peer, in every pool that names it.
+    /// A failure bans it for the roster's `ban_ttl`. `None` when nothing changed, and for a peer
+    /// that no roster names any more.
+    pub fn observe(
+        &mut self,
+        roster: &Roster,
+        peer: &PeerKey,
+        evidence: Evidence,
+        now: Instant,
+    ) -> Option<Change> {
+        let slot = self.peers.find(peer)?;
+        self.peers
+            .get_mut(slot)
+            .ban
+            .observe(evidence, roster.spec.ban_ttl, now)
+    }
+
+    /// What would happen to `ask`. Counts nothing, advances no round-robin cursor; given the same
+    /// random numbers, [`reserve`](Self::reserve) does the same.
     pub fn explain(
         &self,
-        _roster: &Roster,
-        _ask: Ask<'_>,
-        _now: Instant,
-        _rng: &mut impl Rng,
+        roster: &Roster,
+        ask: Ask<'_>,
+        now: Instant,
+        rng: &mut impl Rng,
     ) -> Explanation {
+        let outcome = match self.decide(roster, ask, now, rng) {
+            Ok(pick) => {
+                let spec = roster.peer(ask.pool, pick.peer);
+                Outcome::Send {
+                    peer: spec.key.clone(),
+                    name: spec.name.to_string(),
+                    mode: pick.mode,
+                    facts: pick.facts,
+                }
+            }
+            Err(refusal) => Outcome::Refuse(refusal),
+        };
         Explanation {
-            peers: Vec::new(),
-            outcome: crate::decision::Outcome::Refuse(Refusal::NoHealthyPeer {
-                peers: 0,
-                banned: 0,
-            }),
+            peers: self.view(roster, ask.pool, now).peer_facts(ask.session),
+            outcome,
         }
     }
 
     /// Every peer of a pool as it is now, file order.
-    pub fn peers(&self, _roster: &Roster, _pool: PoolId, _now: Instant) -> Vec<PeerFacts> {
-        Vec::new()
+    pub fn peers(&self, roster: &Roster, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
+        self.view(roster, pool, now).peer_facts(None)
+    }
+
+    /// The room of a pool as it is now.
+    pub fn limits(&self, roster: &Roster, pool: PoolId, now: Instant) -> Limits {
+        let view = self.view(roster, pool, now);
+        let active = view.capacity();
+        Limits {
+            tier: active.map(|active| active.tier),
+            limit: active.map_or(0, |active| active.limit),
+            in_flight: active.map_or(0, |active| active.in_flight),
+            healthy_peers: active.map_or(0, |active| active.healthy_peers),
+            largest_tier_sum: largest_tier_sum(view.iter().map(|(_, peer)| peer)),
+        }
+    }
+
+    /// Debug-asserts the invariants: the peers' in-flight adds up to the tickets not released, and
+    /// every slot is held by exactly the rosters and tickets that know it.
+    pub fn check(&self) {
+        self.peers.check();
+        self.pools.check();
+        let in_flight: u64 = self
+            .peers
+            .iter()
+            .map(|(peer, _)| u64::from(peer.in_flight))
+            .sum();
+        debug_assert_eq!(in_flight, self.outstanding);
+        let holders: u64 = self
+            .peers
+            .iter()
+            .map(|(_, holders)| u64::from(holders))
+            .sum();
+        let named: usize = self.rosters.values().sum();
+        debug_assert_eq!(holders, named as u64 + self.outstanding);
+    }
+
+    fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {
+        debug_assert!(
+            self.rosters.contains_key(&roster.id),
+            "a detached roster is not asked"
+        );
+        View::new(roster, pool.0, &self.peers, now)
+    }
+
+    fn decide(
+        &self,
+        roster: &Roster,
+        ask: Ask<'_>,
+        now: Instant,
+        rng: &mut impl Rng,
+    ) -> Result<Pick, Refusal> {
+        let cursor = self.pools.get(roster.members[ask.pool.0].pool).cursor;
+        self.view(roster, ask.pool, now)
+            .decide(ask.session, cursor, rng)
+    }
+
+    fn commit(&mut self, roster: &Roster, pool: usize, pick: Pick) -> Placement {
+        let Pick {
+            peer,
+            mode,
+            facts,
+            balanced,
+        } = pick;
+        let members = &roster.members[pool];
+        if balanced && roster.spec.balance == Balance::RoundRobin {
+            self.pools.get_mut(members.pool).cursor = peer + 1;
+        }
+        let slot = members.peers[peer];
+        self.occupy(slot);
+        Placement {
+            ticket: Ticket {
+                slot,
+                pool,
+                peer,
+                tier: facts.tier,
+            },
+            peer,
+            mode,
+            facts,
+        }
+    }
+
+    fn occupy(&mut self, slot: u32) {
+        self.peers.hold(slot);
+        self.peers.get_mut(slot).in_flight += 1;
+        self.outstanding += 1;
+    }
+
+    fn vacate(&mut self, slot: u32) {
+        self.peers.get_mut(slot).in_flight -= 1;
+        self.peers.let_go(slot);
+        self.outstanding -= 1;
     }
 }
 
@@ -154,6 +379,10 @@ impl Roster {
     }
 
     /// A peer of a pool.
+    ///
+    /// # Panics
+    ///
+    /// When the pool or the index is not one of this roster's.
     pub fn peer(&self, pool: PoolId, index: usize) -> &PeerSpec {
         &self.spec.pools[pool.0].peers[index]
     }

@@ -1,4 +1,20 @@
-//! The receipt: every fact a decision used.
+//! The receipt: every fact a decision used. Plain data, made here and shown elsewhere.
+//!
+//! [`Facts`] travels with every request and becomes part of its [`Receipt`]; [`Explanation`] is what
+//! `explain` prints. Serialized, names are as written here in snake case, absent facts are left
+//! out, and an [`Outcome`] is an object of one key:
+//!
+//! ```json
+//! {"peers": [{"peer": "10.0.0.11:8000", "name": "a", "priority": 0, "in_flight": 3, "slots": 64,
+//!             "enabled": true, "banned": false, "candidate": true}],
+//!  "outcome": {"send": {"peer": "10.0.0.11:8000", "name": "a", "mode": "hash",
+//!    "facts": {"tier": 0, "limit": 64, "factor": 1.0, "in_flight": 3, "healthy_peers": 1,
+//!              "home": {"hash": "crc32", "index": 0, "score": 862954847, "state": "usable"},
+//!              "peer_in_flight": 3, "peer_slots": 64}}}}
+//! ```
+//!
+//! A refusal reads `{"refuse": {"reason": "no_healthy_peer", "peers": 2, "banned": 2}}`. A receipt's
+//! `decision` has the same two forms, with `mode` and `facts` alone inside `send`.
 
 use std::sync::Arc;
 
@@ -6,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
 use crate::affinity::Hash;
+use crate::balance::Balance;
 use crate::pool::PeerKey;
 
 /// How the peer was found; the text of `X-Routed-Mode`.
@@ -37,15 +54,25 @@ impl Mode {
     }
 }
 
+impl From<Balance> for Mode {
+    fn from(balance: Balance) -> Self {
+        match balance {
+            Balance::LeastConn => Self::LeastConn,
+            Balance::RoundRobin => Self::RoundRobin,
+            Balance::PowerOfTwo => Self::PowerOfTwo,
+        }
+    }
+}
+
 /// Whether a session's home could take the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HomeState {
-    /// It took the request.
+    /// It has room.
     Usable,
     /// It is banned.
     Banned,
-    /// It is at its own maximum.
+    /// It is at its own maximum; with `hash_saturated: keep` it takes the request all the same.
     Saturated,
 }
 
@@ -58,7 +85,7 @@ pub struct Home {
     pub index: u32,
     /// The `crc32` value, or the winning weight.
     pub score: u64,
-    /// Whether it could take the request.
+    /// Whether it has room, before this request.
     pub state: HomeState,
 }
 
@@ -102,10 +129,10 @@ pub struct PeerFacts {
     pub enabled: bool,
     /// Whether it is banned now.
     pub banned: bool,
-    /// Seconds until the ban ends by itself.
+    /// Seconds until the ban ends by itself, rounded up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ban_left_s: Option<u64>,
-    /// Whether the choice could take it now (enabled, unbanned, in the active tier).
+    /// Whether the choice may pick it now (enabled, unbanned, in the active tier).
     pub candidate: bool,
     /// Its weight for this session, with the rendezvous hashes.
     #[serde(skip_serializing_if = "Option::is_none", default)]

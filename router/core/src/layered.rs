@@ -1,6 +1,8 @@
 //! The three layers every switch has: runtime override, else the route's option, else the global
 //! default (`defaults:` in the main file), else the built-in default; and which one it was.
 
+use std::time::{Duration, Instant};
+
 use serde::{Deserialize, Serialize};
 
 /// Which layer an effective value came from.
@@ -21,6 +23,19 @@ pub enum Source {
     /// A file set it to something unusable; the built-in default is in force.
     #[serde(rename = "default (invalid)")]
     DefaultInvalid,
+}
+
+impl Source {
+    /// The text that every endpoint shows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Route => "route",
+            Self::Global => "global",
+            Self::Default => "default",
+            Self::DefaultInvalid => "default (invalid)",
+        }
+    }
 }
 
 /// A value with the layer it came from.
@@ -50,5 +65,166 @@ impl<T> Setting<T> {
             },
             None => self,
         }
+    }
+}
+
+/// What one file says about an option.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layer<T> {
+    /// Nothing.
+    #[default]
+    Unset,
+    /// This.
+    Set(T),
+    /// Something unusable that must not take the route down.
+    Invalid,
+}
+
+impl<T> From<Option<T>> for Layer<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Unset, Self::Set)
+    }
+}
+
+/// An option's layers below the runtime override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layered<T> {
+    /// The route's own file.
+    pub route: Layer<T>,
+    /// `defaults:` of the main file.
+    pub global: Layer<T>,
+    /// The built-in default.
+    pub default: T,
+}
+
+impl<T> Layered<T> {
+    /// The value in force without an override. An unusable value does not fall through to the
+    /// next file: the built-in default is the one value the operator can predict.
+    pub fn resolve(self) -> Setting<T> {
+        let (layer, source) = match self.route {
+            Layer::Unset => (self.global, Source::Global),
+            route => (route, Source::Route),
+        };
+        match layer {
+            Layer::Set(value) => Setting { value, source },
+            Layer::Invalid => Setting {
+                value: self.default,
+                source: Source::DefaultInvalid,
+            },
+            Layer::Unset => Setting::default_of(self.default),
+        }
+    }
+}
+
+/// The runtime layer of one option: set and reset on the running router, and with a time to live
+/// it ends by itself. Lost on restart, kept across a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Override<T> {
+    held: Option<(T, Option<Instant>)>,
+}
+
+impl<T> Default for Override<T> {
+    fn default() -> Self {
+        Self { held: None }
+    }
+}
+
+impl<T: Clone> Override<T> {
+    /// Puts `value` in force for `ttl`, or until it is reset.
+    pub fn set(&mut self, value: T, ttl: Option<Duration>, now: Instant) {
+        // A time beyond what the clock can express is for ever.
+        self.held = Some((value, ttl.and_then(|ttl| now.checked_add(ttl))));
+    }
+
+    /// Removes the override.
+    pub fn reset(&mut self) {
+        self.held = None;
+    }
+
+    /// The value in force at `now`.
+    pub fn get(&self, now: Instant) -> Option<T> {
+        let (value, until) = self.held.as_ref()?;
+        until.is_none_or(|until| now < until).then(|| value.clone())
+    }
+
+    /// How long it stays in force; `None` when there is none at `now`, or no end to it.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let (_, until) = self.held.as_ref()?;
+        until
+            .and_then(|until| until.checked_duration_since(now))
+            .filter(|left| !left.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::start;
+
+    fn resolve(route: Layer<u32>, global: Layer<u32>) -> (u32, &'static str) {
+        let setting = Layered {
+            route,
+            global,
+            default: 1,
+        }
+        .resolve();
+        (setting.value, setting.source.as_str())
+    }
+
+    #[test]
+    fn the_nearest_layer_that_speaks_wins() {
+        assert_eq!(resolve(Layer::Set(3), Layer::Set(2)), (3, "route"));
+        assert_eq!(resolve(Layer::Unset, Layer::Set(2)), (2, "global"));
+        assert_eq!(resolve(Layer::Unset, None.into()), (1, "default"));
+        let set = Layered {
+            route: Layer::Set(3),
+            global: Layer::Unset,
+            default: 1,
+        }
+        .resolve();
+        assert_eq!(
+            set.under(Some(4)),
+            Setting {
+                value: 4,
+                source: Source::Runtime
+            }
+        );
+        assert_eq!(set.under(None), set);
+    }
+
+    #[test]
+    fn an_unusable_value_means_the_built_in_default_and_says_so() {
+        assert_eq!(
+            resolve(Layer::Invalid, Layer::Set(2)),
+            (1, "default (invalid)")
+        );
+        assert_eq!(
+            resolve(Layer::Unset, Layer::Invalid),
+            (1, "default (invalid)")
+        );
+        assert_eq!(resolve(Layer::Set(3), Layer::Invalid), (3, "route"));
+    }
+
+    #[test]
+    fn an_override_ends_with_its_time_or_its_reset() {
+        let now = start();
+        let second = Duration::from_secs(1);
+        let mut limit = Override::default();
+        assert_eq!(limit.get(now), None);
+        limit.set(7, Some(second), now);
+        assert_eq!((limit.get(now), limit.left(now)), (Some(7), Some(second)));
+        assert_eq!(
+            (limit.get(now + second), limit.left(now + second)),
+            (None, None)
+        );
+        limit.set(8, None, now);
+        assert_eq!(
+            (limit.get(now + second * 1_000_000), limit.left(now)),
+            (Some(8), None)
+        );
+        limit.set(9, Some(Duration::MAX), now);
+        assert_eq!(limit.get(now + second), Some(9));
+        limit.reset();
+        assert_eq!(limit.get(now), None);
     }
 }

@@ -21,3 +21,6 @@ pub mod decision;
 pub mod layered;
 pub mod pool;
 pub mod session;
+
+#[cfg(test)]
+mod testing;

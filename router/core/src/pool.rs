@@ -4,6 +4,9 @@
 //! no sub-pools). A *tier* is the peers of one priority. The *active tier* is the highest priority
 //! that has an enabled, unbanned peer; the *candidates* are the enabled, unbanned peers of that tier.
 
+mod ban;
+mod capacity;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity::Affinity;
 use crate::balance::Balance;
+
+pub use ban::{Ban, Change, Evidence};
+pub use capacity::{Capacity, Load, PeerNow, largest_tier_sum};
 
 /// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
 /// route, are one engine and share their in-flight count and their ban.
@@ -94,26 +100,4 @@ pub struct RouteSpec {
     pub cross_tier_fallback: bool,
     /// How long a ban lasts without renewal.
     pub ban_ttl: Duration,
-}
-
-/// What a probe, or the request path, learned about a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Evidence {
-    /// The probe got a 2xx.
-    Healthy,
-    /// The probe got 429 or no answer in time: alive but busy, the state stays as it is.
-    Busy,
-    /// The probe got anything else, or the address refused, is unreachable, does not resolve, or
-    /// fails TLS: no request can succeed there now.
-    Failed,
-}
-
-/// What changed in a peer's state, for the edge to log and count once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The peer was usable and is now banned.
-    Banned,
-    /// The peer was banned and is usable again.
-    Recovered,
 }

@@ -1,9 +1,41 @@
 //! The concurrency gate: in-flight against the pool's limit, compared before the request is counted.
+//!
+//! The same comparison, over one peer's slots, says whether that peer has room.
+
+/// Absorbs the rounding of `limit × factor`, so that 3 × 0.1 of a unit never buys a whole request.
+const TOLERANCE: f64 = 1e-9;
 
 /// Whether a pool with `in_flight` requests may take one more under `limit × factor`.
 ///
 /// At most `ceil(limit × factor − 1e-9)` requests run: with a limit of 2.4 the third is admitted
 /// and the fourth refused.
-pub fn admits(_in_flight: u64, _limit: f64, _factor: f64) -> bool {
-    true
+pub fn admits(in_flight: u64, limit: f64, factor: f64) -> bool {
+    // For a whole number k, `k < ceil(x)` and `k < x` are the same question.
+    (in_flight as f64) < limit * factor - TOLERANCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn most(limit: f64, factor: f64) -> u64 {
+        (0..).find(|n| !admits(*n, limit, factor)).unwrap()
+    }
+
+    #[test]
+    fn as_many_run_as_the_rounded_up_product() {
+        assert_eq!(most(2.0, 1.0), 2);
+        assert_eq!(most(2.4, 1.0), 3);
+        assert_eq!(most(2.0, 1.5), 3);
+        assert_eq!(most(1.0, 0.5), 1);
+        assert_eq!(most(64.0, 0.85), 55);
+    }
+
+    #[test]
+    fn rounding_of_the_product_buys_no_request() {
+        // 3 × 1.1 is 3.3000000000000003 and 100 × 1.1 is 110.00000000000001.
+        assert_eq!(most(100.0, 1.1), 110);
+        assert_eq!(most(3.0, 7.0 / 3.0), 7);
+        assert_eq!(most(0.0, 1.0), 0);
+    }
 }

@@ -29,3 +29,21 @@ pub enum Refusal {
         tier: i64,
     },
 }
+
+impl Refusal {
+    /// The error code of the response body; also the reason in logs and counters.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoHealthyPeer { .. } => "no_healthy_peer",
+            Self::ConcurrencyLimit { .. } => "concurrency_limit",
+        }
+    }
+
+    /// `Retry-After` in seconds: a ban takes a probe to lift, a slot frees within the second.
+    pub fn retry_after_s(&self) -> u64 {
+        match self {
+            Self::NoHealthyPeer { .. } => 5,
+            Self::ConcurrencyLimit { .. } => 1,
+        }
+    }
+}

@@ -1,13 +1,138 @@
 //! The three placement hashes.
+//!
+//! All three are frozen: replicas of different versions, and the router this one replaces, must
+//! place a session alike. Rendezvous hashing: Thaler and Ravishankar, "A Name-Based Mapping Scheme
+//! for Rendezvous" (1996): every peer gets a weight from session and peer, the highest wins, so
+//! losing a peer moves its own sessions only.
+//!
+//! The session is fed to the hasher once, whatever its length; each peer continues from a copy of
+//! that state on the stack.
+
+use md5::{Digest, Md5};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::Hash;
 
 /// The home of a session among `peers` (`host:port` texts, in file order): the index of the winner
 /// and its score (`crc32` value, or the winning weight). `None` when there are no peers.
 pub fn home<'a>(
-    _hash: Hash,
-    _session: &[u8],
-    _peers: impl IntoIterator<Item = &'a str>,
+    hash: Hash,
+    session: &[u8],
+    peers: impl IntoIterator<Item = &'a str>,
 ) -> Option<(usize, u64)> {
-    None
+    match hash {
+        Hash::Crc32 => modulo(crc32fast::hash(session), peers.into_iter().count()),
+        Hash::Rendezvous => {
+            let weight = xxh3_weights(session);
+            highest(peers, weight, |rival, winner| rival < winner)
+        }
+        Hash::RendezvousMd5 => highest(peers, md5_weights(session), |_, _| false),
+    }
+}
+
+/// One peer's weight for a session, for explanations. `None` with `crc32`, which weighs nobody.
+pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
+    match hash {
+        Hash::Crc32 => None,
+        Hash::Rendezvous => Some(xxh3_weights(session)(peer)),
+        Hash::RendezvousMd5 => Some(md5_weights(session)(peer)),
+    }
+}
+
+fn modulo(crc: u32, peers: usize) -> Option<(usize, u64)> {
+    let score = u64::from(crc);
+    let index = score.checked_rem(peers as u64)?;
+    Some((index as usize, score))
+}
+
+/// `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
+fn xxh3_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
+    let mut base = Xxh3Default::new();
+    base.update(session);
+    base.update(&[0]);
+    move |peer| {
+        let mut state = base.clone();
+        state.update(peer.as_bytes());
+        state.digest()
+    }
+}
+
+/// The first 8 hex digits of `MD5(session ‖ '|' ‖ host:port)`, as a number.
+fn md5_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
+    let base = Md5::new().chain_update(session).chain_update(b"|");
+    move |peer| {
+        let digest = base.clone().chain_update(peer).finalize();
+        u64::from(u32::from_be_bytes([
+            digest[0], digest[1], digest[2], digest[3],
+        ]))
+    }
+}
+
+/// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
+fn highest<'a>(
+    peers: impl IntoIterator<Item = &'a str>,
+    weight: impl Fn(&str) -> u64,
+    wins_tie: impl Fn(&str, &str) -> bool,
+) -> Option<(usize, u64)> {
+    let mut best: Option<(usize, &str, u64)> = None;
+    for (index, peer) in peers.into_iter().enumerate() {
+        let score = weight(peer);
+        let wins = match best {
+            None => true,
+            Some((_, winner, top)) => score > top || (score == top && wins_tie(peer, winner)),
+        };
+        if wins {
+            best = Some((index, peer, score));
+        }
+    }
+    best.map(|(index, _, score)| (index, score))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEERS: [&str; 3] = ["10.0.0.11:8000", "10.0.0.12:8000", "10.0.0.13:8000"];
+
+    #[test]
+    fn nobody_is_home_without_peers() {
+        for hash in [Hash::Crc32, Hash::Rendezvous, Hash::RendezvousMd5] {
+            assert_eq!(home(hash, b"s", []), None);
+        }
+    }
+
+    #[test]
+    fn the_winning_score_is_the_largest_weight() {
+        for hash in [Hash::Rendezvous, Hash::RendezvousMd5] {
+            let weights = PEERS.map(|peer| weight(hash, b"sess-1", peer).unwrap());
+            let (index, score) = home(hash, b"sess-1", PEERS).unwrap();
+            assert_eq!(score, weights[index]);
+            assert_eq!(Some(&score), weights.iter().max());
+        }
+        assert_eq!(weight(Hash::Crc32, b"sess-1", PEERS[0]), None);
+    }
+
+    #[test]
+    fn rendezvous_hashes_session_nul_and_address_in_one_piece() {
+        // Past 240 bytes xxh3 changes its algorithm; both sides must agree with the one-shot form.
+        for length in [0, 1, 16, 200, 256, 1 << 20] {
+            let session = vec![b's'; length];
+            let whole = [&session[..], b"\0", PEERS[1].as_bytes()].concat();
+            assert_eq!(
+                weight(Hash::Rendezvous, &session, PEERS[1]),
+                Some(xxhash_rust::xxh3::xxh3_64(&whole))
+            );
+        }
+    }
+
+    #[test]
+    fn equal_weights_go_to_the_smaller_address_with_rendezvous_and_to_the_earlier_with_md5() {
+        let level = |_: &str| 7;
+        let list = ["b:1", "a:1", "c:1"];
+        assert_eq!(
+            highest(list, level, |rival, winner| rival < winner),
+            Some((1, 7))
+        );
+        assert_eq!(highest(list, level, |_, _| false), Some((0, 7)));
+    }
 }

@@ -1,0 +1,115 @@
+//! A ban: imposed by evidence, refreshed by more of it, lifted by a healthy probe or by time.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What a probe, or the request path, learned about a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The probe got a 2xx.
+    Healthy,
+    /// The probe got 429 or no answer in time: alive but busy, the state stays as it is.
+    Busy,
+    /// The probe got anything else, or the address refused, is unreachable, does not resolve, or
+    /// fails TLS: no request can succeed there now.
+    Failed,
+}
+
+/// What changed in a peer's state, for the edge to log and count once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The peer was usable and is now banned.
+    Banned,
+    /// The peer was banned and is usable again.
+    Recovered,
+}
+
+/// Stands in for a time to live that the clock cannot express: thirty years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// Whether a peer is out, and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ban {
+    until: Option<Instant>,
+}
+
+impl Ban {
+    /// Whether the peer is out at `now`.
+    pub fn is_active(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// The time until it ends by itself; `None` when the peer is not out.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.until?.checked_duration_since(now)?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Takes evidence in. A change is reported on a transition only: failing again refreshes in
+    /// silence, and so does health after a ban that had already run out.
+    pub fn observe(&mut self, evidence: Evidence, ttl: Duration, now: Instant) -> Option<Change> {
+        let before = self.is_active(now);
+        match evidence {
+            Evidence::Healthy => self.until = None,
+            Evidence::Busy => {}
+            Evidence::Failed => self.until = now.checked_add(ttl).or(now.checked_add(FAR)),
+        }
+        match (before, self.is_active(now)) {
+            (false, true) => Some(Change::Banned),
+            (true, false) => Some(Change::Recovered),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::start;
+
+    const TTL: Duration = Duration::from_secs(300);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_transitions_are_reported() {
+        let (mut ban, now) = (Ban::default(), start());
+        assert_eq!(ban.observe(Evidence::Healthy, TTL, now), None);
+        assert_eq!(
+            ban.observe(Evidence::Failed, TTL, now),
+            Some(Change::Banned)
+        );
+        assert_eq!(ban.observe(Evidence::Failed, TTL, now), None);
+        assert_eq!(ban.observe(Evidence::Busy, TTL, now), None);
+        assert!(ban.is_active(now));
+        assert_eq!(
+            ban.observe(Evidence::Healthy, TTL, now),
+            Some(Change::Recovered)
+        );
+        assert_eq!(ban.observe(Evidence::Healthy, TTL, now), None);
+    }
+
+    #[test]
+    fn a_failure_refreshes_and_silence_ends_the_ban() {
+        let (mut ban, now) = (Ban::default(), start());
+        ban.observe(Evidence::Failed, TTL, now);
+        ban.observe(Evidence::Failed, TTL, now + SECOND * 200);
+        assert_eq!(ban.left(now + SECOND * 300), Some(SECOND * 200));
+        assert!(!ban.is_active(now + SECOND * 500));
+        assert_eq!(ban.left(now + SECOND * 500), None);
+        let again = ban.observe(Evidence::Failed, TTL, now + SECOND * 500);
+        assert_eq!(again, Some(Change::Banned), "the old ban had run out");
+    }
+
+    #[test]
+    fn extreme_times_to_live_are_honoured() {
+        let (mut ban, now) = (Ban::default(), start());
+        assert_eq!(ban.observe(Evidence::Failed, Duration::ZERO, now), None);
+        assert_eq!(
+            ban.observe(Evidence::Failed, Duration::MAX, now),
+            Some(Change::Banned)
+        );
+        assert!(ban.is_active(now + SECOND * 86_400));
+    }
+}

@@ -1,0 +1,253 @@
+//! One entry of `session_sources`: its grammar, its label, and the list used when there is none.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::visible;
+
+/// The headers that may be named without `header:`; the first sources of the default list.
+const KNOWN_HEADERS: [&str; 3] = [
+    "x-litellm-session-id",
+    "x-claude-code-session-id",
+    "x-session-id",
+];
+/// The body paths of the default list. `metadata.user_id.session_id` stands before
+/// `metadata.user_id`: a JSON text there is looked into before it counts as a plain string.
+const KNOWN_PATHS: [&str; 5] = [
+    "metadata.session_id",
+    "litellm_metadata.session_id",
+    "metadata.user_id.session_id",
+    "metadata.user_id",
+    "user",
+];
+
+/// One place to look for a session id. `label` is what `X-Routed-Source` says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionSource {
+    /// Where to look.
+    pub place: Place,
+    /// `header.<name>` or `body.<path>`, visible ASCII.
+    pub label: Arc<str>,
+}
+
+/// Where a session id may stand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A request header, lower case.
+    Header(Arc<str>),
+    /// A dotted path into the JSON body. Strings and integers count. Where a path goes through a
+    /// string that holds JSON text, the text is looked into (`metadata.user_id.session_id`).
+    Body(Arc<[Box<str>]>),
+}
+
+/// The sources of a route that names none, in order: three headers, then five body fields.
+pub fn default_sources() -> Vec<SessionSource> {
+    let headers = KNOWN_HEADERS.into_iter().map(SessionSource::header);
+    headers
+        .chain(KNOWN_PATHS.into_iter().map(SessionSource::body))
+        .collect()
+}
+
+impl SessionSource {
+    fn header(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        Self {
+            label: format!("header.{name}").into(),
+            place: Place::Header(name.into()),
+        }
+    }
+
+    fn body(path: &str) -> Self {
+        let label = format!("body.{path}");
+        Self {
+            label: visible(label.as_bytes(), usize::MAX).into(),
+            place: Place::Body(path.split('.').map(Box::from).collect()),
+        }
+    }
+}
+
+/// `header:<name>`, `body:<dotted.path>`, a known session header, or a dotted path alone.
+impl FromStr for SessionSource {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        if let Some(name) = text.strip_prefix("header:") {
+            return if is_header_name(name) {
+                Ok(Self::header(name))
+            } else {
+                Err(SourceError::HeaderName(name.to_owned()))
+            };
+        }
+        if let Some(path) = text.strip_prefix("body:") {
+            return body_path(path);
+        }
+        if KNOWN_HEADERS
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(text))
+        {
+            return Ok(Self::header(text));
+        }
+        if is_ambiguous(text) {
+            return Err(SourceError::Ambiguous(text.to_owned()));
+        }
+        body_path(text)
+    }
+}
+
+fn body_path(path: &str) -> Result<SessionSource, SourceError> {
+    let is_step = |step: &str| !step.is_empty() && step.trim() == step;
+    if path.split('.').all(is_step) {
+        Ok(SessionSource::body(path))
+    } else {
+        Err(SourceError::BodyPath(path.to_owned()))
+    }
+}
+
+/// A `token` of RFC 9110, section 5.6.2.
+fn is_header_name(name: &str) -> bool {
+    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_tchar)
+}
+
+/// Names that read as a header, as a label of `X-Routed-Source`, or as a mistyped prefix; taken as
+/// a body path they would silently never match.
+fn is_ambiguous(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.contains(':')
+        || ["x-", "header.", "body."]
+            .iter()
+            .any(|prefix| lower.starts_with(prefix))
+}
+
+/// Why an entry of `session_sources` is not a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceError {
+    /// What follows `header:` is no header name.
+    HeaderName(String),
+    /// A dotted path with an empty step, or a step that begins or ends with white space.
+    BodyPath(String),
+    /// A bare name that could be a header as well as a body field.
+    Ambiguous(String),
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HeaderName(name) => {
+                write!(
+                    f,
+                    "{name:?} is not a header name; write `header:<name>`, such as `header:x-session-id`"
+                )
+            }
+            Self::BodyPath(path) => {
+                write!(
+                    f,
+                    "{path:?} is not a body path; write names joined by dots, such as `metadata.session_id`"
+                )
+            }
+            Self::Ambiguous(name) => {
+                write!(
+                    f,
+                    "{name:?} may mean a header or a body field; write `header:<name>` or `body:<dotted.path>`"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<(Place, String), SourceError> {
+        text.parse::<SessionSource>()
+            .map(|source| (source.place, source.label.to_string()))
+    }
+
+    fn path(steps: &[&str]) -> Place {
+        Place::Body(steps.iter().map(|step| Box::from(*step)).collect())
+    }
+
+    #[test]
+    fn headers_are_lower_cased() {
+        let expected = (
+            Place::Header("x-chat-id".into()),
+            "header.x-chat-id".to_owned(),
+        );
+        assert_eq!(parse("header:X-Chat-Id"), Ok(expected));
+        let known = (
+            Place::Header("x-session-id".into()),
+            "header.x-session-id".to_owned(),
+        );
+        assert_eq!(parse("X-Session-ID"), Ok(known));
+    }
+
+    #[test]
+    fn body_paths_are_taken_with_or_without_prefix() {
+        for text in [
+            "body:session_params.session_id",
+            "session_params.session_id",
+        ] {
+            let expected = (
+                path(&["session_params", "session_id"]),
+                "body.session_params.session_id".to_owned(),
+            );
+            assert_eq!(parse(text), Ok(expected));
+        }
+        for text in ["session_id", "user_id", "user"] {
+            assert_eq!(parse(text), Ok((path(&[text]), format!("body.{text}"))));
+        }
+        assert_eq!(parse("body:x-id").unwrap().0, path(&["x-id"]));
+    }
+
+    #[test]
+    fn a_label_is_always_fit_for_a_header() {
+        assert_eq!(parse("body:会").unwrap().1, "body.%E4%BC%9A");
+    }
+
+    #[test]
+    fn what_could_never_match_is_an_error() {
+        for text in ["header:", "header:x y", "header:a:b"] {
+            assert!(
+                matches!(parse(text), Err(SourceError::HeaderName(_))),
+                "{text}"
+            );
+        }
+        for text in ["", " ", "body:", "a..b", ".a", "a.", "a. b"] {
+            assert!(
+                matches!(parse(text), Err(SourceError::BodyPath(_))),
+                "{text}"
+            );
+        }
+        for text in ["x-request-id", "header.x-id", "body.user", "headers:x-id"] {
+            assert!(
+                matches!(parse(text), Err(SourceError::Ambiguous(_))),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_default_list_is_the_documented_order() {
+        let labels: Vec<_> = default_sources()
+            .iter()
+            .map(|source| source.label.to_string())
+            .collect();
+        assert_eq!(
+            labels,
+            [
+                "header.x-litellm-session-id",
+                "header.x-claude-code-session-id",
+                "header.x-session-id",
+                "body.metadata.session_id",
+                "body.litellm_metadata.session_id",
+                "body.metadata.user_id.session_id",
+                "body.metadata.user_id",
+                "body.user",
+            ]
+        );
+    }
+}
