@@ -1,1 +1,81 @@
-//! Under construction.
+//! `llmctl`, the operator's one command.
+//!
+//! [`main`] is the whole program: the binary only calls it. Commands live in [`cmd`], what they
+//! print goes through [`render`], and how they end is in [`exit`].
+
+pub mod cli;
+pub mod client;
+pub mod cmd;
+pub mod exit;
+pub mod render;
+pub mod settings;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+use crate::cli::{Cli, Command};
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Screen};
+use crate::settings::Settings;
+
+/// Runs the command line and says how it ended.
+pub fn main() -> ExitCode {
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(help_or_usage) => return answer(&help_or_usage),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(usage) => return answer(&usage),
+    };
+    let mut screen = Screen::of_process(cli.global.output, cli.global.quiet);
+    let ended = run(cli, &matches, &mut screen);
+    let ended = match screen.finish() {
+        Ok(()) => ended,
+        Err(failure) => ended.and(Err(failure)),
+    };
+    match ended {
+        Ok(ended) => ended.into(),
+        Err(failure) => {
+            screen.error(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(cli: Cli, matches: &ArgMatches, screen: &mut Screen) -> Result<Ended, Failure> {
+    if cli.global.output == Format::Github && !cli.command.annotates() {
+        return Err(Failure::Usage(
+            "--output github belongs to `route check` alone".to_owned(),
+        ));
+    }
+    let settings = Settings::resolve(&cli.global, matches)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Wrong(format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(dispatch(cli.command, &settings, screen))
+}
+
+async fn dispatch(
+    command: Command,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    match command {
+        Command::Replay(args) => cmd::replay::run(args, settings, screen).await,
+    }
+}
+
+/// Help and version go to stdout with exit code 0, usage errors to stderr with 2; clap knows which.
+fn answer(error: &clap::Error) -> ExitCode {
+    // A closed pipe or stderr leaves nobody to tell.
+    let _ = error.print();
+    if error.use_stderr() {
+        ExitCode::from(exit::USAGE)
+    } else {
+        ExitCode::from(exit::FINE)
+    }
+}

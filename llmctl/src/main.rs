@@ -1,2 +1,10 @@
-//! Entry point.
-fn main() {}
+//! Entry point of `llmctl`; everything is in the library.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    llmctl::main()
+}

@@ -1,0 +1,112 @@
+//! The command line, and nothing but: what may be typed and what the help says. Commands live in
+//! `cmd`, one file a noun.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::cmd;
+use crate::render::Format;
+
+/// The operator's one command: check, explain, and run the whole stack.
+#[derive(Debug, Parser)]
+#[command(
+    name = "llmctl",
+    version,
+    about,
+    disable_help_subcommand = true,
+    after_help = "Start here:
+  llmctl up                      a router and three simulated engines, in this terminal
+  llmctl route check             is what I wrote right?
+  llmctl route explain chat      where would a request go, and why?
+
+Exit codes: 0 fine, 1 the thing asked about is wrong or the router refused, 2 usage,
+3 could not reach a router. Results go to stdout, everything else to stderr.
+
+Defaults for --router and --token-file may stand in $LLMCTL_CONFIG, or else
+$XDG_CONFIG_HOME/llmctl/config.yaml:
+  router: [http://10.0.0.5:8090]
+  token_file: /etc/llm-router/admin-token
+Precedence: flag, environment, file, default."
+)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Admin URL of a running router; repeat it for several. Default http://127.0.0.1:8090
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LLMCTL_ROUTER",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub router: Vec<String>,
+    /// File with the admin token, for routers that are not on this machine
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LLMCTL_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+    /// How results are written
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        env = "LLMCTL_OUTPUT",
+        default_value_t,
+        hide_env_values = true
+    )]
+    pub output: Format,
+    /// The router.yaml to read; else ./router.yaml, /etc/llm-router/router.yaml
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LLM_ROUTER_CONFIG",
+        hide_env_values = true
+    )]
+    pub config: Option<PathBuf>,
+    /// Directory of route files, instead of the one router.yaml names
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "LLMCTL_ROUTES",
+        hide_env_values = true
+    )]
+    pub routes: Option<PathBuf>,
+    /// Print results and failures only
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send a small multi-turn workload with affinity on and off, and compare
+    Replay(cmd::replay::ReplayArgs),
+}
+
+impl Command {
+    /// Whether `--output github` means something.
+    pub fn annotates(&self) -> bool {
+        match self {
+            Self::Replay(_) => false,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Talking to a router's admin port.
+//!
+//! One try, no proxy, no redirect, time-outs on everything: an operator's command says what is, it
+//! does not smooth over it. Nothing here interprets what a router says beyond its errors.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use reqwest::Url;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::exit::Failure;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A status page is built from memory and a reload reads a few files: slower than this is broken.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of one answer: 256 receipts a route, and room for a thousand routes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of a token file.
+const TOKEN_BYTES_MAX: u64 = 8 * 1024;
+
+/// The admin token as it goes into a header. Never shown.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// Reads a token file: one line, white space around it ignored.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is empty, too long, or not printable ASCII.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |why: &str| Failure::Wrong(format!("token file {}: {why}", path.display()));
+        let file =
+            File::open(path).map_err(|error| Failure::file("read token file", path, &error))?;
+        let mut text = String::new();
+        file.take(TOKEN_BYTES_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::file("read token file", path, &error))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(wrong("it is empty"));
+        }
+        if text.len() as u64 > TOKEN_BYTES_MAX {
+            return Err(wrong("longer than 8 KiB"));
+        }
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| wrong("expected one line of printable ASCII"))?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+}
+
+impl From<Token> for HeaderValue {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A client for `url`'s scheme with every comfort switched off: a caller sees what happened.
+///
+/// # Errors
+/// When TLS cannot be set up: an https URL on a machine without root certificates.
+pub fn plain_client(url: &Url) -> Result<reqwest::ClientBuilder, Failure> {
+    // Somebody else in the process may have been first; either way one is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT);
+    // Plain http must work on a machine that has no root certificates at all.
+    Ok(if url.scheme() == "https" {
+        builder
+    } else {
+        builder.tls_certs_only([])
+    })
+}
+
+/// One router's admin port.
+#[derive(Debug)]
+pub struct Router {
+    base: Url,
+    http: reqwest::Client,
+    token: Option<Token>,
+}
+
+impl Router {
+    /// A client for the admin port at `base`.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(base: &Url, token: Option<Token>) -> Result<Self, Failure> {
+        let http = plain_client(base)?
+            .timeout(ANSWER_TIMEOUT)
+            .build()
+            .map_err(|error| {
+                Failure::Wrong(format!("cannot set up HTTP: {}", root_cause(&error)))
+            })?;
+        Ok(Self {
+            base: base.clone(),
+            http,
+            token,
+        })
+    }
+
+    /// Its URL, for messages.
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Reads a JSON document.
+    ///
+    /// # Errors
+    /// [`Failure::Unreachable`] when nothing answers, [`Failure::Refused`] when the answer is no
+    /// 2xx or not what a router says.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the request.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
+        self.call(Method::GET, path, query, HeaderMap::new(), Vec::new())
+            .await
+    }
+
+    /// Sends a body and reads a JSON document.
+    ///
+    /// # Errors
+    /// As [`Router::get`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the request; the router may have acted on it.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<T, Failure> {
+        self.call(Method::POST, path, query, headers, body).await
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<T, Failure> {
+        let mut request = self
+            .http
+            .request(method, self.address(path, query))
+            .headers(headers)
+            .body(body);
+        if let Some(Token(token)) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = self.read(response).await?;
+        if !status.is_success() {
+            return Err(self.refused(format!("{}{}", reason_of(status, &body), advice(status))));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            self.refused(format!(
+                "its answer is not what the admin port of a router of this version says ({error})"
+            ))
+        })
+    }
+
+    async fn read(&self, mut response: reqwest::Response) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(&error))?
+        {
+            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(self.refused(format!(
+                    "its answer is longer than {ANSWER_BYTES_MAX} bytes"
+                )));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn address(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        Failure::Unreachable {
+            router: self.url().to_owned(),
+            reason: root_cause(error),
+        }
+    }
+
+    fn refused(&self, reason: String) -> Failure {
+        Failure::Refused {
+            router: self.url().to_owned(),
+            reason,
+        }
+    }
+}
+
+/// The innermost cause: "connection refused" says more than "error sending request".
+pub fn root_cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// What the router said, in its own words when it has some.
+fn reason_of(status: StatusCode, body: &[u8]) -> String {
+    let said = serde_json::from_slice::<Value>(body).ok();
+    let message = said.as_ref().and_then(|said| match &said["error"] {
+        Value::String(text) => Some(text.as_str()),
+        error => error["message"].as_str(),
+    });
+    match message {
+        Some(message) => format!("{message} (HTTP {})", status.as_u16()),
+        None => format!("HTTP {status}"),
+    }
+}
+
+fn advice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "; from another machine the admin port wants the admin token: --token-file FILE"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(base: &str) -> Router {
+        Router::new(&Url::parse(base).unwrap(), None).unwrap()
+    }
+
+    #[test]
+    fn paths_and_queries_are_encoded_below_the_base() {
+        let address = router("http://r:1/base/").address(&["a/b", "_x"], &[("sid", "ü&=")]);
+        assert_eq!(
+            address.as_str(),
+            "http://r:1/base/a%2Fb/_x?sid=%C3%BC%26%3D"
+        );
+        assert_eq!(
+            router("http://r:1").address(&["_routes"], &[]).as_str(),
+            "http://r:1/_routes"
+        );
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_routers_words() {
+        let openai = br#"{"error":{"message":"no such route","code":"route_not_found"}}"#;
+        assert_eq!(
+            reason_of(StatusCode::NOT_FOUND, openai),
+            "no such route (HTTP 404)"
+        );
+        assert_eq!(
+            reason_of(StatusCode::FORBIDDEN, br#"{"error":"loopback only"}"#),
+            "loopback only (HTTP 403)"
+        );
+        assert_eq!(
+            reason_of(StatusCode::BAD_GATEWAY, b"<html>"),
+            "HTTP 502 Bad Gateway"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_unreachable_and_says_why() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let failure = router(&format!("http://127.0.0.1:{port}"))
+            .get::<Value>(&["_routes"], &[])
+            .await
+            .unwrap_err();
+        assert_eq!(failure.code(), 3);
+        assert!(failure.to_string().contains("refused"), "{failure}");
+    }
+
+    #[test]
+    fn a_token_is_one_printable_line_and_never_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        for (content, fine) in [
+            ("s3cret\n", true),
+            ("\r\n ", false),
+            ("a\nb", false),
+            ("\u{fc}", true),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(Token::read(&path).is_ok(), fine, "{content:?}");
+        }
+        std::fs::write(&path, "s3cret").unwrap();
+        assert_eq!(format!("{:?}", Token::read(&path).unwrap()), "***");
+    }
+}

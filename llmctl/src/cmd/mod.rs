@@ -1,0 +1,3 @@
+//! The commands, one module a noun.
+
+pub mod replay;

@@ -1,0 +1,256 @@
+//! `llmctl replay`: what is affinity worth here? The same small workload goes through a running
+//! router twice, affinity on and then off, and the two are set side by side.
+//!
+//! The switch is flipped through the router's own `_affinity_toggle` and always put back the way it
+//! was: at the end, after an error, and on Ctrl-C.
+
+mod measure;
+mod report;
+mod switch;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use rand::TryRng;
+use rand::rngs::SysRng;
+use reqwest::Url;
+use tokio::task::JoinSet;
+
+use self::measure::Sample;
+use self::report::{Arm, Report};
+use self::switch::Switch;
+use self::workload::Conversation;
+use crate::client::{Router, Token, plain_client};
+use crate::exit::{Ended, Failure};
+use crate::render::Screen;
+use crate::settings::Settings;
+
+/// A prompt of the workload is short; an engine that needs longer is stuck.
+const TURN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What `llmctl replay` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Affinity is switched off for the route while the second half runs, and put back the way it
+was at the end, whatever happens. The two halves use different prompts, so that neither finds
+the other's in a cache. Needs streaming chat completions; the hit rate needs engines that
+report cached_tokens.
+
+Examples:
+  llmctl replay
+  llmctl replay --sessions 24 --turns 6
+  llmctl replay --url http://10.0.0.5:8080 --router http://10.0.0.5:8090 --route chat --output json"
+)]
+pub struct ReplayArgs {
+    /// The router's public URL
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080",
+        env = "LLMCTL_URL",
+        hide_env_values = true
+    )]
+    pub url: Url,
+    /// The route to replay through; may be left out when there is only one
+    #[arg(long, value_name = "NAME")]
+    pub route: Option<String>,
+    /// The model to ask for [default: the first one the route lists]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Conversations that run side by side
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub sessions: u16,
+    /// Requests per conversation, one after the other
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub turns: u16,
+    /// File with an API key of the route, if it wants one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LLMCTL_API_KEY_FILE",
+        hide_env_values = true
+    )]
+    pub api_key_file: Option<PathBuf>,
+}
+
+/// Replays and reports.
+///
+/// # Errors
+/// When the router cannot be reached, refuses a request or the switch, or the run is interrupted.
+pub async fn run(
+    args: ReplayArgs,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let admin = Router::new(settings.one_router()?, settings.token.clone())?;
+    let route = match &args.route {
+        Some(route) => route.clone(),
+        None => only_route(&admin).await?,
+    };
+    let mut replay = Replay::new(&args, &route)?;
+    if replay.model.is_empty() {
+        replay.model = replay.first_model().await?;
+    }
+    let switch = Switch::read(&admin, &route).await?;
+    let replay = Arc::new(replay);
+    let replayed = tokio::select! {
+        replayed = both_arms(&replay, &switch, screen) => replayed,
+        () = crate::signals::interrupted() => Err(Failure::Wrong("interrupted".to_owned())),
+    };
+    switch.restore().await?;
+    replayed?.show(screen)?;
+    Ok(Ended::Fine)
+}
+
+async fn both_arms(
+    replay: &Arc<Replay>,
+    switch: &Switch<'_>,
+    screen: &mut Screen,
+) -> Result<Report, Failure> {
+    let mut arms = Vec::new();
+    for affinity in [true, false] {
+        let (sessions, turns) = (replay.sessions, replay.turns);
+        let word = if affinity { "on" } else { "off" };
+        screen.note(&format!(
+            "affinity {word}: {sessions} sessions of {turns} turns each …"
+        ));
+        switch.set(affinity).await?;
+        arms.push(Arm::of(affinity, &replay.arm().await?));
+    }
+    Ok(Report {
+        route: replay.route.clone(),
+        model: replay.model.clone(),
+        sessions: replay.sessions,
+        turns: replay.turns,
+        arms,
+    })
+}
+
+/// What one pass needs.
+struct Replay {
+    http: reqwest::Client,
+    base: Url,
+    headers: HeaderMap,
+    route: String,
+    model: String,
+    sessions: usize,
+    turns: usize,
+}
+
+impl Replay {
+    fn new(args: &ReplayArgs, route: &str) -> Result<Self, Failure> {
+        let http = plain_client(&args.url)?
+            .timeout(TURN_TIMEOUT)
+            .build()
+            .map_err(|error| {
+                Failure::Wrong(format!(
+                    "cannot set up HTTP: {}",
+                    crate::client::root_cause(&error)
+                ))
+            })?;
+        let mut headers = HeaderMap::new();
+        if let Some(file) = &args.api_key_file {
+            headers.insert(AUTHORIZATION, Token::read(file)?.into());
+        }
+        Ok(Self {
+            http,
+            base: args.url.clone(),
+            headers,
+            route: route.to_owned(),
+            model: args.model.clone().unwrap_or_default(),
+            sessions: args.sessions.into(),
+            turns: args.turns.into(),
+        })
+    }
+
+    fn address(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push(&self.route).extend(path);
+        }
+        url
+    }
+
+    async fn first_model(&self) -> Result<String, Failure> {
+        let models = measure::models(
+            &self.http,
+            &self.address(&["v1", "models"]),
+            self.headers.clone(),
+        )
+        .await?;
+        let first = models["data"][0]["id"].as_str().map(str::to_owned);
+        first.ok_or_else(|| {
+            Failure::Wrong(format!(
+                "route {} lists no model yet: pass --model",
+                self.route
+            ))
+        })
+    }
+
+    /// Runs every conversation to its end; the first failure stops the others.
+    async fn arm(self: &Arc<Self>) -> Result<Vec<Sample>, Failure> {
+        let mark = mark()?;
+        let mut running = JoinSet::new();
+        for index in 0..self.sessions {
+            let (replay, mark) = (Arc::clone(self), mark.clone());
+            running.spawn(async move { replay.converse(&mark, index).await });
+        }
+        let mut samples = Vec::with_capacity(self.sessions * self.turns);
+        while let Some(ended) = running.join_next().await {
+            let conversation = ended
+                .map_err(|error| Failure::Wrong(format!("a conversation ended badly: {error}")))?;
+            samples.extend(conversation?);
+        }
+        Ok(samples)
+    }
+
+    async fn converse(&self, mark: &str, index: usize) -> Result<Vec<Sample>, Failure> {
+        let url = self.address(&["v1", "chat", "completions"]);
+        let mut conversation = Conversation::new(mark, index);
+        let mut headers = self.headers.clone();
+        let session = HeaderValue::from_str(&conversation.session);
+        headers.insert(
+            "x-session-id",
+            session.expect("the workload's ids are plain ASCII"),
+        );
+        let mut samples = Vec::with_capacity(self.turns);
+        for _ in 0..self.turns {
+            let body = conversation.ask(&self.model);
+            let sample = measure::turn(&self.http, &url, headers.clone(), &body).await?;
+            conversation.answer(sample.content.clone());
+            samples.push(sample);
+        }
+        Ok(samples)
+    }
+}
+
+/// A text that no run had before.
+fn mark() -> Result<String, Failure> {
+    let random = SysRng
+        .try_next_u64()
+        .map_err(|error| Failure::Wrong(format!("no randomness: {error}")))?;
+    Ok(format!("{random:016x}"))
+}
+
+/// The route to use when none was named.
+async fn only_route(admin: &Router) -> Result<String, Failure> {
+    let routes: serde_json::Value = admin.get(&["_routes"], &[]).await?;
+    let names: Vec<&str> = routes["routes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|r| r["name"].as_str())
+        .collect();
+    match names.as_slice() {
+        [one] => Ok((*one).to_owned()),
+        [] => Err(Failure::Wrong(format!("{} has no route", admin.url()))),
+        several => Err(Failure::Usage(format!(
+            "which route? pass --route with one of: {}",
+            several.join(", ")
+        ))),
+    }
+}

@@ -1,0 +1,99 @@
+//! How `llmctl` ends: the documented exit codes and the failures that lead to them.
+//!
+//! A command answers [`Ended`] when it did its work, whatever it found, and [`Failure`] when it
+//! could not. Only `main` turns either into a process exit code.
+
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+/// Everything asked about is fine.
+pub const FINE: u8 = 0;
+/// The thing asked about is wrong, or the router refused.
+pub const WRONG: u8 = 1;
+/// The command line or `llmctl`'s own settings make no sense.
+pub const USAGE: u8 = 2;
+/// No router could be reached.
+pub const UNREACHABLE: u8 = 3;
+
+/// What a finished command found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing to complain about.
+    Fine,
+    /// Its output says what is wrong.
+    Wrong,
+}
+
+/// Why a command could not finish. The text is shown to the operator after `error: `.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// What was asked about is wrong, or this machine would not let us.
+    #[error("{0}")]
+    Wrong(String),
+    /// The router answered, and refused.
+    #[error("{router} refused: {reason}")]
+    Refused {
+        /// The router's URL.
+        router: String,
+        /// Its words, and what to do about it.
+        reason: String,
+    },
+    /// The arguments or settings make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// Nothing answered.
+    #[error("could not reach {router}: {reason}")]
+    Unreachable {
+        /// The router's URL.
+        router: String,
+        /// The last cause of the chain.
+        reason: String,
+    },
+}
+
+impl Failure {
+    /// A failure of an operation on a file or directory.
+    pub fn file(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::Wrong(format!("cannot {doing} {}: {error}", path.display()))
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) | Self::Refused { .. } => WRONG,
+            Self::Usage(_) => USAGE,
+            Self::Unreachable { .. } => UNREACHABLE,
+        }
+    }
+}
+
+impl From<Ended> for ExitCode {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Fine => Self::from(FINE),
+            Ended::Wrong => Self::from(WRONG),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_its_documented_code() {
+        let refused = Failure::Refused {
+            router: String::new(),
+            reason: String::new(),
+        };
+        let unreachable = Failure::Unreachable {
+            router: String::new(),
+            reason: String::new(),
+        };
+        assert_eq!(Failure::Wrong(String::new()).code(), 1);
+        assert_eq!(refused.code(), 1);
+        assert_eq!(Failure::Usage(String::new()).code(), 2);
+        assert_eq!(unreachable.code(), 3);
+    }
+}

@@ -1,0 +1,402 @@
+//! The only place that prints: results to stdout, everything else to stderr.
+//!
+//! Decides colour (a terminal, and neither `NO_COLOR` nor `TERM=dumb`) and what a closed pipe means
+//! (the reader has seen enough: the rest is dropped quietly). Knows nothing of what it prints.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people: tables and sentences. May change between versions.
+    #[default]
+    Human,
+    /// For programs: one JSON document. Stable.
+    Json,
+    /// Workflow commands that annotate a pull request; `route check` only.
+    #[value(hide = true)]
+    Github,
+}
+
+/// A colour or weight. Meaning never rests on it alone: the words say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// As it comes.
+    Plain,
+    /// Headings.
+    Bold,
+    /// Fine.
+    Green,
+    /// Look here.
+    Yellow,
+    /// Broken.
+    Red,
+    /// Beside the point.
+    Dim,
+}
+
+impl Paint {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Bold => "\x1b[1m",
+            Self::Green => "\x1b[32m",
+            Self::Yellow => "\x1b[33m",
+            Self::Red => "\x1b[31m",
+            Self::Dim => "\x1b[2m",
+        }
+    }
+}
+
+/// Where a command writes.
+pub struct Screen {
+    format: Format,
+    stdout: Box<dyn Write + Send>,
+    stderr: Box<dyn Write + Send>,
+    colour: bool,
+    colour_errors: bool,
+    quiet: bool,
+    /// The first error of stdout; nothing is written after it.
+    broken: Option<io::Error>,
+}
+
+impl Screen {
+    /// The process's own stdout and stderr.
+    pub fn of_process(format: Format, quiet: bool) -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+            || std::env::var_os("TERM").is_some_and(|v| v == "dumb");
+        Self {
+            format,
+            colour: !plain && io::stdout().is_terminal(),
+            colour_errors: !plain && io::stderr().is_terminal(),
+            stdout: Box::new(io::stdout()),
+            stderr: Box::new(io::stderr()),
+            quiet,
+            broken: None,
+        }
+    }
+
+    /// Writes elsewhere and without colour.
+    pub fn to(
+        format: Format,
+        stdout: impl Write + Send + 'static,
+        stderr: impl Write + Send + 'static,
+    ) -> Self {
+        Self {
+            format,
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
+            colour: false,
+            colour_errors: false,
+            quiet: false,
+            broken: None,
+        }
+    }
+
+    /// How results are to be written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether stdout takes colour.
+    pub fn colour(&self) -> bool {
+        self.colour
+    }
+
+    /// Writes result text as it is.
+    pub fn text(&mut self, text: &str) {
+        if self.broken.is_none()
+            && let Err(error) = self.stdout.write_all(text.as_bytes())
+        {
+            self.broken = Some(error);
+        }
+    }
+
+    /// Writes one line of result text.
+    pub fn line(&mut self, text: &str) {
+        self.text(text);
+        self.text("\n");
+    }
+
+    /// Writes a heading.
+    pub fn heading(&mut self, text: &str) {
+        let painted = self.paint(Paint::Bold, text);
+        self.line(&painted);
+    }
+
+    /// Writes one JSON document, indented, with a closing newline.
+    ///
+    /// # Errors
+    /// When the value cannot be written as JSON.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| Failure::Wrong(format!("cannot write the result as JSON: {error}")))?;
+        self.line(&text);
+        Ok(())
+    }
+
+    /// Writes a table.
+    pub fn table(&mut self, table: &Table) {
+        let text = table.draw(self.colour);
+        self.text(&text);
+    }
+
+    /// Tells the operator something that is not the result; `--quiet` leaves it out.
+    pub fn note(&mut self, text: &str) {
+        if !self.quiet {
+            self.complain("", Paint::Plain, text);
+        }
+    }
+
+    /// Warns on stderr.
+    pub fn warn(&mut self, text: &str) {
+        self.complain("warning: ", Paint::Yellow, text);
+    }
+
+    /// Reports a failure on stderr.
+    pub fn error(&mut self, text: &str) {
+        self.complain("error: ", Paint::Red, text);
+    }
+
+    /// Text for stdout, painted when stdout takes colour.
+    pub fn paint(&self, paint: Paint, text: &str) -> String {
+        painted(self.colour, paint, text)
+    }
+
+    /// Flushes stdout. A closed pipe is fine: whoever reads has seen enough.
+    ///
+    /// # Errors
+    /// When the result could not be written for any other reason, a full disk for example.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let written = match self.broken.take() {
+            Some(error) => Err(error),
+            None => self.stdout.flush(),
+        };
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::Wrong(format!("cannot write the result: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn complain(&mut self, label: &str, paint: Paint, text: &str) {
+        let label = painted(self.colour_errors, paint, label);
+        // Nobody is left to tell when stderr is gone.
+        let _ = writeln!(self.stderr, "{label}{text}");
+    }
+}
+
+fn painted(colour: bool, paint: Paint, text: &str) -> String {
+    if colour && paint != Paint::Plain && !text.is_empty() {
+        format!("{}{text}\x1b[0m", paint.code())
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Text from elsewhere made fit for a terminal: what a client named its model must not move the
+/// operator's cursor.
+pub fn tame(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        let shown = text.chars().map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        });
+        Cow::Owned(shown.collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// A table of left-aligned columns, two blanks apart, without rules: it reads on a screen and cuts
+/// with `awk`.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<(String, Paint)>>,
+}
+
+impl Table {
+    /// An empty table with these column names.
+    pub fn new(head: &[&str]) -> Self {
+        Self {
+            head: head.iter().map(|h| (*h).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row of plain cells.
+    pub fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.painted_row(
+            cells
+                .into_iter()
+                .map(|cell| (cell.as_ref().to_owned(), Paint::Plain))
+                .collect(),
+        );
+    }
+
+    /// Adds a row of painted cells.
+    pub fn painted_row(&mut self, cells: Vec<(String, Paint)>) {
+        let tamed = cells
+            .into_iter()
+            .map(|(cell, paint)| (tame(&cell).into_owned(), paint));
+        self.rows.push(tamed.collect());
+    }
+
+    /// True without a row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The text, with a newline after each row.
+    pub fn draw(&self, colour: bool) -> String {
+        let head = self
+            .head
+            .iter()
+            .map(|h| (h.to_uppercase(), Paint::Bold))
+            .collect::<Vec<_>>();
+        let mut widths: Vec<usize> = Vec::new();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            for (column, (cell, _)) in row.iter().enumerate() {
+                let width = cell.chars().count();
+                match widths.get_mut(column) {
+                    Some(widest) => *widest = width.max(*widest),
+                    None => widths.push(width),
+                }
+            }
+        }
+        let mut text = String::new();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            draw_row(row, &widths, colour, &mut text);
+        }
+        text
+    }
+}
+
+fn draw_row(row: &[(String, Paint)], widths: &[usize], colour: bool, text: &mut String) {
+    for (column, (cell, paint)) in row.iter().enumerate() {
+        text.push_str(&painted(colour, *paint, cell));
+        if column + 1 < row.len() {
+            let padding = widths[column] - cell.chars().count() + 2;
+            text.extend(std::iter::repeat_n(' ', padding));
+        }
+    }
+    while text.ends_with(' ') {
+        text.pop();
+    }
+    text.push('\n');
+}
+
+/// Catching what a command prints.
+#[cfg(test)]
+pub mod testing {
+    use std::io;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::{Format, Screen};
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What `print` writes to stdout.
+    pub fn capture(format: Format, print: impl FnOnce(&mut Screen)) -> String {
+        let sink = Sink::default();
+        print(&mut Screen::to(format, sink.clone(), io::sink()));
+        let bytes = sink.0.lock().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(io::ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_quietly() {
+        let mut screen = Screen::to(
+            Format::Human,
+            Failing(io::ErrorKind::BrokenPipe),
+            io::sink(),
+        );
+        screen.line("one");
+        screen.line("two");
+        assert!(screen.finish().is_ok());
+    }
+
+    #[test]
+    fn a_full_disk_is_a_failure() {
+        let mut screen = Screen::to(
+            Format::Human,
+            Failing(io::ErrorKind::StorageFull),
+            io::sink(),
+        );
+        screen.line("one");
+        assert!(matches!(screen.finish(), Err(Failure::Wrong(_))));
+    }
+
+    #[test]
+    fn columns_line_up_and_rows_end_without_blanks() {
+        let mut table = Table::new(&["peer", "in-flight", "note"]);
+        table.row(["gpu-a", "3", ""]);
+        table.row(["gpu-long-name", "12", "banned"]);
+        insta::assert_snapshot!(table.draw(false), @r"
+        PEER           IN-FLIGHT  NOTE
+        gpu-a          3
+        gpu-long-name  12         banned
+        ");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let mut table = Table::new(&["model"]);
+        table.row(["a\x1b[2Jb\n"]);
+        assert_eq!(table.draw(false), "MODEL\na\u{fffd}[2Jb\u{fffd}\n");
+    }
+
+    #[test]
+    fn colour_does_not_move_columns() {
+        let mut table = Table::new(&["a", "b"]);
+        table.painted_row(vec![
+            ("x".to_owned(), Paint::Red),
+            ("y".to_owned(), Paint::Plain),
+        ]);
+        assert_eq!(
+            table.draw(true),
+            "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\n\x1b[31mx\x1b[0m  y\n"
+        );
+    }
+}
