@@ -5,6 +5,7 @@
 //! has, and the old one *detached* when its last request is gone. A peer's state is dropped once no
 //! roster names it and no ticket holds it. The choices themselves are in `view.rs`.
 
+mod roster;
 mod table;
 mod view;
 
@@ -18,9 +19,12 @@ use serde::{Deserialize, Serialize};
 use crate::admission::Refusal;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
-use crate::pool::{Ban, Change, Evidence, PeerKey, PeerSpec, RouteSpec, largest_tier_sum};
+use crate::pool::{Ban, Change, Evidence, PeerKey, RouteSpec, largest_tier_sum};
+use roster::Members;
 use table::Table;
 use view::{Pick, View};
+
+pub use roster::{PoolId, Roster};
 
 /// All mutable state of one route.
 #[derive(Debug, Default)]
@@ -49,28 +53,6 @@ struct PoolState {
     /// Index after the peer that `round_robin` picked last.
     cursor: usize,
 }
-
-/// A [`RouteSpec`] whose peers are resolved to their state. Made by [`Book::attach`]; belongs to
-/// that book alone, and must not be used with it once detached.
-#[derive(Debug)]
-pub struct Roster {
-    id: u64,
-    spec: RouteSpec,
-    /// Index = pool, file order.
-    members: Vec<Members>,
-}
-
-/// The slots of one pool.
-#[derive(Debug)]
-struct Members {
-    pool: u32,
-    /// Index = peer, file order.
-    peers: Vec<u32>,
-}
-
-/// Index of a pool in [`RouteSpec::pools`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolId(pub usize);
 
 /// One request as the choice sees it.
 #[derive(Clone, Copy, Debug)]
@@ -360,30 +342,5 @@ impl Book {
         self.peers.get_mut(slot).in_flight -= 1;
         self.peers.let_go(slot);
         self.outstanding -= 1;
-    }
-}
-
-impl Roster {
-    /// The configuration behind this roster.
-    pub fn spec(&self) -> &RouteSpec {
-        &self.spec
-    }
-
-    /// The pool of a `peers_by_model` key, or the flat pool.
-    pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
-        self.spec
-            .pools
-            .iter()
-            .position(|p| p.model.is_none() || p.model.as_deref() == model)
-            .map(PoolId)
-    }
-
-    /// A peer of a pool.
-    ///
-    /// # Panics
-    ///
-    /// When the pool or the index is not one of this roster's.
-    pub fn peer(&self, pool: PoolId, index: usize) -> &PeerSpec {
-        &self.spec.pools[pool.0].peers[index]
     }
 }

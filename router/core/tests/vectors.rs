@@ -1,20 +1,19 @@
 //! The vectors of the request path's written specification, under their numbers. Where the outward
 //! contract answers differently the test holds the contract's answer and says why.
 
-use std::borrow::Cow;
-use std::time::{Duration, Instant};
+#[path = "vectors/bench.rs"]
+mod bench;
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use std::borrow::Cow;
+
 use router_core::admission::{Refusal, concurrency};
 use router_core::affinity::{Affinity, Hash, Saturated, hash};
-use router_core::balance::Balance;
-use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
-use router_core::decision::{Facts, HomeState, Mode, Outcome};
-use router_core::pool::{Evidence, FullPolicy, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::book::{Ask, Ticket};
+use router_core::decision::{HomeState, Mode, Outcome};
 use router_core::session::{Place, Session, default_sources, pick};
 
-const POOL: PoolId = PoolId(0);
+use bench::{Bench, POOL};
+
 /// The peers of the R vectors.
 const R_PEERS: [(&str, i64, u32); 3] = [
     ("10.0.0.11:8000", 0, 20),
@@ -22,153 +21,6 @@ const R_PEERS: [(&str, i64, u32); 3] = [
     ("10.0.0.13:8000", 0, 20),
 ];
 const R_SESSIONS: [&str; 4] = ["sess-1", "sess-2", "12345", "会话-1"];
-
-/// One route of one flat pool, with its requests in flight.
-struct Bench {
-    book: Book,
-    roster: Roster,
-    held: Vec<Ticket>,
-    now: Instant,
-    rng: StdRng,
-}
-
-impl Bench {
-    /// Peers as (address, priority, slots), in file order.
-    fn new(affinity: Affinity, peers: &[(&str, i64, u32)]) -> Self {
-        Self::with(affinity, peers, |_| {})
-    }
-
-    fn with(
-        affinity: Affinity,
-        peers: &[(&str, i64, u32)],
-        change: impl FnOnce(&mut RouteSpec),
-    ) -> Self {
-        let mut spec = RouteSpec {
-            pools: vec![PoolSpec {
-                model: None,
-                peers: peers.iter().map(peer).collect(),
-            }],
-            affinity,
-            balance: Balance::LeastConn,
-            full_policy: FullPolicy::Reject,
-            rt_limit_factor: 1.0,
-            cross_tier_fallback: false,
-            ban_ttl: Duration::from_secs(300),
-        };
-        change(&mut spec);
-        let mut book = Book::default();
-        let roster = book.attach(spec);
-        Self {
-            book,
-            roster,
-            held: Vec::new(),
-            now: start(),
-            rng: StdRng::seed_from_u64(17),
-        }
-    }
-
-    fn ask(&mut self, session: Option<&str>) -> Outcome {
-        let ask = Ask {
-            pool: POOL,
-            session: session.map(str::as_bytes),
-        };
-        self.book
-            .explain(&self.roster, ask, self.now, &mut self.rng)
-            .outcome
-    }
-
-    /// The address and mode of a request that must be sent.
-    fn sent(&mut self, session: Option<&str>) -> (String, Mode, Facts) {
-        match self.ask(session) {
-            Outcome::Send {
-                peer, mode, facts, ..
-            } => (peer.to_string(), mode, facts),
-            Outcome::Refuse(refusal) => panic!("refused: {refusal:?}"),
-        }
-    }
-
-    fn refused(&mut self) -> Refusal {
-        match self.ask(None) {
-            Outcome::Refuse(refusal) => refusal,
-            Outcome::Send { peer, .. } => panic!("sent to {peer}"),
-        }
-    }
-
-    fn ban(&mut self, peer: &str) {
-        self.book.observe(
-            &self.roster,
-            &PeerKey::new(peer),
-            Evidence::Failed,
-            self.now,
-        );
-    }
-
-    fn recover(&mut self, peer: &str) {
-        self.book.observe(
-            &self.roster,
-            &PeerKey::new(peer),
-            Evidence::Healthy,
-            self.now,
-        );
-    }
-
-    /// Reserves one request on whatever peer wins.
-    fn reserve(&mut self, session: Option<&str>) -> Ticket {
-        let ask = Ask {
-            pool: POOL,
-            session: session.map(str::as_bytes),
-        };
-        match self
-            .book
-            .reserve(&self.roster, ask, self.now, &mut self.rng)
-        {
-            Verdict::Send(placement) => placement.ticket,
-            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
-        }
-    }
-
-    /// Puts `loads` requests on the peers, in file order, by banning all others meanwhile.
-    fn load(&mut self, loads: &[u32]) {
-        let keys: Vec<_> = self.roster.spec().pools[0]
-            .peers
-            .iter()
-            .map(|p| p.key.clone())
-            .collect();
-        for (index, count) in loads.iter().enumerate() {
-            for (other, key) in keys.iter().enumerate() {
-                if other == index {
-                    self.recover(key.as_str())
-                } else {
-                    self.ban(key.as_str())
-                }
-            }
-            for _ in 0..*count {
-                let ticket = self.reserve(None);
-                self.held.push(ticket);
-            }
-        }
-        keys.iter().for_each(|key| self.recover(key.as_str()));
-        self.book.check();
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "there is no other way to obtain a first instant"
-)]
-fn start() -> Instant {
-    Instant::now()
-}
-
-fn peer(&(key, priority, slots): &(&str, i64, u32)) -> PeerSpec {
-    PeerSpec {
-        key: PeerKey::new(key),
-        name: key.into(),
-        priority,
-        slots: Slots(slots),
-        enabled: true,
-    }
-}
 
 fn hashed(hash: Hash) -> Affinity {
     Affinity::Hash {
@@ -608,7 +460,7 @@ fn f1(cross_tier_fallback: bool) -> (Bench, Ticket) {
         ("q:1", 0, 20),
     ];
     let mut bench = Bench::with(Affinity::None, &peers, |spec| {
-        spec.cross_tier_fallback = cross_tier_fallback
+        spec.cross_tier_fallback = cross_tier_fallback;
     });
     bench.load(&[0, 5, 2, 9, 1]);
     let ticket = bench.reserve(None);

@@ -2,7 +2,7 @@
 //!
 //! The same comparison, over one peer's slots, says whether that peer has room.
 
-/// Absorbs the rounding of `limit × factor`, so that 3 × 0.1 of a unit never buys a whole request.
+/// Absorbs the rounding of `limit × factor`, so that it never buys a whole request.
 const TOLERANCE: f64 = 1e-9;
 
 /// Whether a pool with `in_flight` requests may take one more under `limit × factor`.
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn rounding_of_the_product_buys_no_request() {
-        // 3 × 1.1 is 3.3000000000000003 and 100 × 1.1 is 110.00000000000001.
+        // 100 × 1.1 is 110.00000000000001.
         assert_eq!(most(100.0, 1.1), 110);
         assert_eq!(most(3.0, 7.0 / 3.0), 7);
         assert_eq!(most(0.0, 1.0), 0);

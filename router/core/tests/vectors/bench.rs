@@ -1,0 +1,162 @@
+//! One route of one flat pool: the smallest stage on which a vector can be played.
+
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use router_core::admission::Refusal;
+use router_core::affinity::Affinity;
+use router_core::balance::Balance;
+use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
+use router_core::decision::{Facts, Mode, Outcome};
+use router_core::pool::{Evidence, FullPolicy, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+
+/// The only pool.
+pub(crate) const POOL: PoolId = PoolId(0);
+
+/// One route of one flat pool, with its requests in flight.
+pub(crate) struct Bench {
+    pub(crate) book: Book,
+    pub(crate) roster: Roster,
+    pub(crate) held: Vec<Ticket>,
+    pub(crate) now: Instant,
+    pub(crate) rng: StdRng,
+}
+
+impl Bench {
+    /// Peers as (address, priority, slots), in file order.
+    pub(crate) fn new(affinity: Affinity, peers: &[(&str, i64, u32)]) -> Self {
+        Self::with(affinity, peers, |_| {})
+    }
+
+    pub(crate) fn with(
+        affinity: Affinity,
+        peers: &[(&str, i64, u32)],
+        change: impl FnOnce(&mut RouteSpec),
+    ) -> Self {
+        let mut spec = RouteSpec {
+            pools: vec![PoolSpec {
+                model: None,
+                peers: peers.iter().map(peer).collect(),
+            }],
+            affinity,
+            balance: Balance::LeastConn,
+            full_policy: FullPolicy::Reject,
+            rt_limit_factor: 1.0,
+            cross_tier_fallback: false,
+            ban_ttl: Duration::from_secs(300),
+        };
+        change(&mut spec);
+        let mut book = Book::default();
+        let roster = book.attach(spec);
+        Self {
+            book,
+            roster,
+            held: Vec::new(),
+            now: start(),
+            rng: StdRng::seed_from_u64(17),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, session: Option<&str>) -> Outcome {
+        let ask = Ask {
+            pool: POOL,
+            session: session.map(str::as_bytes),
+        };
+        self.book
+            .explain(&self.roster, ask, self.now, &mut self.rng)
+            .outcome
+    }
+
+    /// The address and mode of a request that must be sent.
+    pub(crate) fn sent(&mut self, session: Option<&str>) -> (String, Mode, Facts) {
+        match self.ask(session) {
+            Outcome::Send {
+                peer, mode, facts, ..
+            } => (peer.to_string(), mode, facts),
+            Outcome::Refuse(refusal) => panic!("refused: {refusal:?}"),
+        }
+    }
+
+    pub(crate) fn refused(&mut self) -> Refusal {
+        match self.ask(None) {
+            Outcome::Refuse(refusal) => refusal,
+            Outcome::Send { peer, .. } => panic!("sent to {peer}"),
+        }
+    }
+
+    pub(crate) fn ban(&mut self, peer: &str) {
+        self.book.observe(
+            &self.roster,
+            &PeerKey::new(peer),
+            Evidence::Failed,
+            self.now,
+        );
+    }
+
+    pub(crate) fn recover(&mut self, peer: &str) {
+        self.book.observe(
+            &self.roster,
+            &PeerKey::new(peer),
+            Evidence::Healthy,
+            self.now,
+        );
+    }
+
+    /// Reserves one request on whatever peer wins.
+    pub(crate) fn reserve(&mut self, session: Option<&str>) -> Ticket {
+        let ask = Ask {
+            pool: POOL,
+            session: session.map(str::as_bytes),
+        };
+        match self
+            .book
+            .reserve(&self.roster, ask, self.now, &mut self.rng)
+        {
+            Verdict::Send(placement) => placement.ticket,
+            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
+        }
+    }
+
+    /// Puts `loads` requests on the peers, in file order, by banning all others meanwhile.
+    pub(crate) fn load(&mut self, loads: &[u32]) {
+        let keys: Vec<_> = self.roster.spec().pools[0]
+            .peers
+            .iter()
+            .map(|p| p.key.clone())
+            .collect();
+        for (index, count) in loads.iter().enumerate() {
+            for (other, key) in keys.iter().enumerate() {
+                if other == index {
+                    self.recover(key.as_str());
+                } else {
+                    self.ban(key.as_str());
+                }
+            }
+            for _ in 0..*count {
+                let ticket = self.reserve(None);
+                self.held.push(ticket);
+            }
+        }
+        keys.iter().for_each(|key| self.recover(key.as_str()));
+        self.book.check();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no other way to obtain a first instant"
+)]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn peer(&(key, priority, slots): &(&str, i64, u32)) -> PeerSpec {
+    PeerSpec {
+        key: PeerKey::new(key),
+        name: key.into(),
+        priority,
+        slots: Slots(slots),
+        enabled: true,
+    }
+}
