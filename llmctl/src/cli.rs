@@ -13,8 +13,6 @@ use crate::render::Format;
 #[command(
     name = "llmctl",
     version,
-    about,
-    disable_help_subcommand = true,
     after_help = "Start here:
   llmctl up                      a router and three simulated engines, in this terminal
   llmctl route check             is what I wrote right?
@@ -108,5 +106,61 @@ impl Command {
         match self {
             Self::Replay(_) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The help of `command` and of everything below it, each under its name.
+    fn helps(command: &mut clap::Command, name: &str, found: &mut Vec<(String, String)>) {
+        found.push((name.to_owned(), command.render_long_help().to_string()));
+        for below in command.get_subcommands_mut() {
+            let name = format!("{name}_{}", below.get_name());
+            helps(below, &name, found);
+        }
+    }
+
+    #[test]
+    fn every_help_text_reads_well() {
+        let mut command = Cli::command()
+            .term_width(100)
+            .disable_help_subcommand(true)
+            .version("0.0.0");
+        command.build();
+        let mut found = Vec::new();
+        helps(&mut command, "llmctl", &mut found);
+        for (name, help) in found {
+            insta::assert_snapshot!(format!("help_{name}"), help);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        let mut command = Cli::command();
+        command.build();
+        let mut open = vec![&command];
+        while let Some(command) = open.pop() {
+            open.extend(command.get_subcommands().filter(|c| c.get_name() != "help"));
+            if !command.has_subcommands() {
+                let after = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    after.contains("llmctl "),
+                    "{} teaches nothing",
+                    command.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }
