@@ -1,0 +1,30 @@
+"""Serves a model with llama.cpp's own HTTP server, inside this process, until a signal.
+
+    serve.py PORT MODEL SLOTS
+
+PORT 0 lets the system choose. Prints `engine ready http://127.0.0.1:PORT` once the model is loaded;
+llama.cpp logs to stderr.
+"""
+
+import signal
+import sys
+
+import xllamacpp
+
+
+def main(port, model, slots):
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = model
+    parameters.model_alias = {"tiny"}
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.port = port
+    parameters.n_parallel = slots
+    parameters.n_ctx = 4096 * slots
+    parameters.endpoint_metrics = parameters.endpoint_slots = True
+    server = xllamacpp.Server(parameters)
+    print("engine ready", server.listening_address.rstrip("/"), flush=True)
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

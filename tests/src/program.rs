@@ -1,0 +1,172 @@
+//! A child process: its output is kept line by line, its end is awaited, and it does not outlive
+//! the value. Only processes started here are ever signalled, by their own id.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use crate::wait::{until, until_some, within};
+
+/// A running program.
+pub struct Program {
+    child: Child,
+    output: Arc<Mutex<Output>>,
+    _readers: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Output {
+    stdout: Vec<String>,
+    stderr: Vec<String>,
+    open: usize,
+}
+
+/// What a finished program left.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Program {
+    /// Starts `command` with nothing on standard input.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub fn spawn(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        let output = Arc::new(Mutex::new(Output {
+            open: 2,
+            ..Output::default()
+        }));
+        let mut readers = JoinSet::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
+        readers.spawn(keep(stdout, output.clone(), |output| &mut output.stdout));
+        readers.spawn(keep(stderr, output.clone(), |output| &mut output.stderr));
+        Self {
+            child,
+            output,
+            _readers: readers,
+        }
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    ///
+    /// Once the program has been awaited.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("the program still runs")
+    }
+
+    /// Everything it printed so far, both streams.
+    pub fn log(&self) -> String {
+        let output = self.output.lock();
+        [output.stdout.join("\n"), output.stderr.join("\n")].join("\n")
+    }
+
+    /// Waits for a line of standard output that begins with `prefix`, and returns the rest of it.
+    ///
+    /// # Panics
+    ///
+    /// With the whole log, when the program ends first or stays silent.
+    pub async fn line(&self, prefix: &str) -> String {
+        let what = format!("a line {prefix:?}");
+        let found = until_some(&what, || {
+            let output = self.output.lock();
+            match output
+                .stdout
+                .iter()
+                .find_map(|line| line.strip_prefix(prefix))
+            {
+                Some(rest) => Some(Some(rest.to_owned())),
+                None => (output.open == 0).then_some(None),
+            }
+        })
+        .await;
+        found.unwrap_or_else(|| {
+            panic!(
+                "the program ended without a line {prefix:?}:\n{}",
+                self.log()
+            )
+        })
+    }
+
+    /// Waits until the log contains `text`.
+    pub async fn logged(&self, text: &str) {
+        until(&format!("{text:?} in the log"), || {
+            self.log().contains(text)
+        })
+        .await;
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    ///
+    /// Once the program has been awaited.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
+        kill_process(id, signal).expect("our own child takes signals");
+    }
+
+    /// Waits for the end.
+    pub async fn exited(&mut self) -> ExitStatus {
+        within("the program to end", self.child.wait())
+            .await
+            .expect("a child can be awaited")
+    }
+
+    /// Whether it has ended.
+    pub fn has_exited(&mut self) -> bool {
+        self.child
+            .try_wait()
+            .expect("a child can be asked")
+            .is_some()
+    }
+
+    /// Waits for the end, and returns everything.
+    pub async fn finish(mut self) -> Finished {
+        let status = self.exited().await;
+        until("the end of the output", || self.output.lock().open == 0).await;
+        let output = self.output.lock();
+        Finished {
+            code: status.code(),
+            stdout: output.stdout.join("\n"),
+            stderr: output.stderr.join("\n"),
+        }
+    }
+}
+
+async fn keep(
+    from: impl AsyncRead + Unpin,
+    output: Arc<Mutex<Output>>,
+    which: fn(&mut Output) -> &mut Vec<String>,
+) {
+    let mut lines = BufReader::new(from).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
+        which(&mut output.lock()).push(String::from_utf8_lossy(&line).into_owned());
+    }
+    output.lock().open -= 1;
+}
