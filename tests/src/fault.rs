@@ -127,7 +127,7 @@ async fn backward(
                     && passes(&mut faults).await
                     && to.write_all(&piece[..n]).await.is_ok() =>
             {
-                passed += n
+                passed += n;
             }
             _ => return Ending::Close,
         }

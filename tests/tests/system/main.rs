@@ -1,1 +1,27 @@
 //! The promises of the interface contract, checked against the real programs over real sockets.
+//! Each test owns its directory, its ports and its engines; order and parallelism do not matter.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the lint spares test functions only; helpers here are tests as well"
+)]
+
+mod admin;
+mod check;
+mod common;
+mod disconnect;
+mod dispatch;
+mod drain;
+mod errors;
+mod headers;
+mod health;
+mod http;
+mod keys;
+mod limits;
+mod metrics;
+mod reload;
+mod retries;
+mod sessions;
+mod simulated;
+mod smuggling;
+mod streaming;
+mod upstream_tls;

@@ -1,0 +1,41 @@
+//! What every suite needs: a setup of the program under test, and requests of the usual kind.
+
+use system_tests::peer::Peer;
+use system_tests::router::Setup;
+
+/// A chat request without a session.
+pub(crate) const CHAT: &str = r#"{"model":"tiny","messages":[{"role":"user","content":"hi"}]}"#;
+
+/// A streamed chat request without a session.
+pub(crate) const CHAT_STREAM: &str =
+    r#"{"model":"tiny","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+
+/// Where chat requests of the route `r` go.
+pub(crate) const CHAT_PATH: &str = "/r/v1/chat/completions";
+
+/// An empty setup.
+pub(crate) fn setup() -> Setup {
+    Setup::new(env!("CARGO_BIN_EXE_router-under-test"))
+}
+
+/// `peers: […]` in file order.
+pub(crate) fn peers(peers: &[&Peer]) -> String {
+    let list: Vec<_> = peers.iter().map(|peer| peer.yaml()).collect();
+    format!("peers: [{}]\n", list.join(", "))
+}
+
+/// A setup with the one route `r` over these peers, probed once an hour so that probes decide nothing.
+pub(crate) fn over(list: &[&Peer], options: &str) -> Setup {
+    setup().route(
+        "r",
+        &format!("{}health_check_interval: 1h\n{options}\n", peers(list)),
+    )
+}
+
+/// A session id whose home among `count` peers is `index`, by the contract's `crc32(sid) % n`.
+pub(crate) fn session_at(index: u32, count: u32) -> String {
+    (0..)
+        .map(|n| format!("session-{n}"))
+        .find(|sid| crc32fast::hash(sid.as_bytes()) % count == index)
+        .unwrap()
+}

@@ -1,0 +1,196 @@
+//! The shape of every refusal, in both dialects, and what the SDKs read from its headers.
+
+use serde_json::{Value, json};
+use system_tests::peer::{Gate, Peer, Refusing};
+use system_tests::wire::Reply;
+
+use crate::common::{CHAT, CHAT_PATH, over, setup};
+
+const MESSAGES: &str = "/r/v1/messages";
+
+/// Checks the shape of an OpenAI error and returns its inside.
+fn openai(reply: &Reply) -> Value {
+    let json = reply.json();
+    let error = &json["error"];
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert!(
+        error["message"].is_string() && error["type"].is_string() && error["code"].is_string(),
+        "{json}"
+    );
+    assert!(error.as_object().unwrap().contains_key("param"), "{json}");
+    assert_eq!(json.as_object().unwrap().len(), 1, "{json}");
+    error.clone()
+}
+
+/// Checks the shape of an Anthropic error and returns it.
+fn anthropic(reply: &Reply) -> Value {
+    let json = reply.json();
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(json["type"], "error", "{json}");
+    assert!(
+        json["error"]["type"].is_string() && json["error"]["message"].is_string(),
+        "{json}"
+    );
+    json
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_key_in_both_dialects() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").keys("sk-a:alice\n").start().await;
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (401, json!("invalid_api_key"))
+    );
+    assert_eq!(reply.header("www-authenticate"), "Bearer");
+    let reply = router.post(MESSAGES, "{}").await;
+    assert_eq!(reply.status, 401);
+    assert_eq!(anthropic(&reply)["error"]["type"], "authentication_error");
+    assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn load_refusal_carries_numbers_and_both_retry_headers() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let route = format!("peers: [{{address: {}, max_concurrency: 1}}]", peer.address);
+    let router = setup().route("r", &route).start().await;
+    let (_, ()) = tokio::join!(router.post(CHAT_PATH, CHAT), async {
+        peer.running(1).await;
+        let reply = router.post(CHAT_PATH, CHAT).await;
+        let error = openai(&reply);
+        assert_eq!(
+            (reply.status, &error["code"]),
+            (429, &json!("concurrency_limit"))
+        );
+        assert_eq!(
+            (&error["limit"], &error["in_flight"], &error["route"]),
+            (&json!(1), &json!(1), &json!("r"))
+        );
+        assert!(reply.header("retry-after").parse::<u64>().unwrap() >= 1);
+        assert!(reply.header("retry-after-ms").parse::<u64>().unwrap() >= 1);
+        assert_eq!(reply.headers.get("x-should-retry"), None);
+        let reply = router.post(MESSAGES, "{}").await;
+        let error = anthropic(&reply);
+        assert_eq!(
+            (reply.status, &error["error"]["type"]),
+            (429, &json!("rate_limit_error"))
+        );
+        assert_eq!(error["details"]["limit"], json!(1));
+        gate.open(1);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_status_503_keeps_the_code_and_the_headers() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let route = format!(
+        "peers: [{{address: {}, max_concurrency: 1}}]\nfull_status: 503",
+        peer.address
+    );
+    let router = setup().route("r", &route).start().await;
+    let (_, ()) = tokio::join!(router.post(CHAT_PATH, CHAT), async {
+        peer.running(1).await;
+        let reply = router.post(CHAT_PATH, CHAT).await;
+        assert_eq!(
+            (reply.status, openai(&reply)["code"].clone()),
+            (503, json!("concurrency_limit"))
+        );
+        assert!(
+            !reply.header("retry-after").is_empty() && !reply.header("retry-after-ms").is_empty()
+        );
+        gate.open(1);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_reachable_is_502_and_then_503() {
+    let dead = Refusing::bind();
+    let route = format!(
+        "peers: [{{address: {}}}]\nhealth_check_interval: 1h",
+        dead.address
+    );
+    let router = setup().route("r", &route).start().await;
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    let code = openai(&reply)["code"].clone();
+    // The first probe may have banned it before the first request.
+    assert!(
+        (reply.status, &code) == (502, &json!("upstream_error"))
+            || (reply.status, &code) == (503, &json!("no_healthy_peer")),
+        "{} {code}",
+        reply.status
+    );
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (503, json!("no_healthy_peer"))
+    );
+    assert_eq!(reply.header("retry-after"), "5");
+    let reply = router.post(MESSAGES, "{}").await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(anthropic(&reply)["details"]["code"], "no_healthy_peer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_headers_are_504() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let router = over(&[&peer], "")
+        .server("response_timeout: 200ms")
+        .start()
+        .await;
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (504, json!("upstream_timeout"))
+    );
+    assert_eq!(
+        peer.requests().len(),
+        1,
+        "a time-out after the request was sent is not retried"
+    );
+    peer.cancelled(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_timeout_of_the_route_is_504_before_headers() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let router = over(&[&peer], "request_timeout: 200ms").start().await;
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (504, json!("upstream_timeout"))
+    );
+    peer.cancelled(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engines_own_errors_pass_unchanged() {
+    for status in [400, 401, 404, 409, 422, 429, 500, 504] {
+        let body = r#"{"object":"error","message":"the engine's own words","code":1}"#;
+        let peer = Peer::fixed(status, body).await;
+        let router = over(&[&peer], "").start().await;
+        let reply = router.post(CHAT_PATH, CHAT).await;
+        assert_eq!((reply.status, reply.text().as_str()), (status, body));
+        assert_eq!(reply.headers.get("x-should-retry"), None);
+        assert_eq!(peer.requests().len(), 1, "{status} is not retried");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_route_file_makes_that_route_alone_answer_503() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "")
+        .route("bad", "peers: [{addres: 10.0.0.1:1}]")
+        .start()
+        .await;
+    let reply = router.post("/bad/v1/chat/completions", CHAT).await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (503, json!("route_invalid"))
+    );
+    assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+}

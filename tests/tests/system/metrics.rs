@@ -1,0 +1,180 @@
+//! `/metrics` and `/proxy/metrics`: the promised names, in the promised formats.
+
+use system_tests::peer::{Gate, Peer};
+use system_tests::wire::call;
+
+use crate::common::{CHAT, CHAT_PATH, CHAT_STREAM, over, setup};
+
+const NAMES: [&str; 12] = [
+    "llm_router_requests_total",
+    "llm_router_refusals_total",
+    "llm_router_request_seconds",
+    "llm_router_ttft_seconds",
+    "llm_router_inter_chunk_seconds",
+    "llm_router_overhead_seconds",
+    "llm_router_in_flight",
+    "llm_router_limit",
+    "llm_router_peer_healthy",
+    "llm_router_sessions",
+    "llm_router_config_last_reload_success",
+    "llm_router_build_info",
+];
+
+/// The value of the first sample whose line begins with `name{` and contains every label.
+fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let line = text.lines().find(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    });
+    line?.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promised_series_exists() {
+    let gate = Gate::default();
+    gate.open(8);
+    let peer = Peer::streaming(&gate, "data: {\"choices\":[]}\n\n", &["data: [DONE]\n\n"]).await;
+    let router = over(&[&peer], "").start().await;
+    assert_eq!(router.post(CHAT_PATH, CHAT_STREAM).await.status, 200);
+    let reply = router.admin_get("/metrics").await;
+    assert!(
+        reply
+            .header("content-type")
+            .starts_with("text/plain; version=0.0.4"),
+        "{}",
+        reply.header("content-type")
+    );
+    let text = reply.text();
+    for name in NAMES {
+        assert!(
+            text.lines().any(|line| line.starts_with(name)),
+            "{name} is missing in:\n{text}"
+        );
+        assert!(
+            text.contains(&format!("# TYPE {name} ")),
+            "{name} has no type"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_refusals_and_gauges_move() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let address = peer.address.to_string();
+    let route = format!("peers: [{{address: {address}, max_concurrency: 1}}]");
+    let router = setup().route("r", &route).start().await;
+    let text = async || router.admin_get("/metrics").await.text();
+    let refused = ["route=\"r\"", "gate=\"concurrency\""];
+    assert_eq!(
+        sample(&text().await, "llm_router_refusals_total", &refused),
+        Some(0.0),
+        "it exists from registration"
+    );
+    let (reply, ()) = tokio::join!(router.post(CHAT_PATH, CHAT), async {
+        peer.running(1).await;
+        assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 429);
+        router.admin_get("/metrics").await;
+        system_tests::wait::until_answer("the gauge of the running request", async || {
+            (sample(&text().await, "llm_router_in_flight", &["route=\"r\""]) == Some(1.0))
+                .then_some(())
+        })
+        .await;
+        gate.open(1);
+    });
+    assert_eq!(reply.status, 200);
+    system_tests::wait::until_answer("the counters", async || {
+        let text = text().await;
+        let done = sample(
+            &text,
+            "llm_router_requests_total",
+            &["route=\"r\"", "code=\"200\"", &address],
+        ) == Some(1.0)
+            && sample(&text, "llm_router_refusals_total", &refused) == Some(1.0)
+            && sample(&text, "llm_router_in_flight", &["route=\"r\""]) == Some(0.0)
+            && sample(&text, "llm_router_limit", &["route=\"r\""]) == Some(1.0)
+            && sample(&text, "llm_router_peer_healthy", &["route=\"r\"", &address]) == Some(1.0);
+        done.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openmetrics_and_protobuf_by_accept() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let get =
+        async |accept: &str| call(router.admin, "GET", "/metrics", &[("accept", accept)], "").await;
+    let open = get("application/openmetrics-text; version=1.0.0").await;
+    assert!(
+        open.header("content-type")
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(open.text().ends_with("# EOF\n"));
+    let protobuf = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    let reply = get(protobuf).await;
+    assert!(
+        reply
+            .header("content-type")
+            .starts_with("application/vnd.google.protobuf"),
+        "{}",
+        reply.header("content-type")
+    );
+    assert!(!reply.body.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxy_metrics_need_a_key_when_keys_exist() {
+    let peer = Peer::plain().await;
+    let open = over(&[&peer], "").start().await;
+    let reply = open.get("/proxy/metrics").await;
+    assert!(
+        reply.status == 200 && reply.text().contains(&peer.address.to_string()),
+        "{}",
+        reply.text()
+    );
+    let json = call(
+        open.public,
+        "GET",
+        "/proxy/metrics",
+        &[("accept", "application/json")],
+        "",
+    )
+    .await;
+    assert_eq!(
+        (json.status, json.header("content-type")),
+        (200, "application/json")
+    );
+    json.json();
+    let closed = over(&[&peer], "").keys("sk-a:alice\n").start().await;
+    assert_eq!(closed.get("/proxy/metrics").await.status, 401);
+    let key = [("authorization", "Bearer sk-a")];
+    assert_eq!(
+        call(closed.public, "GET", "/proxy/metrics", &key, "")
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn access_line_has_its_fixed_form() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    router
+        .post_with(CHAT_PATH, &[("x-request-id", "rid-1")], CHAT)
+        .await;
+    router
+        .program
+        .logged("rid=rid-1 POST /r/v1/chat/completions -> 200 (")
+        .await;
+    let log = router.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("rid=rid-1 POST"))
+        .unwrap();
+    for field in ["route=r", "mode=least_conn", "retries=0", "peer="] {
+        assert!(line.contains(field), "{field} is missing in {line}");
+    }
+}
