@@ -33,8 +33,8 @@ pub struct Book {
     peers: Table<PeerKey, PeerState>,
     /// By `peers_by_model` key; held by every roster that has the pool.
     pools: Table<Option<Arc<str>>, PoolState>,
-    /// Attached rosters: id to the number of peers they name.
-    rosters: BTreeMap<u64, usize>,
+    /// Attached rosters by id.
+    rosters: BTreeMap<u64, Named>,
     next_roster: u64,
     /// Tickets not released.
     outstanding: u64,
@@ -46,6 +46,13 @@ struct PeerState {
     /// Tickets on it.
     in_flight: u32,
     ban: Ban,
+}
+
+/// How many slots a roster holds.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    pools: usize,
+    peers: usize,
 }
 
 #[derive(Debug, Default)]
@@ -133,8 +140,9 @@ impl Book {
         }
         let id = self.next_roster;
         self.next_roster += 1;
-        self.rosters
-            .insert(id, members.iter().map(|pool| pool.peers.len()).sum());
+        let peers = members.iter().map(|pool| pool.peers.len()).sum();
+        let pools = members.len();
+        self.rosters.insert(id, Named { pools, peers });
         Roster { id, spec, members }
     }
 
@@ -274,16 +282,16 @@ impl Book {
         let in_flight: u64 = self
             .peers
             .iter()
-            .map(|(peer, _)| u64::from(peer.in_flight))
+            .map(|peer| u64::from(peer.in_flight))
             .sum();
         debug_assert_eq!(in_flight, self.outstanding);
-        let holders: u64 = self
-            .peers
-            .iter()
-            .map(|(_, holders)| u64::from(holders))
-            .sum();
-        let named: usize = self.rosters.values().sum();
-        debug_assert_eq!(holders, named as u64 + self.outstanding);
+        let named =
+            |count: fn(&Named) -> usize| self.rosters.values().map(count).sum::<usize>() as u64;
+        debug_assert_eq!(
+            self.peers.holders(),
+            named(|roster| roster.peers) + self.outstanding
+        );
+        debug_assert_eq!(self.pools.holders(), named(|roster| roster.pools));
     }
 
     fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {

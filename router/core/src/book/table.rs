@@ -90,12 +90,18 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         &mut self.entry_mut(index).state
     }
 
-    /// Every held slot's state with its number of holders.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&S, u32)> {
+    /// The state of every held slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &S> {
+        self.entries.iter().flatten().map(|entry| &entry.state)
+    }
+
+    /// All holders of all slots.
+    pub(super) fn holders(&self) -> u64 {
         self.entries
             .iter()
             .flatten()
-            .map(|entry| (&entry.state, entry.holders))
+            .map(|entry| u64::from(entry.holders))
+            .sum()
     }
 
     /// Debug-asserts that keys, held slots and vacant slots account for each other.

@@ -76,8 +76,9 @@ impl<'a> View<'a> {
     }
 
     /// The next peer of a request whose attempt on `ticket`'s peer failed: of its tier first, then,
-    /// where allowed, one of each lower tier, the higher tiers first. Within a tier peers with room
-    /// before full ones, then the smallest share, then file order.
+    /// where allowed, one of each lower tier, the higher tiers first. Within a tier the
+    /// smallest in-flight ÷ slots, which puts peers with room before full ones (a peer is full when
+    /// that reaches `rt_limit_factor`), then file order.
     pub(super) fn next(&self, ticket: &Ticket, tried: &[usize]) -> Option<usize> {
         let was_tried = |index: usize| index == ticket.peer || tried.contains(&index);
         // A lower tier gives one peer per request, whatever has changed since that one was tried.
@@ -94,7 +95,10 @@ impl<'a> View<'a> {
         let next = self
             .iter()
             .filter(|(index, peer)| peer.is_usable() && !was_tried(*index) && may_go(*peer))
-            .min_by(|(_, one), (_, other)| self.cmp_next(*one, *other))?;
+            .min_by(|(_, one), (_, other)| {
+                let by_tier = other.priority.cmp(&one.priority);
+                by_tier.then_with(|| one.load.cmp_ratio(other.load))
+            })?;
         Some(next.0)
     }
 
@@ -250,12 +254,5 @@ impl<'a> View<'a> {
             peer_in_flight: load.in_flight,
             peer_slots: load.slots.0,
         }
-    }
-
-    fn cmp_next(&self, one: PeerNow, other: PeerNow) -> std::cmp::Ordering {
-        let is_full = |peer: PeerNow| !peer.load.has_room(self.route.rt_limit_factor);
-        let by_tier = other.priority.cmp(&one.priority);
-        let by_room = by_tier.then_with(|| is_full(one).cmp(&is_full(other)));
-        by_room.then_with(|| one.load.cmp_ratio(other.load))
     }
 }
