@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::cmd;
+use crate::engine;
 use crate::render::Format;
 
 /// The operator's one command: check, explain, and run the whole stack.
@@ -98,13 +99,16 @@ pub struct Global {
 pub enum Command {
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
+    /// Run one simulated engine with a real prefix cache
+    #[command(after_help = cmd::engine::AFTER_HELP)]
+    Engine(engine::Args),
 }
 
 impl Command {
     /// Whether `--output github` means something.
     pub fn annotates(&self) -> bool {
         match self {
-            Self::Replay(_) => false,
+            Self::Replay(_) | Self::Engine(_) => false,
         }
     }
 }

@@ -58,6 +58,18 @@ impl Failure {
         Self::Wrong(format!("cannot {doing} {}: {error}", path.display()))
     }
 
+    /// A failure told by an error whose text reads after "failed to", with its causes.
+    pub fn failed_to(error: &dyn std::error::Error) -> Self {
+        let mut text = format!("failed to {error}");
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            text.push_str(": ");
+            text.push_str(&inner.to_string());
+            cause = inner.source();
+        }
+        Self::Wrong(text)
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {

@@ -66,6 +66,7 @@ async fn dispatch(
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
     match command {
+        Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(args, settings, screen).await,
     }
 }

@@ -1,3 +1,4 @@
 //! The commands, one module a noun.
 
+pub mod engine;
 pub mod replay;

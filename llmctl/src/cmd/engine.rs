@@ -1,0 +1,27 @@
+//! `llmctl engine`: one simulated engine, until told to stop.
+
+use crate::engine::{self, Args};
+use crate::exit::{Ended, Failure};
+use crate::render::Screen;
+use crate::signals::interrupted;
+
+/// What the help of `llmctl engine` ends with.
+pub const AFTER_HELP: &str =
+    "The model is simulated, the HTTP, the queue and the prefix cache are real: a conversation that
+comes back gets its first token sooner, and usage says how much was cached.
+
+Examples:
+  llmctl engine --port 8001
+  llmctl engine --port 8002 --slots 2 --ttft 200ms --prefill-us 500 --cache-blocks 1024
+  llmctl engine --port 8003 --dialect llamacpp --fault 503=0.1 --fault cut-stream=5@x1";
+
+/// Runs the engine.
+///
+/// # Errors
+/// When the address cannot be taken.
+pub async fn run(args: Args, screen: &mut Screen) -> Result<Ended, Failure> {
+    let ended = engine::run(args, |line| screen.line(line), interrupted()).await;
+    ended
+        .map(|()| Ended::Fine)
+        .map_err(|error| Failure::failed_to(&error))
+}
