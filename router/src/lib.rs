@@ -1,3 +1,4 @@
 //! The router. `run` is the composition root; `main` only calls it.
 
 pub mod config;
+pub mod telemetry;

@@ -1,0 +1,154 @@
+use std::sync::mpsc::{Sender, SyncSender};
+
+use super::*;
+
+fn line() -> AccessLine<'static> {
+    AccessLine {
+        rid: "a1b2c3d4",
+        method: "POST",
+        path: "/chat/v1/chat/completions",
+        status: 200,
+        seconds: 0.4242,
+        route: Some("chat"),
+        peer: Some("gpu-a"),
+        mode: Some("hash"),
+        retries: 0,
+        owner: Some("team-a"),
+        model: Some("m1"),
+        bytes_in: 812,
+        bytes_out: 4711,
+        ttft_ms: Some(31),
+        tokens: None,
+        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736"),
+    }
+}
+
+fn wall() -> DateTime<Utc> {
+    DateTime::from_timestamp_millis(1_790_000_011_400).unwrap()
+}
+
+#[test]
+fn text_has_its_fixed_form() {
+    assert_eq!(
+        line().render(LogFormat::Text, wall()),
+        "rid=a1b2c3d4 POST /chat/v1/chat/completions -> 200 \
+         (0.42s, route=chat, peer=gpu-a, mode=hash, retries=0)\n"
+    );
+}
+
+#[test]
+fn what_was_not_found_is_a_dash() {
+    let line = AccessLine {
+        route: None,
+        peer: None,
+        mode: None,
+        status: 404,
+        seconds: 0.0,
+        ..line()
+    };
+    assert_eq!(
+        line.render(LogFormat::Text, wall()),
+        "rid=a1b2c3d4 POST /chat/v1/chat/completions -> 404 (0.00s, route=-, peer=-, mode=-, retries=0)\n"
+    );
+}
+
+#[test]
+fn json_has_every_key_always() {
+    insta::assert_snapshot!(line().render(LogFormat::Json, wall()), @r#"{"time":"2026-09-21T14:13:31.400Z","level":"info","rid":"a1b2c3d4","method":"POST","path":"/chat/v1/chat/completions","status":200,"seconds":0.424,"route":"chat","peer":"gpu-a","mode":"hash","retries":0,"owner":"team-a","model":"m1","bytes_in":812,"bytes_out":4711,"ttft_ms":31,"tokens":null,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#);
+}
+
+#[test]
+fn no_field_can_end_the_line_or_steer_a_terminal() {
+    let hostile = "/v1/\n\u{1b}[2J\u{2028}\u{202e}é";
+    let line = AccessLine {
+        path: hostile,
+        owner: Some("a\nb"),
+        ..line()
+    };
+    let text = line.render(LogFormat::Text, wall());
+    assert_eq!(text.matches('\n').count(), 1);
+    assert!(
+        text.contains(r" /v1/\u{a}\u{1b}[2J\u{2028}\u{202e}é -> "),
+        "{text}"
+    );
+    assert_eq!(
+        line.render(LogFormat::Json, wall()).matches('\n').count(),
+        1
+    );
+}
+
+/// Blocks in its first write until told to go on, then hands over what it was given.
+struct Stuck {
+    go_on: Option<Receiver<()>>,
+    written: Sender<Vec<u8>>,
+}
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(go_on) = self.go_on.take() {
+            go_on.recv().unwrap();
+        }
+        self.written.send(bytes.to_vec()).unwrap();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test bounds what is sent")]
+fn stuck() -> (Stuck, SyncSender<()>, Receiver<Vec<u8>>) {
+    let (release, go_on) = sync_channel(1);
+    let (written, seen) = std::sync::mpsc::channel();
+    (
+        Stuck {
+            go_on: Some(go_on),
+            written,
+        },
+        release,
+        seen,
+    )
+}
+
+#[test]
+fn a_stuck_reader_costs_lines_but_never_a_request() {
+    let (out, release, seen) = stuck();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let (log, end) = AccessLog::start(LogFormat::Text, out, Arc::clone(&dropped)).unwrap();
+    let offered = 3 * LINES_WAITING_MAX as u64;
+    for _ in 0..offered {
+        log.write(&line(), wall());
+    }
+    let lost = dropped.load(Ordering::Relaxed);
+    assert!(lost > 0 && lost < offered, "{lost}");
+    release.send(()).unwrap();
+    drop(log);
+    assert!(end.wait(Duration::from_secs(60)));
+    let written: Vec<u8> = seen.into_iter().flatten().collect();
+    let lines = written.iter().filter(|byte| **byte == b'\n').count() as u64;
+    assert_eq!(lines + lost, offered);
+}
+
+/// A pipe whose reader is gone.
+struct Broken;
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn lines_nobody_can_read_are_counted() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let (log, end) = AccessLog::start(LogFormat::Json, Broken, Arc::clone(&dropped)).unwrap();
+    log.write(&line(), wall());
+    drop(log);
+    assert!(end.wait(Duration::from_secs(60)));
+    assert!(dropped.load(Ordering::Relaxed) >= 1);
+}

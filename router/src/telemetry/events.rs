@@ -1,0 +1,262 @@
+//! What happened, each in one place: a function here writes the log line *and* moves the counter.
+//!
+//! Warnings that a broken peer would repeat are written once a minute per peer; the counters count
+//! every one.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use router_core::pool::{Change, PeerKey};
+
+use super::metrics::{Metrics, RouteMetrics};
+
+/// How long a warning about one peer stays quiet after it was written.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Peers whose warnings are remembered; at the bound those that may speak again are forgotten, and
+/// if none may, the new one speaks.
+const QUIET_PEERS_MAX: usize = 1024;
+
+/// Where a peer stands: what the log names it by.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerRef<'a> {
+    /// Its route.
+    pub route: &'a str,
+    /// `host:port`.
+    pub peer: &'a PeerKey,
+    /// The operator's name for it.
+    pub name: &'a str,
+}
+
+/// The process's event log.
+#[derive(Debug)]
+pub struct Events {
+    metrics: Arc<Metrics>,
+    quiet: Mutex<Quiet>,
+}
+
+impl Events {
+    /// Events that count into `metrics`.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics,
+            quiet: Mutex::default(),
+        }
+    }
+
+    /// A peer was banned or came back; `why` is the evidence in a few words.
+    pub fn peer_changed(&self, at: PeerRef<'_>, change: Change, why: &dyn Display) {
+        let PeerRef { route, peer, name } = at;
+        match change {
+            Change::Banned => {
+                self.metrics.route(&route.into()).banned(peer.as_str());
+                tracing::warn!(route, %peer, name, why = %why, "peer banned");
+            }
+            Change::Recovered => tracing::info!(route, %peer, name, why = %why, "peer recovered"),
+        }
+    }
+
+    /// A peer answered a probe with 429 or not in time: it keeps its state.
+    pub fn probe_busy(&self, at: PeerRef<'_>, why: &dyn Display, now: Instant) {
+        let PeerRef { route, peer, name } = at;
+        if self.speaks(Warning::ProbeBusy, at, now) {
+            tracing::warn!(route, %peer, name, why = %why, "peer is busy: its health stays as it was");
+        }
+    }
+
+    /// An attempt failed and the request goes on to another candidate.
+    pub fn attempt_retried(
+        &self,
+        metrics: &RouteMetrics,
+        at: PeerRef<'_>,
+        rid: &str,
+        cause: &dyn Display,
+    ) {
+        metrics.retried(at.peer.as_str());
+        let PeerRef { route, peer, name } = at;
+        tracing::debug!(rid, route, %peer, name, cause = %cause, "attempt failed, trying the next candidate");
+    }
+
+    /// The last attempt of a request failed; `attempts` counts all of them.
+    pub fn request_failed(
+        &self,
+        at: PeerRef<'_>,
+        rid: &str,
+        attempts: usize,
+        cause: &dyn Display,
+        now: Instant,
+    ) {
+        let PeerRef { route, peer, name } = at;
+        if self.speaks(Warning::RequestFailed, at, now) {
+            tracing::warn!(rid, route, %peer, name, attempts, cause = %cause, "request failed upstream");
+        } else {
+            tracing::debug!(rid, route, %peer, name, attempts, cause = %cause, "request failed upstream");
+        }
+    }
+
+    /// A stream broke after its headers had reached the client.
+    pub fn stream_broken(&self, at: PeerRef<'_>, rid: &str, cause: &dyn Display, now: Instant) {
+        let PeerRef { route, peer, name } = at;
+        if self.speaks(Warning::StreamBroken, at, now) {
+            tracing::warn!(rid, route, %peer, name, cause = %cause, "stream broken by the peer");
+        } else {
+            tracing::debug!(rid, route, %peer, name, cause = %cause, "stream broken by the peer");
+        }
+    }
+
+    /// Every file was valid and is in force. `wall_unix_ms` is the time now.
+    pub fn reload_applied(&self, routes: usize, wall_unix_ms: u64) {
+        self.metrics.reload().applied(wall_unix_ms);
+        tracing::info!(routes, "configuration loaded");
+    }
+
+    /// Some file was invalid: its old version stays in force, or its route answers 503. `problems`
+    /// name file, line and column.
+    pub fn reload_refused<P: Display>(&self, routes: usize, problems: impl IntoIterator<Item = P>) {
+        self.metrics.reload().refused();
+        for problem in problems {
+            tracing::error!(problem = %problem, "configuration problem");
+        }
+        tracing::error!(
+            routes,
+            "configuration loaded in part: files with problems are not in force"
+        );
+    }
+
+    /// The shared key set was read again. `status` is the key file's.
+    pub fn keys_changed(&self, status: &str, keys: usize) {
+        tracing::info!(status, keys, "keys loaded");
+    }
+
+    /// The key file is unusable and the last good set stays in force.
+    pub fn keys_kept(&self, status: &str, keys: usize) {
+        tracing::error!(
+            status,
+            keys,
+            "key file unusable: the last good keys stay in force"
+        );
+    }
+
+    /// The key file is unusable and there never was a good set: every caller gets in, or nobody.
+    pub fn keys_absent(&self, status: &str, open: bool) {
+        if open {
+            tracing::error!(status, "key file unusable: requests pass without a key");
+        } else {
+            tracing::error!(status, "key file unusable: requests are refused");
+        }
+    }
+
+    /// An operator flipped or reset a switch.
+    pub fn switch_set(&self, route: &str, switch: &str, before: bool, after: bool, source: &str) {
+        tracing::info!(route, switch, before, after, source, "switch set");
+    }
+
+    fn speaks(&self, warning: Warning, at: PeerRef<'_>, now: Instant) -> bool {
+        self.quiet
+            .lock()
+            .speaks((warning, at.route.into(), at.peer.clone()), now)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Warning {
+    ProbeBusy,
+    RequestFailed,
+    StreamBroken,
+}
+
+type Subject = (Warning, Box<str>, PeerKey);
+
+/// When each repeated warning may be written again.
+#[derive(Debug, Default)]
+struct Quiet {
+    until: HashMap<Subject, Instant>,
+}
+
+impl Quiet {
+    /// Whether the warning may be written now; if so it is quiet for [`QUIET`] from here on.
+    fn speaks(&mut self, subject: Subject, now: Instant) -> bool {
+        if self.until.get(&subject).is_some_and(|until| now < *until) {
+            return false;
+        }
+        if self.until.len() >= QUIET_PEERS_MAX {
+            self.until.retain(|_, until| now < *until);
+        }
+        if self.until.len() < QUIET_PEERS_MAX {
+            self.until.insert(subject, now + QUIET);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(n: usize) -> Subject {
+        (
+            Warning::ProbeBusy,
+            "chat".into(),
+            PeerKey::new(format!("peer-{n}:1")),
+        )
+    }
+
+    #[test]
+    fn a_warning_is_quiet_for_a_minute_per_peer() {
+        let mut quiet = Quiet::default();
+        let start = Instant::now();
+        assert!(quiet.speaks(subject(1), start));
+        assert!(!quiet.speaks(subject(1), start + Duration::from_secs(59)));
+        assert!(quiet.speaks(subject(2), start));
+        assert!(quiet.speaks(subject(1), start + QUIET));
+    }
+
+    #[test]
+    fn the_memory_of_warnings_is_bounded() {
+        let mut quiet = Quiet::default();
+        let start = Instant::now();
+        for n in 0..3 * QUIET_PEERS_MAX {
+            quiet.speaks(subject(n), start);
+        }
+        assert_eq!(quiet.until.len(), QUIET_PEERS_MAX);
+        assert!(quiet.speaks(subject(usize::MAX), start + QUIET));
+        assert_eq!(quiet.until.len(), 1);
+    }
+
+    #[test]
+    fn bans_and_retries_are_counted_per_peer() {
+        let metrics = Arc::new(Metrics::default());
+        let peer = PeerKey::new("a:1");
+        let pools = vec![(None, vec![peer.clone()])];
+        metrics.sync(&[super::super::metrics::RouteLabels {
+            route: "chat".into(),
+            pools,
+        }]);
+        let events = Events::new(Arc::clone(&metrics));
+        let at = PeerRef {
+            route: "chat",
+            peer: &peer,
+            name: "gpu-a",
+        };
+        events.peer_changed(at, Change::Banned, &"connection refused");
+        events.peer_changed(at, Change::Recovered, &"200");
+        events.attempt_retried(
+            &metrics.route(&"chat".into()),
+            at,
+            "rid",
+            &"connection refused",
+        );
+        let page = metrics.text();
+        assert!(
+            page.contains(r#"llm_router_peer_bans_total{route="chat",peer="a:1"} 1"#),
+            "{page}"
+        );
+        assert!(
+            page.contains(r#"llm_router_retries_total{route="chat",peer="a:1"} 1"#),
+            "{page}"
+        );
+    }
+}

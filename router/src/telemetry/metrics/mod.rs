@@ -1,0 +1,151 @@
+//! Metric families. [`Metrics`] is what is counted; [`Page`] is what is scraped.
+//!
+//! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
+
+mod encode;
+pub mod format;
+mod page;
+mod process;
+mod route;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use router_core::pool::PeerKey;
+
+pub use page::{Page, PageError};
+pub use route::{Gate, RequestDone, RouteMetrics};
+
+/// The route label of requests that no route answered: unknown paths, keys refused before the
+/// body chose a route.
+pub const UNROUTED: &str = "-";
+
+/// What a route must have series for.
+#[derive(Clone, Debug)]
+pub struct RouteLabels {
+    /// The route.
+    pub route: Arc<str>,
+    /// Its pools: the `peers_by_model` key, or `None`, and the peers.
+    pub pools: Vec<(Option<Arc<str>>, Vec<PeerKey>)>,
+}
+
+/// Everything that is counted. One per process.
+#[derive(Debug)]
+pub struct Metrics {
+    routes: RwLock<BTreeMap<Arc<str>, Arc<RouteMetrics>>>,
+    unrouted: Arc<RouteMetrics>,
+    reload: ReloadTally,
+    access_lines_dropped: Arc<AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            routes: RwLock::default(),
+            unrouted: Arc::new(RouteMetrics::new(UNROUTED.into())),
+            reload: ReloadTally::default(),
+            access_lines_dropped: Arc::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// The counters of a route, created at first sight. Look it up once per snapshot, not per request.
+    pub fn route(&self, route: &Arc<str>) -> Arc<RouteMetrics> {
+        if let Some(known) = self.routes.read().get(route) {
+            return Arc::clone(known);
+        }
+        let mut routes = self.routes.write();
+        let slot = routes.entry(Arc::clone(route));
+        Arc::clone(slot.or_insert_with(|| Arc::new(RouteMetrics::new(Arc::clone(route)))))
+    }
+
+    /// The counters of requests that no route answered.
+    pub fn unrouted(&self) -> &Arc<RouteMetrics> {
+        &self.unrouted
+    }
+
+    /// Brings the series in line with the configured routes: new ones start at zero, those of routes
+    /// and peers that are gone disappear. A request still running on a removed route keeps its own
+    /// handle and counts into nothing.
+    pub fn sync(&self, configured: &[RouteLabels]) {
+        for labels in configured {
+            self.route(&labels.route).sync(&labels.pools);
+        }
+        self.routes
+            .write()
+            .retain(|name, _| configured.iter().any(|labels| labels.route == *name));
+    }
+
+    /// Reloads so far.
+    pub fn reload(&self) -> &ReloadTally {
+        &self.reload
+    }
+
+    /// Access lines lost because their reader was too slow; the access log adds to it.
+    pub fn access_lines_dropped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.access_lines_dropped)
+    }
+
+    /// Every set of route counters, by name; the unrouted one first.
+    fn every_route(&self) -> Vec<Arc<RouteMetrics>> {
+        let routes = self.routes.read();
+        std::iter::once(&self.unrouted)
+            .chain(routes.values())
+            .cloned()
+            .collect()
+    }
+}
+
+/// How configuration reloads went. The load at start counts as the first.
+#[derive(Debug, Default)]
+pub struct ReloadTally {
+    last_success: AtomicBool,
+    last_success_unix_ms: AtomicU64,
+    applied: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl ReloadTally {
+    /// Notes a load whose files were all valid.
+    pub fn applied(&self, wall_unix_ms: u64) {
+        self.last_success_unix_ms
+            .store(wall_unix_ms, Ordering::Relaxed);
+        self.last_success.store(true, Ordering::Relaxed);
+        self.applied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes a load that left an old version of some file in force.
+    pub fn refused(&self) {
+        self.last_success.store(false, Ordering::Relaxed);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the last load was valid in every file.
+    pub fn is_last_success(&self) -> bool {
+        self.last_success.load(Ordering::Relaxed)
+    }
+
+    /// When the last wholly valid load was, milliseconds since the Unix epoch; 0 before the first.
+    pub fn last_success_unix_ms(&self) -> u64 {
+        self.last_success_unix_ms.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl Metrics {
+    /// What is counted, as 0.0.4 text, without the process's own numbers.
+    pub(crate) fn text(self: &Arc<Self>) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register_collector(Box::new(encode::Counted(Arc::clone(self))));
+        let mut page = String::new();
+        prometheus_client::encoding::prometheus_text::encode(&mut page, &registry)
+            .expect("writing to a String cannot fail");
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests;

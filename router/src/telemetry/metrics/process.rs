@@ -1,0 +1,78 @@
+//! `process_*`: what the operating system says about us, under the names every client library uses.
+
+use std::fmt;
+
+use procfs::process::{LimitValue, Process};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
+
+use super::encode::{Labels, family, gauge};
+
+/// Reads `/proc/self` at each scrape. What cannot be read is left out of the page.
+#[derive(Debug)]
+pub(super) struct ProcessCollector;
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let Ok(process) = Process::myself() else {
+            return Ok(());
+        };
+        if let Ok(stat) = process.stat() {
+            let ticks = number(procfs::ticks_per_second());
+            let cpu = (number(stat.utime) + number(stat.stime)) / ticks;
+            family(
+                encoder,
+                "process_cpu_seconds",
+                "User and system CPU time spent.",
+                [(Labels::new(), ConstCounter::new(cpu))],
+            )?;
+            let resident = number(stat.rss) * number(procfs::page_size());
+            gauge(
+                encoder,
+                "process_resident_memory_bytes",
+                "Resident memory.",
+                resident,
+            )?;
+            gauge(
+                encoder,
+                "process_virtual_memory_bytes",
+                "Virtual memory.",
+                number(stat.vsize),
+            )?;
+            if let Ok(boot) = procfs::boot_time_secs() {
+                let start = number(boot) + number(stat.starttime) / ticks;
+                gauge(
+                    encoder,
+                    "process_start_time_seconds",
+                    "When the process started, Unix time.",
+                    start,
+                )?;
+            }
+        }
+        if let Ok(open) = process.fd_count() {
+            gauge(
+                encoder,
+                "process_open_fds",
+                "Open file descriptors.",
+                number(open as u64),
+            )?;
+        }
+        if let Ok(limits) = process.limits()
+            && let LimitValue::Value(max) = limits.max_open_files.soft_limit
+        {
+            gauge(
+                encoder,
+                "process_max_fds",
+                "Limit of open file descriptors.",
+                number(max),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn number(value: u64) -> f64 {
+    value as f64
+}

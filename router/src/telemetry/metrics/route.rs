@@ -1,0 +1,255 @@
+//! The counters of one route.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use router_core::pool::PeerKey;
+
+/// Model names a route keeps apart; clients invent them, so what comes later is counted as
+/// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
+/// 32 peers stays near ten thousand series at worst.
+const MODELS_MAX: usize = 64;
+
+/// Bytes of a model name that becomes a label; longer ones are counted as [`OTHER`].
+const MODEL_BYTES_MAX: usize = 128;
+
+/// Sparse buckets of one native histogram, the number client_golang's documentation suggests;
+/// beyond it the resolution halves.
+const NATIVE_BUCKETS_MAX: usize = 160;
+
+/// Label value for "there was none".
+pub(super) const NONE: &str = "-";
+
+/// Label value for everything beyond a cap, and for peers that are no longer configured.
+pub(super) const OTHER: &str = "other";
+
+// Bounds in seconds. None lies below 1e-4: there the encoders spell `le` differently and strict
+// OpenMetrics readers refuse the page; finer detail is in the native buckets.
+const REQUEST_BOUNDS: [f64; 14] = [
+    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+const TTFT_BOUNDS: [f64; 14] = [
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
+];
+const INTER_CHUNK_BOUNDS: [f64; 14] = [
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+];
+const OVERHEAD_BOUNDS: [f64; 11] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+];
+
+/// Which gate refused a request for load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// The pool's in-flight had reached its limit.
+    Concurrency,
+}
+
+impl Gate {
+    /// Every gate, in label order.
+    pub const ALL: [Self; 1] = [Self::Concurrency];
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// One finished request, whoever answered it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestDone<'a> {
+    /// The body's `model`.
+    pub model: Option<&'a str>,
+    /// `host:port` of the peer that answered, or was tried last.
+    pub peer: Option<&'a str>,
+    /// Status sent to the client; 499 when it left before one was.
+    pub code: u16,
+    /// Arrival to the last byte.
+    pub request_seconds: f64,
+    /// Arrival to the first body byte of a stream.
+    pub ttft_seconds: Option<f64>,
+    /// The router's own share: arrival to the request handed to a peer, without reading the body.
+    pub overhead_seconds: Option<f64>,
+}
+
+/// The counters of one route. Shared by every snapshot of it.
+#[derive(Debug)]
+pub struct RouteMetrics {
+    pub(super) route: Arc<str>,
+    pub(super) tally: Mutex<Tally>,
+    refusals: [AtomicU64; Gate::ALL.len()],
+    pub(super) request_seconds: Histogram,
+    pub(super) ttft_seconds: Histogram,
+    pub(super) inter_chunk_seconds: Histogram,
+    pub(super) overhead_seconds: Histogram,
+}
+
+/// Counters by peer label.
+type ByPeer<T> = BTreeMap<Arc<str>, T>;
+
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Requests by model, peer and code; at most [`MODELS_MAX`] models and [`NONE`] and [`OTHER`].
+    pub(super) requests: BTreeMap<Arc<str>, ByPeer<BTreeMap<u16, u64>>>,
+    /// Configured peers.
+    pub(super) peers: ByPeer<PeerTally>,
+    /// Configured models: they need no room under the cap.
+    models: Vec<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeerTally {
+    pub(super) retries: u64,
+    pub(super) bans: u64,
+}
+
+impl RouteMetrics {
+    pub(super) fn new(route: Arc<str>) -> Self {
+        Self {
+            route,
+            tally: Mutex::default(),
+            refusals: Default::default(),
+            request_seconds: histogram(REQUEST_BOUNDS),
+            ttft_seconds: histogram(TTFT_BOUNDS),
+            inter_chunk_seconds: histogram(INTER_CHUNK_BOUNDS),
+            overhead_seconds: histogram(OVERHEAD_BOUNDS),
+        }
+    }
+
+    /// Counts a finished request.
+    pub fn request_done(&self, done: &RequestDone<'_>) {
+        self.tally
+            .lock()
+            .count_request(done.model, done.peer, done.code);
+        self.request_seconds.observe(done.request_seconds);
+        if let Some(ttft) = done.ttft_seconds {
+            self.ttft_seconds.observe(ttft);
+        }
+        if let Some(overhead) = done.overhead_seconds {
+            self.overhead_seconds.observe(overhead);
+        }
+    }
+
+    /// Counts a batch of times between two chunks of one stream, in seconds.
+    pub fn chunk_gaps(&self, gaps: &[f32]) {
+        for gap in gaps {
+            self.inter_chunk_seconds.observe(f64::from(*gap));
+        }
+    }
+
+    /// Counts a refusal for load.
+    pub fn refused(&self, gate: Gate) {
+        self.refusals[gate as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an attempt that failed on `peer` and went on to another.
+    pub(in crate::telemetry) fn retried(&self, peer: &str) {
+        if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
+            tally.retries += 1;
+        }
+    }
+
+    /// Counts a peer's passage from usable to banned.
+    pub(in crate::telemetry) fn banned(&self, peer: &str) {
+        if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
+            tally.bans += 1;
+        }
+    }
+
+    pub(super) fn refusals(&self, gate: Gate) -> u64 {
+        self.refusals[gate as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn sync(&self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
+        self.tally.lock().sync(pools);
+    }
+}
+
+impl Tally {
+    fn count_request(&mut self, model: Option<&str>, peer: Option<&str>, code: u16) {
+        let model = self.model_label(model, code);
+        let peer = match peer {
+            None => NONE,
+            Some(peer) if self.peers.contains_key(peer) => peer,
+            Some(_) => OTHER,
+        };
+        let by_peer = match self.requests.get_mut(model) {
+            Some(known) => known,
+            None => self.requests.entry(model.into()).or_default(),
+        };
+        let by_code = match by_peer.get_mut(peer) {
+            Some(known) => known,
+            None => by_peer.entry(peer.into()).or_default(),
+        };
+        *by_code.entry(code).or_default() += 1;
+    }
+
+    /// The label of a model name. A name that the request was refused for takes no place from a real
+    /// one: otherwise one client could push every later model into [`OTHER`].
+    fn model_label<'a>(&self, model: Option<&'a str>, code: u16) -> &'a str {
+        let Some(model) = model else { return NONE };
+        if self.requests.contains_key(model) {
+            return model;
+        }
+        let refused = (400..500).contains(&code) && code != 429;
+        let learned = self
+            .requests
+            .keys()
+            .filter(|known| !self.is_reserved(known))
+            .count();
+        if refused || learned >= MODELS_MAX || model.len() > MODEL_BYTES_MAX {
+            OTHER
+        } else {
+            model
+        }
+    }
+
+    fn is_reserved(&self, label: &str) -> bool {
+        label == NONE || label == OTHER || self.models.iter().any(|model| **model == *label)
+    }
+
+    fn sync(&mut self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
+        let is_configured = |peer: &str| {
+            pools
+                .iter()
+                .flat_map(|(_, peers)| peers)
+                .any(|p| p.as_str() == peer)
+        };
+        let models: Vec<Arc<str>> = pools
+            .iter()
+            .filter_map(|(model, _)| model.clone())
+            .collect();
+        self.requests
+            .retain(|label, _| models.contains(label) || !self.models.contains(label));
+        for by_peer in self.requests.values_mut() {
+            by_peer.retain(|peer, _| **peer == *NONE || **peer == *OTHER || is_configured(peer));
+        }
+        self.peers.retain(|peer, _| is_configured(peer));
+        self.models = models;
+        for (model, peers) in pools {
+            let model = model.clone().unwrap_or_else(|| NONE.into());
+            let by_peer = self.requests.entry(model).or_default();
+            for peer in peers {
+                let peer: Arc<str> = peer.as_str().into();
+                by_peer
+                    .entry(Arc::clone(&peer))
+                    .or_default()
+                    .entry(200)
+                    .or_default();
+                self.peers.entry(peer).or_default();
+            }
+        }
+    }
+}
+
+fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
+    Histogram::new_classic_and_native(
+        bounds,
+        NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS_MAX),
+    )
+}

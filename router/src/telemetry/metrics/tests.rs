@@ -1,0 +1,273 @@
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+
+use super::format::Format;
+use super::*;
+
+/// A process without live state.
+#[derive(Debug)]
+struct Nothing;
+
+impl prometheus_client::collector::Collector for Nothing {
+    fn encode(&self, _: DescriptorEncoder<'_>) -> std::fmt::Result {
+        Ok(())
+    }
+}
+
+fn labels(route: &str, pools: &[(Option<&str>, &[&str])]) -> RouteLabels {
+    let pools = pools.iter().map(|(model, peers)| {
+        (
+            model.map(Arc::from),
+            peers.iter().map(|peer| PeerKey::new(*peer)).collect(),
+        )
+    });
+    RouteLabels {
+        route: route.into(),
+        pools: pools.collect(),
+    }
+}
+
+fn done<'a>(model: Option<&'a str>, peer: Option<&'a str>, code: u16) -> RequestDone<'a> {
+    RequestDone {
+        model,
+        peer,
+        code,
+        request_seconds: 0.3,
+        ttft_seconds: None,
+        overhead_seconds: None,
+    }
+}
+
+fn page(metrics: &Arc<Metrics>) -> String {
+    metrics.text()
+}
+
+fn series<'a>(page: &'a str, prefix: &str) -> Vec<&'a str> {
+    page.lines()
+        .filter(|line| line.starts_with(prefix))
+        .collect()
+}
+
+#[test]
+fn series_exist_at_zero_from_registration() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1", "b:1"])])]);
+    let page = page(&metrics);
+    for expected in [
+        r#"llm_router_requests_total{route="chat",model="-",peer="a:1",code="200"} 0"#,
+        r#"llm_router_requests_total{route="chat",model="-",peer="b:1",code="200"} 0"#,
+        r#"llm_router_refusals_total{route="chat",gate="concurrency",bucket="-"} 0"#,
+        r#"llm_router_retries_total{route="chat",peer="a:1"} 0"#,
+        r#"llm_router_peer_bans_total{route="chat",peer="b:1"} 0"#,
+        r#"llm_router_request_seconds_count{route="chat"} 0"#,
+        r#"llm_router_ttft_seconds_count{route="chat"} 0"#,
+        r#"llm_router_inter_chunk_seconds_count{route="chat"} 0"#,
+        r#"llm_router_overhead_seconds_count{route="chat"} 0"#,
+        "llm_router_config_last_reload_success 0.0",
+        concat!(
+            "llm_router_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\"} 1"
+        ),
+    ] {
+        assert!(
+            page.lines().any(|line| line == expected),
+            "{expected}\nnot in\n{page}"
+        );
+    }
+}
+
+#[test]
+fn series_of_removed_routes_and_peers_disappear() {
+    let metrics = Arc::new(Metrics::default());
+    let both = [
+        labels("chat", &[(None, &["a:1", "b:1"])]),
+        labels("embed", &[(None, &["c:1"])]),
+    ];
+    metrics.sync(&both);
+    let chat = metrics.route(&"chat".into());
+    let embed = metrics.route(&"embed".into());
+    chat.request_done(&done(Some("m1"), Some("b:1"), 200));
+    assert!(page(&metrics).contains("b:1"));
+
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    chat.request_done(&done(Some("m1"), Some("b:1"), 200));
+    embed.request_done(&done(Some("m1"), Some("c:1"), 200));
+    let page = page(&metrics);
+    assert!(!page.contains("b:1") && !page.contains("embed"), "{page}");
+    assert!(
+        page.contains(r#"{route="chat",model="m1",peer="other",code="200"} 1"#),
+        "{page}"
+    );
+}
+
+#[test]
+fn series_that_stay_keep_their_counts() {
+    let metrics = Arc::new(Metrics::default());
+    let configured = [labels(
+        "chat",
+        &[(Some("m1"), &["a:1"]), (Some("m2"), &["a:1"])],
+    )];
+    metrics.sync(&configured);
+    metrics
+        .route(&"chat".into())
+        .request_done(&done(Some("m1"), Some("a:1"), 200));
+    metrics.sync(&configured);
+    let kept = r#"llm_router_requests_total{route="chat",model="m1",peer="a:1",code="200"} 1"#;
+    assert!(page(&metrics).contains(kept));
+    metrics.sync(&[labels("chat", &[(Some("m2"), &["a:1"])])]);
+    assert!(!page(&metrics).contains("m1"));
+}
+
+#[test]
+fn invented_models_are_capped() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(Some("real"), &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    for n in 0..1000 {
+        chat.request_done(&done(Some(&format!("invented-{n}")), Some("a:1"), 200));
+    }
+    chat.request_done(&done(Some(&"long".repeat(100)), Some("a:1"), 200));
+    chat.request_done(&done(Some("real"), Some("a:1"), 200));
+    let page = page(&metrics);
+    let requests = series(&page, "llm_router_requests_total");
+    assert_eq!(
+        requests.len(),
+        64 + 2,
+        "64 names, the configured one, and `other`"
+    );
+    let other = format!(
+        "model=\"other\",peer=\"a:1\",code=\"200\"}} {}",
+        1000 - 64 + 1
+    );
+    assert!(requests.iter().any(|line| line.ends_with(&other)), "{page}");
+}
+
+#[test]
+fn a_refused_model_takes_no_place_from_a_real_one() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    for n in 0..100 {
+        chat.request_done(&done(Some(&format!("invented-{n}")), None, 400));
+    }
+    chat.request_done(&done(Some("real"), Some("a:1"), 200));
+    let page = page(&metrics);
+    assert!(!page.contains("invented"), "{page}");
+    assert!(
+        page.contains(r#"model="real",peer="a:1",code="200"} 1"#),
+        "{page}"
+    );
+}
+
+#[test]
+fn hostile_label_values_are_escaped() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    metrics.route(&"chat".into()).request_done(&done(
+        Some("a\"} 1\nevil_total 7\\"),
+        Some("a:1"),
+        200,
+    ));
+    let page = page(&metrics);
+    assert!(series(&page, "evil").is_empty(), "{page}");
+    assert!(page.contains(r#"model="a\"} 1\nevil_total 7\\""#), "{page}");
+}
+
+#[test]
+fn every_sample_follows_the_type_of_its_family() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let all = Page::new(&metrics, Nothing);
+    let text = String::from_utf8(all.render(Format::Text).unwrap()).unwrap();
+    let mut family = ("", "");
+    let mut seen = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            family = declared.split_once(' ').unwrap();
+            assert!(seen.insert(family.0), "{} is declared twice", family.0);
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let base = match family.1 {
+                "histogram" => ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .find_map(|s| name.strip_suffix(s))
+                    .unwrap(),
+                _ => name,
+            };
+            assert_eq!(base, family.0, "{line}");
+            assert_eq!(family.1 == "counter", name.ends_with("_total"), "{line}");
+        }
+    }
+    assert!(seen.contains("process_resident_memory_bytes"), "{seen:?}");
+    assert!(
+        text.contains(r#"llm_router_request_seconds_bucket{route="chat",le="1"} 0"#),
+        "{text}"
+    );
+}
+
+#[test]
+fn openmetrics_ends_with_eof_and_spells_bounds_as_floats() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let page = Page::new(&metrics, Nothing)
+        .render(Format::OpenMetrics)
+        .unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.ends_with("\n# EOF\n"));
+    assert!(
+        page.contains("# TYPE llm_router_requests counter\n"),
+        "{page}"
+    );
+    assert!(page.contains("# TYPE llm_router_build info\n"), "{page}");
+    assert!(
+        page.contains(r#"le="1.0""#) && page.contains(r#"le="0.0001""#),
+        "{page}"
+    );
+}
+
+#[test]
+fn protobuf_carries_native_buckets() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    chat.chunk_gaps(&[0.01, 0.02, 0.04]);
+    assert!(
+        !Page::new(&metrics, Nothing)
+            .render(Format::Protobuf)
+            .unwrap()
+            .is_empty()
+    );
+
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(encode::Counted(Arc::clone(&metrics))));
+    let families = prometheus_client::encoding::prometheus_protobuf::encode(&registry).unwrap();
+    let gaps = families
+        .iter()
+        .find(|f| f.name == "llm_router_inter_chunk_seconds")
+        .unwrap();
+    let histogram = gaps.metric[0].histogram.as_ref().unwrap();
+    assert_eq!(histogram.sample_count, 3);
+    assert_eq!(histogram.schema, 3);
+    assert!(!histogram.positive_span.is_empty() && !histogram.bucket.is_empty());
+}
+
+#[test]
+fn the_tally_of_reloads_remembers_the_last_good_one() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.reload().applied(1_790_000_000_500);
+    metrics.reload().refused();
+    let page = page(&metrics);
+    assert!(
+        page.contains("llm_router_config_last_reload_success 0.0\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("last_reload_success_timestamp_seconds 1790000000.5\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("llm_router_config_reloads_total{result=\"refused\"} 1\n"),
+        "{page}"
+    );
+}
