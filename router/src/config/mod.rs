@@ -1,3 +1,20 @@
 //! Configuration: raw files, checked into valid types, with every problem of every file reported.
+//!
+//! text → [`yaml`] → tree → [`env`](mod@env) → [`check`] → [`valid`]. [`load`](mod@load) does it for all files at once;
+//! [`report`] shows what came out; [`options`] is the catalogue that the check, the JSON Schema and
+//! the reference in the docs are made from.
 
+mod check;
+pub mod env;
+pub mod keys;
+pub mod load;
+mod masking;
+pub mod options;
+pub mod report;
+mod tree;
+pub mod units;
 pub mod valid;
+mod yaml;
+
+pub use env::Env;
+pub use load::{Loaded, RoutesAt, Sources, load};

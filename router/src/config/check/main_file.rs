@@ -1,0 +1,152 @@
+//! `router.yaml` → [`Main`] and the `defaults:` layer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::reader::Reader;
+use super::route_file::options;
+use super::section::{Layers, keys};
+use crate::config::options::{
+    ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE,
+    DEFAULTS, DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
+    MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTES, SERVER, SERVER_MAX_BODY_SIZE,
+    SERVER_REQUEST_TIMEOUT, STATUS_ACCESS, TRUSTED_PROXIES,
+};
+use crate::config::tree::{Node, Span};
+use crate::config::valid::{Keys, Main, Server};
+
+/// What route files need to know of the main file.
+pub(in crate::config) struct Base {
+    /// `defaults:`, expanded; its problems have been reported.
+    pub(in crate::config) defaults: Node,
+    /// Ceiling of `max_body_size`.
+    pub(in crate::config) max_body_size: u64,
+    /// The server's `request_timeout`, where routes set none.
+    pub(in crate::config) request_timeout: Option<Duration>,
+    /// Whether the main file sets it.
+    pub(in crate::config) request_timeout_set: bool,
+}
+
+/// The main file's content, best effort: with errors reported it is for checking other files only.
+pub(in crate::config) struct MainFile {
+    /// The configuration.
+    pub(in crate::config) main: Main,
+    /// What route files build on.
+    pub(in crate::config) base: Base,
+    /// Where `routes` is set.
+    pub(in crate::config) routes_at: Option<Span>,
+    /// Where `server.default_route` is set.
+    pub(in crate::config) default_route_at: Option<Span>,
+}
+
+/// Checks the main file. `path` is `None` when there is none; then `root` is an empty mapping.
+pub(in crate::config) fn main_file(
+    reader: &mut Reader,
+    path: Option<&Path>,
+    root: &Node,
+) -> MainFile {
+    keys(reader, root, MAIN, "a mapping");
+    let directory = path.and_then(Path::parent);
+    let (empty, layer) = (Node::empty(), |own| Layers { own, global: None });
+    let server_at = section(reader, root, &SERVER).unwrap_or(&empty);
+    let server = reader.key(SERVER.key, |reader| {
+        server(reader, &layer(server_at), directory)
+    });
+    let keys_at = section(reader, root, &KEYS).unwrap_or(&empty);
+    let keys = reader.key(KEYS.key, |reader| Keys {
+        file: beside(directory, layer(keys_at).value(reader, &KEYS_FILE)),
+        on_missing: layer(keys_at).value(reader, &ON_MISSING),
+    });
+    let routes_dir = beside(directory, layer(root).value(reader, &ROUTES));
+    let mut base = Base {
+        defaults: Node::empty(),
+        max_body_size: server.max_body_size,
+        request_timeout: server.request_timeout,
+        request_timeout_set: server_at.get(SERVER_REQUEST_TIMEOUT.meta.key).is_some(),
+    };
+    if let Some(defaults) = section(reader, root, &DEFAULTS) {
+        reader.key(DEFAULTS.key, |reader| {
+            options(reader, &layer(defaults), &base)
+        });
+        base.defaults = defaults.clone();
+    }
+    MainFile {
+        main: Main {
+            path: path.map(Path::to_owned),
+            server,
+            keys,
+            routes_dir,
+        },
+        base,
+        routes_at: root.get(ROUTES.meta.key).map(|node| node.span.clone()),
+        default_route_at: server_at
+            .get(DEFAULT_ROUTE.meta.key)
+            .map(|node| node.span.clone()),
+    }
+}
+
+/// A section with its keys checked.
+fn section<'n>(reader: &mut Reader, root: &'n Node, meta: &Meta) -> Option<&'n Node> {
+    let node = root.get(meta.key)?;
+    let Kind::Section(known) = meta.kind else {
+        return None;
+    };
+    reader
+        .key(meta.key, |reader| {
+            keys(reader, node, known, &meta.kind.allowed())
+        })
+        .then_some(node)
+}
+
+fn server(reader: &mut Reader, layers: &Layers<'_>, directory: Option<&Path>) -> Server {
+    let server = Server {
+        listen: layers.value(reader, &LISTEN),
+        admin_listen: layers.value(reader, &ADMIN_LISTEN),
+        admin_read: layers.value(reader, &ADMIN_READ),
+        default_route: layers
+            .value(reader, &DEFAULT_ROUTE)
+            .map(|name| name.to_string()),
+        max_body_size: layers.value(reader, &SERVER_MAX_BODY_SIZE),
+        max_buffered_bytes: layers.value(reader, &MAX_BUFFERED_BYTES),
+        connect_timeout: layers.value(reader, &CONNECT_TIMEOUT),
+        request_timeout: layers.value(reader, &SERVER_REQUEST_TIMEOUT),
+        response_timeout: layers.value(reader, &RESPONSE_TIMEOUT),
+        idle_timeout: layers.value(reader, &IDLE_TIMEOUT),
+        drain_delay: layers.value(reader, &DRAIN_DELAY),
+        drain_timeout: layers.value(reader, &DRAIN_TIMEOUT),
+        status_access: layers.value(reader, &STATUS_ACCESS),
+        admin_token_file: layers
+            .value(reader, &ADMIN_TOKEN_FILE)
+            .map(|file| beside(directory, file)),
+        trusted_proxies: layers.value(reader, &TRUSTED_PROXIES),
+        access_log: layers.value(reader, &ACCESS_LOG),
+    };
+    if server.listen == server.admin_listen && server.listen.port() != 0 {
+        let at = layers
+            .own
+            .get(ADMIN_LISTEN.meta.key)
+            .or(layers.own.get(LISTEN.meta.key));
+        let at = at.map_or(0..0, |node| node.span.clone());
+        reader.error(
+            at,
+            format!("`listen` and `admin_listen` are both {}", server.listen),
+        );
+    }
+    if server.max_buffered_bytes < server.max_body_size
+        && let Some(node) = layers.own.get(MAX_BUFFERED_BYTES.meta.key)
+    {
+        reader.warning(
+            node.span.clone(),
+            "`max_buffered_bytes` is below `max_body_size`: a body between the two is never accepted",
+        );
+    }
+    server
+}
+
+/// Relative paths in the main file are relative to its directory.
+fn beside(directory: Option<&Path>, path: PathBuf) -> PathBuf {
+    match directory {
+        Some(directory) if path.is_relative() => directory.join(path),
+        _ => path,
+    }
+}

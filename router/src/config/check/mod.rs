@@ -1,0 +1,27 @@
+//! Tree → valid types. Every problem of a file is reported, with its place; what remains is a value
+//! that is only used when none of them is fatal.
+
+mod auth;
+mod main_file;
+mod names;
+mod net;
+mod peers;
+mod reader;
+mod route_file;
+mod scalar;
+mod section;
+
+pub(in crate::config) use auth::api_keys;
+pub(in crate::config) use main_file::{Base, MainFile, main_file};
+pub(in crate::config) use names::{
+    optional_file, optional_route_name, prefixes, route_name, session_sources, url_path,
+};
+pub(in crate::config) use net::{Endpoint, address, cidrs, listen, url};
+pub(in crate::config) use peers::slots;
+pub(in crate::config) use reader::Reader;
+pub(in crate::config) use route_file::{RouteFile, route_file, stem};
+pub(in crate::config) use scalar::{
+    Choice, boolean, choice, duration, duration_or_off, factor, file, integer, nearest, secret,
+    size, status, text, whole,
+};
+pub(in crate::config) use section::sounds_secret;

@@ -1,0 +1,154 @@
+//! `routes/<name>.yaml` → [`Route`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use router_core::layered::Source;
+
+use super::main_file::Base;
+use super::names::name_flaw;
+use super::peers::pools;
+use super::reader::Reader;
+use super::section::{Layers, keys};
+use crate::config::options::{
+    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CROSS_TIER_FALLBACK, DEFAULT_MAX,
+    EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
+    HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
+    MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR,
+    SESSION_SOURCES, TRANSPARENT,
+};
+use crate::config::tree::{Node, Span, Value};
+use crate::config::units::show_size;
+use crate::config::valid::{Route, RouteOptions};
+
+/// A route file's content, best effort: with errors reported only its name counts.
+pub(in crate::config) struct RouteFile {
+    /// The route.
+    pub(in crate::config) route: Route,
+    /// Where `name` is set.
+    pub(in crate::config) name_at: Option<Span>,
+}
+
+/// Checks one route file.
+pub(in crate::config) fn route_file(
+    reader: &mut Reader,
+    path: &Path,
+    root: &Node,
+    base: &Base,
+) -> RouteFile {
+    let is_mapping = matches!(root.value, Value::Map(_));
+    if !is_mapping {
+        let message = if root.is_null() {
+            "the file is empty"
+        } else {
+            "expected a mapping"
+        };
+        reader
+            .error(root.span.clone(), message)
+            .help("`peers: []` is the least that a route file holds");
+    } else {
+        keys(reader, root, ROUTE, "a mapping");
+    }
+    let layers = Layers {
+        own: root,
+        global: Some(&base.defaults),
+    };
+    let name = name(reader, path, root);
+    let options = options(reader, &layers, base);
+    let pools = if is_mapping {
+        pools(reader, root, options.default_max.value)
+    } else {
+        Vec::new()
+    };
+    RouteFile {
+        route: Route {
+            name,
+            path: path.to_owned(),
+            pools,
+            options,
+        },
+        name_at: root.get(NAME.meta.key).map(|node| node.span.clone()),
+    }
+}
+
+/// The name a file gives its route, or else its stem. An unusable `name` leaves the stem, so that
+/// the file has a name to be reported under.
+fn name(reader: &mut Reader, path: &Path, root: &Node) -> Arc<str> {
+    let stem = stem(path);
+    if let Some(node) = root.get(NAME.meta.key) {
+        return reader
+            .key(NAME.meta.key, |reader| NAME.read(reader, node))
+            .unwrap_or(stem);
+    }
+    if let Some(flaw) = name_flaw(&stem) {
+        reader
+            .error(
+                0..0,
+                format!("the file's stem `{stem}` names the route, and {flaw}"),
+            )
+            .help("rename the file, or give the route a `name`");
+    }
+    stem
+}
+
+/// A file's name without `.yaml`.
+pub(in crate::config) fn stem(path: &Path) -> Arc<str> {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .as_ref()
+        .into()
+}
+
+/// Every option of a route but its peers.
+pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> RouteOptions {
+    let mut options = RouteOptions {
+        default_max: layers.setting(reader, &DEFAULT_MAX),
+        cross_tier_fallback: layers.setting(reader, &CROSS_TIER_FALLBACK),
+        affinity: layers.setting(reader, &AFFINITY),
+        affinity_enabled: layers.setting(reader, &AFFINITY_ENABLED),
+        hash: layers.setting(reader, &HASH),
+        hash_saturated: layers.setting(reader, &HASH_SATURATED),
+        session_sources: layers.setting(reader, &SESSION_SOURCES),
+        balance: layers.setting(reader, &BALANCE),
+        merge_models: layers.setting(reader, &MERGE_MODELS),
+        full_policy: layers.setting(reader, &FULL_POLICY),
+        full_status: layers.setting(reader, &FULL_STATUS),
+        rt_limit_factor: layers.setting(reader, &RT_LIMIT_FACTOR),
+        max_more_tries: layers.setting(reader, &MAX_MORE_TRIES),
+        health_check_interval: layers.setting(reader, &HEALTH_CHECK_INTERVAL),
+        health_ban_ttl: layers.setting(reader, &HEALTH_BAN_TTL),
+        health_probe_path: layers.setting(reader, &HEALTH_PROBE_PATH),
+        health_timeout: layers.setting(reader, &HEALTH_TIMEOUT),
+        transparent: layers.setting(reader, &TRANSPARENT),
+        api_keys: layers.over(reader, &API_KEYS, None),
+        forward_auth: layers.setting(reader, &FORWARD_AUTH),
+        extra_paths: layers.setting(reader, &EXTRA_PATHS),
+        expose_routing_headers: layers.setting(reader, &EXPOSE_ROUTING_HEADERS),
+        request_timeout: layers.over(reader, &REQUEST_TIMEOUT, base.request_timeout),
+        max_body_size: layers.setting(reader, &MAX_BODY_SIZE),
+    };
+    if base.request_timeout_set && options.request_timeout.source == Source::Default {
+        options.request_timeout.source = Source::Global;
+    }
+    cap_body(reader, layers, base, &mut options);
+    options
+}
+
+/// `max_body_size` stays under the server's; a route that asks for more is told so.
+fn cap_body(reader: &mut Reader, layers: &Layers<'_>, base: &Base, options: &mut RouteOptions) {
+    let size = &mut options.max_body_size;
+    if size.value <= base.max_body_size {
+        return;
+    }
+    size.value = base.max_body_size;
+    if let Some(node) = layers.own.get(MAX_BODY_SIZE.meta.key) {
+        let ceiling = show_size(base.max_body_size);
+        reader.key(MAX_BODY_SIZE.meta.key, |reader| {
+            reader.warning(
+                node.span.clone(),
+                format!("above `server.max_body_size`: {ceiling} is in force"),
+            );
+        });
+    }
+}

@@ -1,0 +1,290 @@
+//! Reads one value as one kind of thing. Whatever is not that thing is reported with what was
+//! found and what is allowed, and read as `None`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reader::Reader;
+use crate::config::options::{Kind, Meta};
+use crate::config::tree::{Node, Scalar, Style, Value};
+use crate::config::units;
+use crate::config::valid::Secret;
+
+/// Words that a user of older YAML writes for booleans; accepted, with a warning.
+const LOOSE_BOOLEANS: [(&str, bool); 6] = [
+    ("yes", true),
+    ("on", true),
+    ("1", true),
+    ("no", false),
+    ("off", false),
+    ("0", false),
+];
+
+/// `true` or `false`. What is neither is an invalid boolean, which a running router forgives.
+pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<bool> {
+    let Some(scalar) = node.as_scalar() else {
+        let found = reader.found(node);
+        reader.invalid_boolean(
+            node.span.clone(),
+            format!("expected {}, found {found}", meta.kind.allowed()),
+        );
+        return None;
+    };
+    let word = scalar.text.to_ascii_lowercase();
+    match word.as_str() {
+        "true" => return Some(true),
+        "false" => return Some(false),
+        _ if scalar.style == Style::Unusable => return None,
+        _ => {}
+    }
+    if let Some((_, value)) = LOOSE_BOOLEANS.iter().find(|(loose, _)| *loose == word) {
+        reader.warning(
+            node.span.clone(),
+            format!("`{}` is read as `{value}`; write `{value}`", scalar.text),
+        );
+        return Some(*value);
+    }
+    let found = reader.found(node);
+    reader.invalid_boolean(
+        node.span.clone(),
+        format!("expected {}, found {found}", meta.kind.allowed()),
+    );
+    None
+}
+
+/// A whole number within the kind's range.
+pub(in crate::config) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32> {
+    let Kind::Whole { min, max } = meta.kind else {
+        return mismatch(meta);
+    };
+    let value = number(node)
+        .and_then(|s| units::whole(&s.text))
+        .and_then(|n| u32::try_from(n).ok());
+    match value.filter(|n| (min..=max).contains(n)) {
+        Some(value) => Some(value),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// A whole number with an optional sign.
+pub(in crate::config) fn integer(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<i64> {
+    match number(node).and_then(|s| s.text.parse().ok()) {
+        Some(value) => Some(value),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// A number above 0 and up to the kind's bound. Written so that NaN fails.
+pub(in crate::config) fn factor(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<f64> {
+    let Kind::Factor { max } = meta.kind else {
+        return mismatch(meta);
+    };
+    match number(node)
+        .and_then(|s| units::decimal(&s.text))
+        .filter(|n| *n > 0.0 && *n <= max)
+    {
+        Some(value) => Some(value),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// One of the kind's status codes.
+pub(in crate::config) fn status(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u16> {
+    let Kind::Status(codes) = meta.kind else {
+        return mismatch(meta);
+    };
+    match number(node)
+        .and_then(|s| s.text.parse().ok())
+        .filter(|code| codes.contains(code))
+    {
+        Some(code) => Some(code),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// A duration within the kind's range.
+pub(in crate::config) fn duration(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Duration> {
+    let Kind::Duration { min, max, .. } = meta.kind else {
+        return mismatch(meta);
+    };
+    let value = usable(node).and_then(|s| units::duration(&s.text));
+    match value.filter(|d| (min..=max).contains(d)) {
+        Some(value) => Some(value),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// A duration within the kind's range, or `off`.
+pub(in crate::config) fn duration_or_off(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<Duration>> {
+    match node.as_scalar() {
+        // Older YAML reads `off` as a boolean, so people write `false` for it.
+        Some(scalar) if matches!(scalar.text.as_str(), "off" | "false") => Some(None),
+        _ => duration(reader, node, meta).map(Some),
+    }
+}
+
+/// A size of at least the kind's least.
+pub(in crate::config) fn size(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u64> {
+    let Kind::Size { min, max } = meta.kind else {
+        return mismatch(meta);
+    };
+    let value = usable(node).and_then(|s| units::size(&s.text));
+    match value.filter(|bytes| (min..=max).contains(bytes)) {
+        Some(value) => Some(value),
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// A type that is written as one of a few words.
+pub(in crate::config) trait Choice: Copy + 'static {
+    /// Every word with its value, in the order they are shown.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The words alone.
+    fn words() -> Vec<&'static str> {
+        Self::WORDS.iter().map(|(word, _)| *word).collect()
+    }
+}
+
+/// One of the words of `T`, spelled exactly.
+pub(in crate::config) fn choice<T: Choice>(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<T> {
+    let text = usable(node).map(|s| s.text.as_str());
+    if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| Some(*word) == text) {
+        return Some(*value);
+    }
+    let words = T::words();
+    let near = text.and_then(|text| nearest(text, words.iter().copied()));
+    if let Some(draft) = reader.unexpected(node, &meta.kind.allowed())
+        && let Some(near) = near
+    {
+        draft.help(format!("did you mean `{near}`?"));
+    }
+    None
+}
+
+/// A text that is not blank and holds no control characters. Numbers count as they are written,
+/// because a name may be `4090`.
+pub(in crate::config) fn text(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
+    let text = usable(node)
+        .filter(|s| s.style != Style::Plain || !(s.is_null() || s.is_bool()))
+        .map(|s| s.text.as_str())
+        .filter(|text| !text.trim().is_empty() && !text.contains(char::is_control));
+    match text {
+        Some(text) if text.chars().count() <= TEXT_MAX => Some(text.into()),
+        Some(_) => {
+            reader.error(
+                node.span.clone(),
+                format!("longer than {TEXT_MAX} characters"),
+            );
+            None
+        }
+        None => refuse(reader, node, meta),
+    }
+}
+
+/// How long a name, a label or a path may be, in characters.
+const TEXT_MAX: usize = 1024;
+
+/// A path of the file system.
+pub(in crate::config) fn file(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<PathBuf> {
+    text(reader, node, meta).map(|path| PathBuf::from(&*path))
+}
+
+/// A credential: not blank, and fit for a header. Never shown.
+pub(in crate::config) fn secret(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Secret> {
+    reader.mask_tree(node);
+    let scalar = usable(node).filter(|s| s.style != Style::Plain || !(s.is_null() || s.is_bool()));
+    match scalar {
+        None => refuse(reader, node, meta),
+        Some(s) if s.text.trim().is_empty() => {
+            reader.error(node.span.clone(), "is empty");
+            None
+        }
+        Some(s) if !s.text.bytes().all(|b| (0x21..=0x7e).contains(&b)) => {
+            reader.error(
+                node.span.clone(),
+                "holds blanks or characters that no header may carry",
+            );
+            None
+        }
+        Some(s) => Some(Secret::new(s.text.as_str())),
+    }
+}
+
+/// A scalar that was expanded, or needed no expansion.
+pub(super) fn usable(node: &Node) -> Option<&Scalar> {
+    node.as_scalar().filter(|s| s.style != Style::Unusable)
+}
+
+/// A scalar that may be read as a number: a quoted one is a text.
+fn number(node: &Node) -> Option<&Scalar> {
+    usable(node).filter(|s| s.style != Style::Quoted)
+}
+
+/// Reports a value that is not of its kind.
+pub(super) fn refuse<T>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<T> {
+    let quoted_number = node
+        .as_scalar()
+        .is_some_and(|s| s.style == Style::Quoted && s.text.parse::<f64>().is_ok());
+    let wants_number = matches!(
+        meta.kind,
+        Kind::Whole { .. } | Kind::Integer | Kind::Factor { .. } | Kind::Status(_)
+    );
+    if let Some(draft) = reader.unexpected(node, &meta.kind.allowed())
+        && quoted_number
+        && wants_number
+    {
+        draft.help("remove the quotes");
+    }
+    None
+}
+
+/// A knob whose reader does not fit its kind is a bug that the catalogue's test finds.
+fn mismatch<T>(meta: &Meta) -> Option<T> {
+    debug_assert!(false, "`{}` has a reader of another kind", meta.key);
+    None
+}
+
+/// A list's items. What is no list is reported.
+pub(super) fn items<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Option<&'n [Node]> {
+    match &node.value {
+        Value::Seq(items) => Some(items),
+        _ => refuse(reader, node, meta),
+    }
+}
+
+/// The candidate that a mistyped word most likely means.
+pub(in crate::config) fn nearest<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // Below six tenths a suggestion is more often wrong than right; the bound on the length keeps
+    // a megabyte of a key from being compared with everything.
+    const ALIKE: f64 = 0.6;
+    if word.len() > 64 {
+        return None;
+    }
+    candidates
+        .map(|candidate| {
+            (
+                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), candidate),
+                candidate,
+            )
+        })
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

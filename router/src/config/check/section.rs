@@ -1,0 +1,134 @@
+//! Mappings: which keys they may have, once each, and the layers an option is looked up in.
+
+use router_core::layered::{Layer, Layered, Setting};
+
+use super::reader::{Reader, short};
+use super::scalar::nearest;
+use crate::config::options::{Knob, Meta, home};
+use crate::config::tree::{Key, Node, Value};
+
+/// Checks the keys of a mapping against those it may have, and masks what must not be shown.
+/// `false` when it is no mapping; an empty value counts as an empty mapping.
+pub(in crate::config) fn keys(
+    reader: &mut Reader,
+    node: &Node,
+    known: &[&'static Meta],
+    what: &str,
+) -> bool {
+    let Value::Map(pairs) = &node.value else {
+        if node.is_null() {
+            return true;
+        }
+        reader.unexpected(node, what);
+        return false;
+    };
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        let meta = known.iter().find(|meta| meta.key == key.text);
+        match meta {
+            Some(meta) if meta.secret => reader.mask_tree(value),
+            Some(_) => {}
+            None => unknown(reader, key, value, known),
+        }
+        duplicate(reader, key, &pairs[..index]);
+    }
+    true
+}
+
+fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]) {
+    let near = nearest(&key.text, known.iter().map(|meta| meta.key));
+    let secret = near
+        .and_then(|near| known.iter().find(|meta| meta.key == near))
+        .is_some_and(|meta| meta.secret);
+    if secret || sounds_secret(&key.text) {
+        reader.mask_tree(value);
+    }
+    let mut message = format!("unknown key `{}`", short(&key.text));
+    if let Some(near) = near {
+        message.push_str(&format!("; did you mean `{near}`?"));
+    }
+    let help = home(&key.text).unwrap_or_else(|| {
+        let keys: Vec<_> = known.iter().map(|meta| meta.key).collect();
+        format!("known keys here: {}", keys.join(", "))
+    });
+    reader.error(key.span.clone(), message).help(help);
+}
+
+/// A misspelt secret is still one.
+pub(in crate::config) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["key", "token", "secret", "passw", "auth", "bearer"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+fn duplicate(reader: &mut Reader, key: &Key, before: &[(Key, Node)]) {
+    if let Some((first, _)) = before.iter().find(|(other, _)| other.text == key.text) {
+        reader
+            .error(
+                key.span.clone(),
+                format!("the key `{}` is here twice", short(&key.text)),
+            )
+            .label(first.span.clone(), "first here");
+    }
+}
+
+/// Where an option may be set, nearest first.
+pub(in crate::config) struct Layers<'n> {
+    /// The mapping of this file.
+    pub(in crate::config) own: &'n Node,
+    /// `defaults:`, whose problems are those of the main file and are reported there.
+    pub(in crate::config) global: Option<&'n Node>,
+}
+
+impl Layers<'_> {
+    /// An option's effective value over its built-in default. One that is set to something
+    /// unusable has its built-in default and says so.
+    ///
+    /// # Panics
+    /// When a built-in default is unreadable, which the catalogue's test excludes.
+    pub(in crate::config) fn setting<T>(&self, reader: &mut Reader, knob: &Knob<T>) -> Setting<T> {
+        self.over(
+            reader,
+            knob,
+            knob.builtin().expect("a built-in default is readable"),
+        )
+    }
+
+    /// An option's effective value over `default`.
+    pub(in crate::config) fn over<T>(
+        &self,
+        reader: &mut Reader,
+        knob: &Knob<T>,
+        default: T,
+    ) -> Setting<T> {
+        let key = knob.meta.key;
+        let route = self
+            .own
+            .get(key)
+            .map(|node| reader.key(key, |reader| knob.read(reader, node)));
+        let global = self
+            .global
+            .and_then(|global| global.get(key))
+            .map(|node| knob.read(&mut Reader::new(), node));
+        Layered {
+            route: layer(route),
+            global: layer(global),
+            default,
+        }
+        .resolve()
+    }
+
+    /// The value of an option of the main file, which has no layers.
+    pub(in crate::config) fn value<T>(&self, reader: &mut Reader, knob: &Knob<T>) -> T {
+        self.setting(reader, knob).value
+    }
+}
+
+/// What a file says: nothing, something, or something unusable.
+fn layer<T>(read: Option<Option<T>>) -> Layer<T> {
+    match read {
+        None => Layer::Unset,
+        Some(None) => Layer::Invalid,
+        Some(Some(value)) => Layer::Set(value),
+    }
+}

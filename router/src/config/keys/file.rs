@@ -1,0 +1,300 @@
+//! The key file: `key:owner` entries, separated by commas or newlines.
+//!
+//! `#` begins a comment at the start of an entry or behind a blank. The first colon splits; without
+//! an owner a key belongs to `unnamed`. `sha256:<64 hex>:owner` holds a digest instead of a key. An
+//! entry that is none is skipped and reported by its line, never by its text.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use super::{Digest, HASHED, KeySet};
+use crate::config::load::{ContentHash, read_bounded};
+
+/// Largest key file, bytes: a hundred thousand hashed keys with long owners.
+pub const FILE_MAX: u64 = 32 << 20;
+
+/// How many problems of one read are kept.
+const PROBLEMS_MAX: usize = 100;
+
+/// The owner of a key without one.
+const UNNAMED: &str = "unnamed";
+
+/// What a key file was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyFileStatus {
+    /// It holds at least one key.
+    Ok,
+    /// There is no such file.
+    Missing,
+    /// It is there, and cannot be used.
+    Unreadable,
+    /// It holds no key.
+    Empty,
+}
+
+impl KeyFileStatus {
+    /// As every endpoint and log line shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Missing => "missing",
+            Self::Unreadable => "unreadable",
+            Self::Empty => "empty",
+        }
+    }
+}
+
+impl fmt::Display for KeyFileStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Something wrong with one entry, without its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyProblem {
+    /// 1-based.
+    pub line: usize,
+    /// What, as it reads after "line 3: ".
+    pub message: &'static str,
+}
+
+/// What one read of the file brought.
+#[derive(Clone, Debug)]
+pub struct KeyRead {
+    /// What the file was found to be.
+    pub status: KeyFileStatus,
+    /// Why, when it is unreadable.
+    pub detail: Option<String>,
+    /// The keys; empty unless the status is [`KeyFileStatus::Ok`].
+    pub keys: KeySet,
+    /// Entries that were skipped, and keys that are there twice. At most a hundred.
+    pub problems: Vec<KeyProblem>,
+    /// The content, to tell a change; `None` when it could not be read.
+    pub hash: Option<ContentHash>,
+    /// The last entry breaks off in the middle: somebody is still writing, or a copy was cut.
+    pub truncated: bool,
+}
+
+/// Reads the key file. Blocking. Never fails: what went wrong is the read's status.
+pub fn read(path: &Path) -> KeyRead {
+    match read_bounded(path, FILE_MAX) {
+        Ok(bytes) => parse(&bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            unusable(KeyFileStatus::Missing, None, None)
+        }
+        Err(error) => unusable(KeyFileStatus::Unreadable, Some(error.to_string()), None),
+    }
+}
+
+fn unusable(status: KeyFileStatus, detail: Option<String>, hash: Option<ContentHash>) -> KeyRead {
+    KeyRead {
+        status,
+        detail,
+        keys: KeySet::default(),
+        problems: Vec::new(),
+        hash,
+        truncated: false,
+    }
+}
+
+/// Reads a key file's bytes.
+pub fn parse(bytes: &[u8]) -> KeyRead {
+    let hash = Some(ContentHash::of(bytes));
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => text.strip_prefix('\u{feff}').unwrap_or(text),
+        Ok(_) => {
+            return unusable(
+                KeyFileStatus::Unreadable,
+                Some("it holds binary data".to_owned()),
+                hash,
+            );
+        }
+        Err(_) => {
+            return unusable(
+                KeyFileStatus::Unreadable,
+                Some("it is not UTF-8".to_owned()),
+                hash,
+            );
+        }
+    };
+    let mut out = unusable(KeyFileStatus::Empty, None, hash);
+    let mut last_is_cut = false;
+    for (index, line) in text.lines().enumerate() {
+        for entry in without_comment(line)
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+        {
+            let flaw = add(&mut out.keys, entry);
+            last_is_cut = flaw == Some(BAD_HASH);
+            if let Some(message) = flaw
+                && out.problems.len() < PROBLEMS_MAX
+            {
+                out.problems.push(KeyProblem {
+                    line: index + 1,
+                    message,
+                });
+            }
+        }
+    }
+    out.truncated = last_is_cut && !text.ends_with(['\n', ',']);
+    if !out.keys.is_empty() {
+        out.status = KeyFileStatus::Ok;
+    }
+    out
+}
+
+const BAD_HASH: &str =
+    "a hashed entry is `sha256:`, 64 hexadecimal digits, and `:owner`; it is skipped";
+
+/// Adds an entry, and says what is wrong with it.
+fn add(keys: &mut KeySet, entry: &str) -> Option<&'static str> {
+    let (digest, owner) = match entry.strip_prefix(HASHED) {
+        Some(rest) => {
+            let (hex, owner) = rest.split_once(':').unwrap_or((rest, ""));
+            match Digest::parse(hex.trim()) {
+                Some(digest) => (digest, owner),
+                None => return Some(BAD_HASH),
+            }
+        }
+        None => {
+            let (key, owner) = entry.split_once(':').unwrap_or((entry, ""));
+            let key = key.trim();
+            if key.is_empty() {
+                return Some("an entry begins with `:`, so it has no key; it is skipped");
+            }
+            if !key.bytes().all(|b| (0x21..=0x7e).contains(&b)) {
+                return Some(
+                    "a key holds blanks or characters that no header may carry; it is skipped",
+                );
+            }
+            (Digest::of(key.as_bytes()), owner)
+        }
+    };
+    let owner = owner.trim();
+    let owner = if owner.is_empty() { UNNAMED } else { owner };
+    keys.insert(digest, owner)
+        .then_some("a key is there twice; the last owner counts")
+}
+
+/// The line up to a `#` at its start, behind a blank or behind a comma. A `#` inside a key is part
+/// of it.
+fn without_comment(line: &str) -> &str {
+    let comment = line.match_indices('#').map(|(at, _)| at).find(|at| {
+        let before = line[..*at].chars().next_back();
+        before.is_none_or(|c| c.is_whitespace() || c == ',')
+    });
+    comment.map_or(line, |at| &line[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(read: &KeyRead, key: &str) -> Option<String> {
+        read.keys
+            .owner(key.as_bytes())
+            .map(|owner| owner.to_string())
+    }
+
+    fn lines(read: &KeyRead) -> Vec<usize> {
+        read.problems.iter().map(|p| p.line).collect()
+    }
+
+    #[test]
+    fn k1_commas_separate_and_the_first_colon_splits() {
+        let read = parse(b"sk-a:admin,sk-b:team:x ,  ,sk-c\n");
+        assert_eq!(read.status, KeyFileStatus::Ok);
+        assert_eq!(owner(&read, "sk-a").as_deref(), Some("admin"));
+        assert_eq!(owner(&read, "sk-b").as_deref(), Some("team:x"));
+        assert_eq!(owner(&read, "sk-c").as_deref(), Some("unnamed"));
+        assert_eq!((read.keys.len(), read.problems.len()), (3, 0));
+    }
+
+    /// K2 of the written vectors, with the contract's answer: a newline separates.
+    #[test]
+    fn k2_newlines_separate() {
+        let read = parse(b"sk-a:x\nsk-b:y");
+        assert_eq!(owner(&read, "sk-a").as_deref(), Some("x"));
+        assert_eq!(owner(&read, "sk-b").as_deref(), Some("y"));
+    }
+
+    #[test]
+    fn k3_statuses_of_a_file_that_gives_no_key() {
+        assert_eq!(parse(b"  \n\t, ,\n# sk-a:x\n").status, KeyFileStatus::Empty);
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(
+            read(&directory.path().join("none")).status,
+            KeyFileStatus::Missing
+        );
+        // A directory stands for what cannot be read: permissions do not stop every test's user.
+        let unreadable = read(directory.path());
+        assert_eq!(unreadable.status, KeyFileStatus::Unreadable);
+        assert!(unreadable.detail.is_some());
+    }
+
+    #[test]
+    fn comments_blanks_bom_and_crlf_are_no_keys() {
+        let read = parse(
+            "\u{feff}# old: sk-x, sk-y\r\n sk-a : admin # note, sk-z\r\n\r\nsk#b:y,#c\r\n"
+                .as_bytes(),
+        );
+        assert_eq!(owner(&read, "sk-a").as_deref(), Some("admin"));
+        assert_eq!(owner(&read, "sk#b").as_deref(), Some("y"));
+        assert_eq!((read.keys.len(), read.problems.len()), (2, 0));
+    }
+
+    #[test]
+    fn hashed_entries_hold_a_digest() {
+        let hex = "6f5c76f2f5ae7f2c1a51da4ba17c5cf2d2a0a0b7d6c1c2b1a1f0e1d2c3b4a596";
+        let read = parse(format!("sha256:{hex}:ops:eu, sha256:{hex}\n").as_bytes());
+        assert_eq!((read.keys.len(), lines(&read)), (1, vec![1]));
+        assert!(read.problems[0].message.contains("twice"));
+    }
+
+    #[test]
+    fn an_entry_that_is_none_is_reported_by_line_and_never_becomes_a_key() {
+        let read = parse(b"sk-a:x\n:y\nsha256:12ab:z\nsk b:w\n");
+        assert_eq!(lines(&read), [2, 3, 4]);
+        assert_eq!(read.keys.len(), 1);
+        for text in [":y", "sha256", "sha256:12ab", "12ab", "sk b"] {
+            assert_eq!(owner(&read, text), None, "{text}");
+        }
+        assert!(!read.truncated, "the last line is whole");
+    }
+
+    #[test]
+    fn a_hashed_entry_that_breaks_off_is_a_truncated_file() {
+        assert!(parse(b"sk-a:x\nsha256:12ab").truncated);
+        assert!(!parse(b"sha256:12ab\nsk-a:x").truncated);
+    }
+
+    #[test]
+    fn binary_content_is_unreadable_and_not_quoted() {
+        for bytes in [&b"sk-a:x\0\n"[..], b"sk-a:x\n\xff\xfe"] {
+            let read = parse(bytes);
+            assert_eq!(read.status, KeyFileStatus::Unreadable);
+            assert!(read.keys.is_empty() && !format!("{read:?}").contains("sk-a"));
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_lines_are_read() {
+        let text: String = (0..100_000)
+            .map(|i| format!("sk-{i}:owner-{i}\n"))
+            .collect();
+        let read = parse(text.as_bytes());
+        assert_eq!(read.keys.len(), 100_000);
+        assert_eq!(owner(&read, "sk-99999").as_deref(), Some("owner-99999"));
+    }
+
+    #[test]
+    fn problems_are_bounded() {
+        assert_eq!(
+            parse(":x\n".repeat(1000).as_bytes()).problems.len(),
+            PROBLEMS_MAX
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! The key a request presents. Taking it off the request is for whoever forwards it.
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderName};
+
+/// The other header that carries a key.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The key in `Authorization: Bearer <key>`, scheme in any case and any number of blanks behind it,
+/// or in `x-api-key`. With both, `Authorization` decides, whatever it holds. A header that is there
+/// twice presents nothing: which of the two counts would be anyone's guess.
+pub fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+    if headers.contains_key(AUTHORIZATION) {
+        return single(headers, &AUTHORIZATION).and_then(bearer);
+    }
+    single(headers, &X_API_KEY)
+        .map(<[u8]>::trim_ascii)
+        .filter(|key| !key.is_empty())
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.as_bytes())
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer";
+    let value = value.trim_ascii();
+    let (scheme, rest) = value.split_at_checked(SCHEME.len())?;
+    let separated = rest.first().is_some_and(|b| matches!(b, b' ' | b'\t'));
+    (scheme.eq_ignore_ascii_case(SCHEME) && separated).then(|| rest.trim_ascii_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &'static str)]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        presented(&headers).map(|key| String::from_utf8(key.to_vec()).unwrap())
+    }
+
+    /// K4 of the written vectors, with the contract's answers: the scheme counts in any case, and
+    /// `x-api-key` is a second way.
+    #[test]
+    fn k4_how_a_key_may_be_presented() {
+        assert_eq!(
+            of(&[("authorization", "Bearer  sk-a")]).as_deref(),
+            Some("sk-a")
+        );
+        assert_eq!(
+            of(&[("authorization", "bearer sk-a")]).as_deref(),
+            Some("sk-a")
+        );
+        assert_eq!(
+            of(&[("authorization", "BEARER \t sk-a")]).as_deref(),
+            Some("sk-a")
+        );
+        assert_eq!(of(&[("authorization", "sk-a")]), None);
+        assert_eq!(of(&[("x-api-key", "sk-a")]).as_deref(), Some("sk-a"));
+    }
+
+    #[test]
+    fn authorization_decides_when_both_are_there() {
+        assert_eq!(
+            of(&[("x-api-key", "x"), ("authorization", "Bearer b")]).as_deref(),
+            Some("b")
+        );
+        assert_eq!(
+            of(&[("x-api-key", "x"), ("authorization", "Basic Zm9v")]),
+            None
+        );
+    }
+
+    #[test]
+    fn nothing_is_presented_by_a_blank_or_doubled_header() {
+        assert_eq!(of(&[]), None);
+        for value in ["", "Bearer", "Bearer ", "Bearersk-a", "Bear sk-a"] {
+            assert_eq!(of(&[("authorization", value)]), None, "{value:?}");
+        }
+        assert_eq!(of(&[("x-api-key", "")]), None);
+        assert_eq!(of(&[("x-api-key", "a"), ("x-api-key", "b")]), None);
+        assert_eq!(
+            of(&[("authorization", "Bearer a"), ("authorization", "Bearer b")]),
+            None
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! API keys: the file they stand in, the set in force, and the key a request presents.
+//!
+//! [`file`](mod@file) reads the file, [`state`] decides what is in force after a read, [`header`] finds the
+//! key in a request. No key is kept or shown: a [`KeySet`] holds digests.
+
+pub mod file;
+mod header;
+pub mod state;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+pub use file::{KeyFileStatus, KeyProblem, KeyRead, read};
+pub use header::presented;
+pub use state::{Access, InForce, KeyState, Note};
+
+/// What begins an entry that holds a key's SHA-256 instead of the key.
+const HASHED: &str = "sha256:";
+
+/// Keys and their owners.
+///
+/// The digest of the presented key is looked up, so the cost does not grow with the set. Timing
+/// tells nothing about a key: the bucket is chosen by a hash with a secret seed, and two digests are
+/// compared in constant time.
+#[derive(Clone, Default)]
+pub struct KeySet {
+    owners: HashMap<Digest, Arc<str>>,
+}
+
+/// SHA-256 of a key.
+#[derive(Clone, Copy)]
+struct Digest([u8; 32]);
+
+impl KeySet {
+    /// The keys of one route: key, or `sha256:<hex>`, → owner.
+    pub fn from_route(keys: &BTreeMap<String, String>) -> Self {
+        let mut set = Self::default();
+        for (key, owner) in keys {
+            let digest = match key.strip_prefix(HASHED) {
+                Some(hex) => Digest::parse(hex),
+                None => Some(Digest::of(key.as_bytes())),
+            };
+            if let Some(digest) = digest {
+                set.owners.insert(digest, owner.as_str().into());
+            }
+        }
+        set
+    }
+
+    /// The owner of a presented key; `None` for a key that is not in the set.
+    pub fn owner(&self, presented: &[u8]) -> Option<Arc<str>> {
+        self.owners.get(&Digest::of(presented)).cloned()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    /// Every key of every set; of one that is in two, the later owner.
+    pub fn union<'a>(sets: impl IntoIterator<Item = &'a KeySet>) -> Self {
+        let mut union = Self::default();
+        for set in sets {
+            union.owners.extend(
+                set.owners
+                    .iter()
+                    .map(|(digest, owner)| (*digest, Arc::clone(owner))),
+            );
+        }
+        union
+    }
+
+    /// Adds a key; true when it was there already.
+    fn insert(&mut self, digest: Digest, owner: &str) -> bool {
+        self.owners.insert(digest, owner.into()).is_some()
+    }
+}
+
+impl fmt::Debug for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeySet")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Digest {
+    fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// Reads 64 hexadecimal digits.
+    fn parse(hex: &str) -> Option<Self> {
+        let hex = hex.as_bytes();
+        if hex.len() != 64 {
+            return None;
+        }
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(hex.chunks_exact(2)) {
+            let digit = |b: u8| {
+                char::from(b)
+                    .to_digit(16)
+                    .and_then(|d| u8::try_from(d).ok())
+            };
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(digest))
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Digest {}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// True for a key that begins like a hashed one and is none.
+pub(super) fn is_bad_hash(key: &str) -> bool {
+    key.strip_prefix(HASHED)
+        .is_some_and(|hex| Digest::parse(hex).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(pairs: &[(&str, &str)]) -> KeySet {
+        KeySet::from_route(
+            &pairs
+                .iter()
+                .map(|(k, o)| ((*k).to_owned(), (*o).to_owned()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_hashed_key_opens_by_its_key_and_not_by_its_text() {
+        // SHA-256 of `sk-a`.
+        let hex = Sha256::digest(b"sk-a")
+            .iter()
+            .map(|b| format!("{b:02X}"))
+            .collect::<String>();
+        let entry = format!("sha256:{hex}");
+        let set = route(&[(&entry, "admin")]);
+        assert_eq!(set.owner(b"sk-a").as_deref(), Some("admin"));
+        assert_eq!(set.owner(entry.as_bytes()), None);
+        assert_eq!(set.owner(hex.as_bytes()), None);
+    }
+
+    #[test]
+    fn keys_match_exactly() {
+        let set = route(&[("sk-a", "x")]);
+        for wrong in ["", "sk-", "sk-a ", "SK-A", "sk-ab"] {
+            assert_eq!(set.owner(wrong.as_bytes()), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_union_opens_for_the_keys_of_every_set() {
+        let union = KeySet::union([&route(&[("a", "1")]), &route(&[("b", "2")])]);
+        assert_eq!(union.owner(b"a").as_deref(), Some("1"));
+        assert_eq!(union.owner(b"b").as_deref(), Some("2"));
+        assert_eq!(union.len(), 2);
+    }
+
+    #[test]
+    fn debug_shows_no_key_and_no_owner() {
+        assert_eq!(
+            format!("{:?}", route(&[("sk-a", "bob")])),
+            "KeySet { len: 1, .. }"
+        );
+    }
+
+    #[test]
+    fn bad_hashes_are_told_from_keys() {
+        assert!(is_bad_hash("sha256:12") && is_bad_hash(&format!("sha256:{}", "g".repeat(64))));
+        assert!(
+            !is_bad_hash("sk-a") && !is_bad_hash(&format!("sha256:{}", "0aF".repeat(21) + "0"))
+        );
+    }
+}

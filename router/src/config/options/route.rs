@@ -1,0 +1,241 @@
+//! The options of a route, in its file or under `defaults:`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_core::affinity::{Hash, Saturated};
+use router_core::balance::Balance;
+use router_core::pool::FullPolicy;
+use router_core::session::SessionSource;
+
+use super::server::{BODY, REQUEST_TIMEOUT_KIND};
+use super::{Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, within};
+use crate::config::check::{self, Choice};
+use crate::config::valid::AffinityKind;
+
+/// The keys of a route file.
+pub(in crate::config) static ROUTE: &[&Meta] = &[
+    &NAME.meta,
+    &PEERS,
+    &PEERS_BY_MODEL,
+    &DEFAULT_MAX.meta,
+    &CROSS_TIER_FALLBACK.meta,
+    &AFFINITY.meta,
+    &AFFINITY_ENABLED.meta,
+    &HASH.meta,
+    &HASH_SATURATED.meta,
+    &SESSION_SOURCES.meta,
+    &BALANCE.meta,
+    &MERGE_MODELS.meta,
+    &FULL_POLICY.meta,
+    &FULL_STATUS.meta,
+    &RT_LIMIT_FACTOR.meta,
+    &MAX_MORE_TRIES.meta,
+    &HEALTH_CHECK_INTERVAL.meta,
+    &HEALTH_BAN_TTL.meta,
+    &HEALTH_PROBE_PATH.meta,
+    &HEALTH_TIMEOUT.meta,
+    &TRANSPARENT.meta,
+    &API_KEYS.meta,
+    &FORWARD_AUTH.meta,
+    &EXTRA_PATHS.meta,
+    &EXPOSE_ROUTING_HEADERS.meta,
+    &REQUEST_TIMEOUT.meta,
+    &MAX_BODY_SIZE.meta,
+];
+
+/// How many of [`ROUTE`]'s first keys belong to one route alone.
+const ROUTE_ONLY: usize = 3;
+
+/// The keys of `defaults:`.
+pub(in crate::config) static DEFAULTABLE: &[&Meta] = ROUTE.split_at(ROUTE_ONLY).1;
+
+/// The greatest concurrency a peer may be said to have.
+pub(super) const SLOTS: Kind = Kind::Whole {
+    min: 1,
+    max: 1_000_000,
+};
+
+/// `default_max`.
+pub(in crate::config) static DEFAULT_MAX: Knob<u32> =
+    Knob::new("peers", "default_max", SLOTS, check::whole)
+        .default("20")
+        .doc("`max_concurrency` of the peers that have none.");
+/// `cross_tier_fallback`.
+pub(in crate::config) static CROSS_TIER_FALLBACK: Knob<bool> =
+    Knob::new("peers", "cross_tier_fallback", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("Retries may go to a tier of lower priority.");
+/// `affinity`.
+pub(in crate::config) static AFFINITY: Knob<AffinityKind> =
+    Knob::new("affinity", "affinity", Kind::Choice(AffinityKind::words), check::choice)
+        .default("hash")
+        .doc("How sessions are placed: `hash`: by a pure function of session and peer list; `none`: every request is balanced.");
+/// `affinity_enabled`.
+pub(in crate::config) static AFFINITY_ENABLED: Knob<bool> =
+    Knob::new("affinity", "affinity_enabled", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The switch behind `/_affinity_toggle`: off, every request is balanced.");
+/// `hash`.
+pub(in crate::config) static HASH: Knob<Hash> = Knob::new("affinity", "hash", Kind::Choice(Hash::words), check::choice)
+    .default("crc32")
+    .doc("`crc32`: `crc32(session) % n` over the active tier's enabled peers in file order, banned ones included. `rendezvous`: the highest `xxh3_64(session ‖ 0x00 ‖ host:port)` over the unbanned peers; only a lost peer's sessions move. `rendezvous_md5`: the picks of recent llm-openresty.");
+/// `hash_saturated`.
+pub(in crate::config) static HASH_SATURATED: Knob<Saturated> =
+    Knob::new("affinity", "hash_saturated", Kind::Choice(Saturated::words), check::choice)
+        .default("fallback")
+        .doc("What a session does when its home peer is full: `fallback` to `balance` for this request, or `keep` to its home.");
+/// `session_sources`.
+pub(in crate::config) static SESSION_SOURCES: Knob<Arc<[SessionSource]>> =
+    Knob::new("affinity", "session_sources", Kind::SessionSources, check::session_sources)
+        .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]")
+        .doc("Where session ids are looked for; the first that is not blank wins. `header:<name>` or `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short for the body's fields of these names.");
+/// `balance`.
+pub(in crate::config) static BALANCE: Knob<Balance> =
+    Knob::new("balance", "balance", Kind::Choice(Balance::words), check::choice)
+        .default("least_conn")
+        .doc("How requests without a home are spread: `least_conn`: smallest in-flight ÷ capacity, ties at random; `round_robin`: file order; `power_of_two`: the better of two at random.");
+/// `merge_models`.
+pub(in crate::config) static MERGE_MODELS: Knob<bool> =
+    Knob::new("balance", "merge_models", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("`GET …/v1/models` is the union of the peers' lists; false: it is proxied.");
+/// `full_policy`.
+pub(in crate::config) static FULL_POLICY: Knob<FullPolicy> =
+    Knob::new("capacity", "full_policy", Kind::Choice(FullPolicy::words), check::choice)
+        .default("reject")
+        .doc("When the pool is full: `reject` with `full_status`, or `overflow`: send all the same and let the engine queue.");
+/// `full_status`.
+pub(in crate::config) static FULL_STATUS: Knob<u16> = Knob::new(
+    "capacity",
+    "full_status",
+    Kind::Status(&[429, 503]),
+    check::status,
+)
+.default("429")
+.doc("The status of a refusal for concurrency.");
+/// `rt_limit_factor`.
+pub(in crate::config) static RT_LIMIT_FACTOR: Knob<f64> = Knob::new(
+    "capacity",
+    "rt_limit_factor",
+    Kind::Factor { max: 1000.0 },
+    check::factor,
+)
+.default("1")
+.doc("Scales the pool's limit and the peers' own maxima.");
+/// `max_more_tries`.
+pub(in crate::config) static MAX_MORE_TRIES: Knob<u32> =
+    Knob::new("capacity", "max_more_tries", Kind::Whole { min: 0, max: 100 }, check::whole)
+        .default("2")
+        .doc("How many further candidates a request may try while no byte of a response has reached the client.");
+/// `health_check_interval`.
+pub(in crate::config) static HEALTH_CHECK_INTERVAL: Knob<Duration> = Knob::new(
+    "health",
+    "health_check_interval",
+    within(10, 24),
+    check::duration,
+)
+.default("10s")
+.doc("The pause between two probes of a peer, jittered.");
+/// `health_ban_ttl`.
+pub(in crate::config) static HEALTH_BAN_TTL: Knob<Duration> = Knob::new(
+    "health",
+    "health_ban_ttl",
+    within(10, 24 * 31),
+    check::duration,
+)
+.default("300s")
+.doc("How long a ban lasts that no probe renews.");
+/// `health_probe_path`.
+pub(in crate::config) static HEALTH_PROBE_PATH: Knob<Arc<str>> = Knob::new(
+    "health",
+    "health_probe_path",
+    Kind::UrlPath,
+    check::url_path,
+)
+.default("/v1/models")
+.doc("What is asked of a peer: 2xx is healthy, 429 is busy, anything else bans.");
+/// `health_timeout`.
+pub(in crate::config) static HEALTH_TIMEOUT: Knob<Duration> =
+    Knob::new("health", "health_timeout", within(10, 1), check::duration)
+        .default("10s")
+        .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.");
+/// `transparent`.
+pub(in crate::config) static TRANSPARENT: Knob<bool> =
+    Knob::new("content", "transparent", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("Bodies byte for byte, both ways: nothing is ever inserted or removed.");
+/// `api_keys`; unset: the shared file's.
+pub(in crate::config) static API_KEYS: Knob<Option<Arc<BTreeMap<String, String>>>> = Knob::new(
+    "auth",
+    "api_keys",
+    Kind::ApiKeys,
+    check::api_keys,
+)
+.default("the shared key file")
+.doc("Keys of this route alone, `key: owner`; `{}` opens it. A key may be given as `sha256:<hex>`.")
+.secret();
+/// `forward_auth`.
+pub(in crate::config) static FORWARD_AUTH: Knob<bool> =
+    Knob::new("auth", "forward_auth", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("A credential that the router has validated goes on to the engine. On an open route the client's always does; a peer's `api_key` replaces either.");
+/// `extra_paths`.
+pub(in crate::config) static EXTRA_PATHS: Knob<Arc<[Box<str>]>> =
+    Knob::new("paths", "extra_paths", Kind::Prefixes, check::prefixes)
+        .default("[]")
+        .doc("Engine-native prefixes that are forwarded besides `/v1/`, such as `/tokenize`.");
+/// `expose_routing_headers`.
+pub(in crate::config) static EXPOSE_ROUTING_HEADERS: Knob<bool> = Knob::new(
+    "headers",
+    "expose_routing_headers",
+    Kind::Bool,
+    check::boolean,
+)
+.default("true")
+.doc("`X-Routed-*` and `x-proxy-backend` on responses; false: the request id alone.");
+/// `request_timeout`; unset: the server's.
+pub(in crate::config) static REQUEST_TIMEOUT: Knob<Option<Duration>> = Knob::new(
+    "time",
+    "request_timeout",
+    REQUEST_TIMEOUT_KIND,
+    check::duration_or_off,
+)
+.default("server.request_timeout")
+.doc("The whole request, first byte to last.");
+/// `max_body_size`.
+pub(in crate::config) static MAX_BODY_SIZE: Knob<u64> =
+    Knob::new("limits", "max_body_size", BODY, check::size)
+        .default("10m")
+        .doc("Larger bodies get 413. Capped by `server.max_body_size`.");
+
+impl Choice for AffinityKind {
+    const WORDS: &'static [(&'static str, Self)] = &[("hash", Self::Hash), ("none", Self::None)];
+}
+
+impl Choice for Hash {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("crc32", Self::Crc32),
+        ("rendezvous", Self::Rendezvous),
+        ("rendezvous_md5", Self::RendezvousMd5),
+    ];
+}
+
+impl Choice for Saturated {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("fallback", Self::Fallback), ("keep", Self::Keep)];
+}
+
+impl Choice for Balance {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("least_conn", Self::LeastConn),
+        ("round_robin", Self::RoundRobin),
+        ("power_of_two", Self::PowerOfTwo),
+    ];
+}
+
+impl Choice for FullPolicy {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("reject", Self::Reject), ("overflow", Self::Overflow)];
+}

@@ -1,0 +1,210 @@
+//! The keys of `router.yaml`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{Kind, Knob, Meta, within};
+use crate::config::check::{self, Choice};
+use crate::config::valid::{AdminRead, OnMissing, StatusAccess};
+
+/// The top of `router.yaml`.
+pub(in crate::config) static MAIN: &[&Meta] = &[&SERVER, &KEYS, &ROUTES.meta, &DEFAULTS];
+
+/// `server:`.
+static SERVER_KEYS: &[&Meta] = &[
+    &LISTEN.meta,
+    &ADMIN_LISTEN.meta,
+    &ADMIN_READ.meta,
+    &DEFAULT_ROUTE.meta,
+    &SERVER_MAX_BODY_SIZE.meta,
+    &MAX_BUFFERED_BYTES.meta,
+    &CONNECT_TIMEOUT.meta,
+    &SERVER_REQUEST_TIMEOUT.meta,
+    &RESPONSE_TIMEOUT.meta,
+    &IDLE_TIMEOUT.meta,
+    &DRAIN_DELAY.meta,
+    &DRAIN_TIMEOUT.meta,
+    &STATUS_ACCESS.meta,
+    &ADMIN_TOKEN_FILE.meta,
+    &TRUSTED_PROXIES.meta,
+    &ACCESS_LOG.meta,
+];
+
+/// `keys:`.
+static KEYS_KEYS: &[&Meta] = &[&KEYS_FILE.meta, &ON_MISSING.meta];
+
+/// The section `server`.
+pub(in crate::config) static SERVER: Meta = section(
+    "server",
+    SERVER_KEYS,
+    "Ports, limits and time-outs of the process.",
+);
+/// The section `keys`.
+pub(in crate::config) static KEYS: Meta = section("keys", KEYS_KEYS, "The shared key file.");
+/// The section `defaults`.
+pub(in crate::config) static DEFAULTS: Meta = section(
+    "defaults",
+    super::DEFAULTABLE,
+    "Route options that hold for every route whose own file does not set them. \
+     `name`, `peers` and `peers_by_model` belong to a route and cannot stand here.",
+);
+
+const fn section(key: &'static str, keys: &'static [&'static Meta], doc: &'static str) -> Meta {
+    Meta {
+        key,
+        group: "main",
+        kind: Kind::Section(keys),
+        default: "{}",
+        doc,
+        secret: false,
+    }
+}
+
+/// `routes`.
+pub(in crate::config) static ROUTES: Knob<PathBuf> = Knob::new("main", "routes", Kind::File, check::file)
+    .default("routes/")
+    .doc("The directory of route files, one `<name>.yaml` a route. Relative paths in this file are relative to its directory.");
+
+/// `server.listen`.
+pub(in crate::config) static LISTEN: Knob<SocketAddr> =
+    Knob::new("server", "listen", Kind::Listen, check::listen)
+        .default("0.0.0.0:8080")
+        .doc("The public port. A change needs a restart.");
+/// `server.admin_listen`.
+pub(in crate::config) static ADMIN_LISTEN: Knob<SocketAddr> =
+    Knob::new("server", "admin_listen", Kind::Listen, check::listen)
+        .default("0.0.0.0:8090")
+        .doc("The admin port. `/healthz`, `/readyz` and `/metrics` are open; the rest is for loopback callers and holders of the admin token. A change needs a restart.");
+/// `server.admin_read`.
+pub(in crate::config) static ADMIN_READ: Knob<AdminRead> =
+    Knob::new("server", "admin_read", Kind::Choice(AdminRead::words), check::choice)
+        .default("token")
+        .doc("Who may read the rest of the admin port: `token`: loopback callers and holders of the admin token; `open`: everyone.");
+/// `server.default_route`.
+pub(in crate::config) static DEFAULT_ROUTE: Knob<Option<Arc<str>>> =
+    Knob::new("server", "default_route", Kind::RouteName, check::optional_route_name)
+        .default("null")
+        .doc("What `/v1/…` without a route prefix means. Unset: the route that serves the body's `model`, else the only route.");
+/// `server.max_body_size`.
+pub(in crate::config) static SERVER_MAX_BODY_SIZE: Knob<u64> =
+    Knob::new("server", "max_body_size", BODY, check::size)
+        .default("200m")
+        .doc("The ceiling for any route's `max_body_size`.");
+/// `server.max_buffered_bytes`.
+pub(in crate::config) static MAX_BUFFERED_BYTES: Knob<u64> = Knob::new(
+    "server",
+    "max_buffered_bytes",
+    Kind::Size {
+        min: 1 << 20,
+        max: 1 << 50,
+    },
+    check::size,
+)
+.default("2g")
+.doc("Request bodies in memory, all requests together; beyond it requests get 503 `overloaded`.");
+/// `server.connect_timeout`.
+pub(in crate::config) static CONNECT_TIMEOUT: Knob<Duration> =
+    Knob::new("server", "connect_timeout", within(1, 24), check::duration)
+        .default("2s")
+        .doc("TCP and TLS connect to a peer; when it passes, the next candidate is tried.");
+/// `server.request_timeout`.
+pub(in crate::config) static SERVER_REQUEST_TIMEOUT: Knob<Option<Duration>> =
+    Knob::new("server", "request_timeout", REQUEST_TIMEOUT_KIND, check::duration_or_off)
+        .default("off")
+        .doc("The whole request, first byte to last: 504 before the response's headers, an in-band error after.");
+/// `server.response_timeout`.
+pub(in crate::config) static RESPONSE_TIMEOUT: Knob<Duration> = Knob::new(
+    "server",
+    "response_timeout",
+    within(1, 24 * 31),
+    check::duration,
+)
+.default("3600s")
+.doc("From the request sent to the response's headers.");
+/// `server.idle_timeout`.
+pub(in crate::config) static IDLE_TIMEOUT: Knob<Duration> = Knob::new(
+    "server",
+    "idle_timeout",
+    within(1, 24 * 31),
+    check::duration,
+)
+.default("3600s")
+.doc("Between two chunks of a response.");
+/// `server.drain_delay`.
+pub(in crate::config) static DRAIN_DELAY: Knob<Duration> =
+    Knob::new("server", "drain_delay", within(0, 24), check::duration)
+        .default("5s")
+        .doc("After a stop signal: readiness is off, requests are still accepted, so that load balancers can notice.");
+/// `server.drain_timeout`.
+pub(in crate::config) static DRAIN_TIMEOUT: Knob<Duration> = Knob::new(
+    "server",
+    "drain_timeout",
+    within(0, 24 * 7),
+    check::duration,
+)
+.default("600s")
+.doc("Then this long for the requests in flight; what is left is cut.");
+/// `server.status_access`.
+pub(in crate::config) static STATUS_ACCESS: Knob<StatusAccess> =
+    Knob::new("server", "status_access", Kind::Choice(StatusAccess::words), check::choice)
+        .default("loopback")
+        .doc("Who may ask `/<route>/_…` on the public port: `loopback` callers, holders of a `key` of the route, everyone (`open`), nobody (`off`).");
+/// `server.admin_token_file`.
+pub(in crate::config) static ADMIN_TOKEN_FILE: Knob<Option<PathBuf>> =
+    Knob::new("server", "admin_token_file", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The file with the bearer token of admin callers that are not loopback. Unset: loopback callers only.");
+/// `server.trusted_proxies`.
+pub(in crate::config) static TRUSTED_PROXIES: Knob<Vec<IpNet>> =
+    Knob::new("server", "trusted_proxies", Kind::Cidrs, check::cidrs)
+        .default("[]")
+        .doc("CIDRs (or single addresses) whose `X-Forwarded-For` and `X-Real-IP` count.");
+/// `server.access_log`.
+pub(in crate::config) static ACCESS_LOG: Knob<bool> =
+    Knob::new("server", "access_log", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("One line a request.");
+
+/// `keys.file`.
+pub(in crate::config) static KEYS_FILE: Knob<PathBuf> = Knob::new("keys", "file", Kind::File, check::file)
+    .default("/etc/llm-router/keys")
+    .doc("`key:owner` entries, separated by commas or newlines; `#` begins a comment; `sha256:<hex>:owner` holds a key's SHA-256 instead of the key.");
+/// `keys.on_missing`.
+pub(in crate::config) static ON_MISSING: Knob<OnMissing> =
+    Knob::new("keys", "on_missing", Kind::Choice(OnMissing::words), check::choice)
+        .default("allow")
+        .doc("What a missing, unreadable or empty key file means at start: `allow`: requests pass unauthenticated, logged as an error and reported everywhere; `deny`: requests are refused. Once a set was loaded it stays in force whatever happens to the file.");
+
+/// Bounds of a body size.
+pub(super) const BODY: Kind = Kind::Size {
+    min: 1,
+    max: 1 << 40,
+};
+
+/// Bounds of a whole request's time.
+pub(super) const REQUEST_TIMEOUT_KIND: Kind = Kind::Duration {
+    min: Duration::from_millis(1),
+    max: Duration::from_secs(31 * 24 * 3600),
+    off: true,
+};
+
+impl Choice for AdminRead {
+    const WORDS: &'static [(&'static str, Self)] = &[("token", Self::Token), ("open", Self::Open)];
+}
+
+impl Choice for StatusAccess {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("loopback", Self::Loopback),
+        ("key", Self::Key),
+        ("open", Self::Open),
+        ("off", Self::Off),
+    ];
+}
+
+impl Choice for OnMissing {
+    const WORDS: &'static [(&'static str, Self)] = &[("allow", Self::Allow), ("deny", Self::Deny)];
+}

@@ -1,0 +1,315 @@
+//! What is wrong with the files, and how it is shown: as an excerpt for people, as
+//! `{file, line, column, message}` for programs, and as annotations for GitHub.
+//!
+//! A [`Source`] holds the file's text with its secrets already masked, so that nothing that can be
+//! rendered from a problem contains one.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde::Serialize;
+
+use super::tree::Span;
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The file is invalid.
+    Error,
+    /// A boolean that is none: an error for `route check`; a running router logs it, uses the
+    /// option's default and keeps the file.
+    InvalidBoolean,
+    /// Accepted, and said aloud.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`, as people and programs read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error | Self::InvalidBoolean => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// A file as a report may show it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The path as it was opened.
+    pub path: PathBuf,
+    /// The text, secrets masked; byte offsets are those of the file (without its BOM). Empty when
+    /// the file could not be read.
+    pub text: String,
+}
+
+/// A second place that a problem speaks of, in the same file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Where.
+    pub span: Span,
+    /// What is there.
+    pub text: String,
+}
+
+/// One thing wrong with one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// How bad.
+    pub severity: Severity,
+    /// The file.
+    pub source: Arc<Source>,
+    /// Where in it; `None` when the file as a whole is meant.
+    pub span: Option<Span>,
+    /// The key path (`peers[2].max_concurrency`); empty for the whole file.
+    pub key: String,
+    /// What was found and what is allowed; one line, no secrets.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// Other places.
+    pub labels: Vec<Label>,
+}
+
+/// The stable form for programs: `--output json` and the body of a refused reload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// The file's path.
+    pub file: String,
+    /// 1-based; 1 when the whole file is meant.
+    pub line: usize,
+    /// 1-based, in characters; 1 when the whole file is meant.
+    pub column: usize,
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// Key path, what was found, what is allowed, what to do.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem of a file as a whole, whose text is not known or does not matter.
+    pub fn of_file(severity: Severity, path: &Path, message: impl Into<String>) -> Self {
+        Self {
+            severity,
+            source: Arc::new(Source {
+                path: path.to_owned(),
+                text: String::new(),
+            }),
+            span: None,
+            key: String::new(),
+            message: message.into(),
+            help: None,
+            labels: Vec::new(),
+        }
+    }
+
+    /// Adds what to do about it.
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// True when the file it is in cannot be used, by a router that is running.
+    pub fn is_fatal(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.source.path
+    }
+
+    /// Line and column, 1-based, columns in characters.
+    pub fn position(&self) -> (usize, usize) {
+        let start = self.span.as_ref().map_or(0, |span| span.start);
+        let before = self.source.text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+
+    /// Key path and message in one line.
+    pub fn title(&self) -> String {
+        if self.key.is_empty() {
+            self.message.clone()
+        } else {
+            format!("{}: {}", self.key, self.message)
+        }
+    }
+
+    /// The form for programs.
+    pub fn machine(&self) -> Machine {
+        let (line, column) = self.position();
+        let mut message = self.title();
+        if let Some(help) = &self.help {
+            let _ = write!(message, " ({help})");
+        }
+        Machine {
+            file: self.path().display().to_string(),
+            line,
+            column,
+            severity: self.severity.as_str(),
+            message,
+        }
+    }
+
+    /// The form for GitHub's log: `::error file=…,line=…,col=…::…`.
+    pub fn github(&self) -> String {
+        let machine = self.machine();
+        let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
+        format!(
+            "::{} file={},line={},col={}::{}",
+            machine.severity,
+            property(&machine.file),
+            machine.line,
+            machine.column,
+            data(&machine.message),
+        )
+    }
+}
+
+/// GitHub's escapes for the text of a command.
+fn data(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
+}
+
+/// Whether a report may use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// No escape codes.
+    Plain,
+    /// For a terminal.
+    Colour,
+}
+
+/// Problems with their excerpts, one after the other in the order given, an empty line between
+/// two. Empty for no problems.
+pub fn render(problems: &[Problem], style: Style) -> String {
+    let renderer = match style {
+        Style::Plain => Renderer::plain(),
+        Style::Colour => Renderer::styled(),
+    };
+    let mut out = String::new();
+    for problem in problems {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&renderer.render(&[group(problem)]));
+        out.push('\n');
+    }
+    out
+}
+
+fn group(problem: &Problem) -> Group<'_> {
+    let level = if problem.severity == Severity::Warning {
+        Level::WARNING
+    } else {
+        Level::ERROR
+    };
+    let path = problem.path().display().to_string();
+    let title = level.primary_title(problem.title());
+    let group = match &problem.span {
+        Some(span) => {
+            let window = window(&problem.source.text, span, &problem.labels);
+            let shift = |span: &Span| span.start - window.start..span.end - window.start;
+            let first_line = problem.source.text[..window.start]
+                .bytes()
+                .filter(|b| *b == b'\n')
+                .count()
+                + 1;
+            let snippet = Snippet::source(&problem.source.text[window.clone()])
+                .line_start(first_line)
+                .path(path)
+                .annotation(AnnotationKind::Primary.span(shift(span)))
+                .annotations(problem.labels.iter().map(|label| {
+                    AnnotationKind::Context
+                        .span(shift(&label.span))
+                        .label(&*label.text)
+                }));
+            title.element(snippet)
+        }
+        None => title.element(annotate_snippets::Origin::path(path)),
+    };
+    match &problem.help {
+        Some(help) => group.element(Level::HELP.message(&**help)),
+        None => group,
+    }
+}
+
+/// The whole lines that hold a problem's places. The renderer works on what it is given, and a
+/// problem in a large file needs a few lines of it.
+fn window(text: &str, span: &Span, labels: &[Label]) -> Span {
+    let spans = || labels.iter().map(|label| &label.span).chain([span]);
+    let first = spans().map(|s| s.start).min().unwrap_or(0);
+    let last = spans().map(|s| s.end).max().unwrap_or(0);
+    let start = text[..first].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[last..]
+        .find('\n')
+        .map_or(text.len(), |newline| last + newline);
+    start..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str, span: Span) -> Problem {
+        Problem {
+            severity: Severity::Error,
+            source: Arc::new(Source {
+                path: "routes/chat.yaml".into(),
+                text: text.into(),
+            }),
+            span: Some(span),
+            key: "default_max".into(),
+            message: "expected a whole number, found `x`".into(),
+            help: None,
+            labels: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn columns_count_characters_and_lines_start_at_one() {
+        let text = "a: 1\r\nü: öx\n";
+        let at = text.find('x').unwrap();
+        assert_eq!(problem(text, at..at + 1).position(), (2, 5));
+        assert_eq!(problem(text, 0..1).position(), (1, 1));
+    }
+
+    #[test]
+    fn a_github_annotation_escapes_what_would_end_it() {
+        let mut p = problem("default_max: x\n", 13..14);
+        p.message = "100%\nbad".into();
+        p.source = Arc::new(Source {
+            path: "a,b:c.yaml".into(),
+            text: p.source.text.clone(),
+        });
+        assert_eq!(
+            p.github(),
+            "::error file=a%2Cb%3Ac.yaml,line=1,col=14::default_max: 100%25%0Abad"
+        );
+    }
+
+    #[test]
+    fn colours_appear_only_when_asked_for() {
+        let p = [problem("default_max: x\n", 13..14)];
+        assert!(!render(&p, Style::Plain).contains('\u{1b}'));
+        assert!(render(&p, Style::Colour).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_file_without_text_is_named_without_an_excerpt() {
+        let p = Problem::of_file(Severity::Error, Path::new("x.yaml"), "cannot be read")
+            .with_help("check it");
+        assert_eq!(p.machine().message, "cannot be read (check it)");
+        let shown = render(&[p], Style::Plain);
+        assert!(
+            shown.contains("x.yaml") && shown.contains("cannot be read"),
+            "{shown}"
+        );
+    }
+}
