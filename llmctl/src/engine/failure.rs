@@ -79,6 +79,8 @@ pub(super) fn dress(mut response: Response, path: &str, dialect: Dialect) -> Res
             .to_string();
         let json = http::HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        // The router has counted the empty body already.
+        response.headers_mut().remove(header::CONTENT_LENGTH);
         *response.body_mut() = Body::from(body);
     }
     response

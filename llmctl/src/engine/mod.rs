@@ -8,6 +8,7 @@
 //! Every engine is a set of owned tasks: it ends with its [`EngineHandle`].
 
 mod answer;
+mod anthropic;
 mod app;
 mod args;
 mod cache;

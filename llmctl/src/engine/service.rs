@@ -23,8 +23,8 @@ use super::connection::{Busy, Connection};
 use super::failure::{self, Failure};
 use super::faults::{self, Effects, Facts, Fault};
 use super::log::{Exchange, Origin, Outcome};
-use super::openai::{chat, completions, models};
-use super::{control, metrics, status};
+use super::openai::{chat, completions, embeddings, models, responses};
+use super::{anthropic, control, metrics, status};
 
 /// The largest request body taken: 256 MiB.
 const BODY_MAX: usize = 256 << 20;
@@ -46,6 +46,10 @@ pub(super) fn routes(app: App) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/responses", post(responses::responses))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::one))
         .route("/health", get(status::health))

@@ -2,7 +2,9 @@
 
 pub(super) mod chat;
 pub(super) mod completions;
+pub(super) mod embeddings;
 pub(super) mod models;
+pub(super) mod responses;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
