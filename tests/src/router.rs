@@ -20,6 +20,7 @@ pub struct Setup {
     server: String,
     extra: String,
     environment: Vec<(String, String)>,
+    under: Vec<String>,
 }
 
 impl Setup {
@@ -36,6 +37,7 @@ impl Setup {
             server: String::new(),
             extra: String::new(),
             environment: Vec::new(),
+            under: Vec::new(),
         }
     }
 
@@ -70,6 +72,16 @@ impl Setup {
         self
     }
 
+    /// Runs the router under another program, such as `taskset -c 0`, which must become it.
+    pub fn under(mut self, program: &str, arguments: &[&str]) -> Self {
+        self.under = [&[program], arguments]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        self
+    }
+
     /// Writes a file of the directory.
     ///
     /// # Panics
@@ -99,7 +111,14 @@ impl Setup {
     /// The command line, with the configuration written.
     fn command(&self, arguments: &[&str]) -> Command {
         self.write("router.yaml", &self.main_file());
-        let mut command = Command::new(&self.program);
+        let mut command = match self.under.split_first() {
+            None => Command::new(&self.program),
+            Some((outer, arguments)) => {
+                let mut command = Command::new(outer);
+                command.args(arguments).arg(&self.program);
+                command
+            }
+        };
         command
             .current_dir(self.path())
             .args(["--config", "router.yaml"])

@@ -1,0 +1,141 @@
+//! What the router costs beside a bare pass-through, in one interleaved run.
+//!
+//! `cargo bench -p system-tests --bench relay [-- --rounds N]`, release profile, Linux, two cores
+//! or more: the servers share core 0, the load and its backend have core 1. Each case runs floor
+//! and router in turns, so that a machine that changes its mind hits both. Reported are CPU time
+//! per request of each child process, their ratio with its spread over the rounds, the added time
+//! to the first chunk, and memory. Nothing is asserted: the numbers are read by people.
+//!
+//! The router runs with keys, sessions, admission and metrics; its access log is off, because the
+//! floor has none.
+
+mod backend;
+mod child;
+mod floor;
+mod load;
+mod report;
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use load::{Case, Shape};
+
+/// Time of one turn of one target.
+const TURN: Duration = Duration::from_secs(3);
+/// Requests at once in the cases that measure CPU.
+const CONCURRENCY: usize = 64;
+/// Streams at once in the paced case.
+const STREAMS: usize = 500;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("threads can be started")
+    };
+    if let [mode, upstream] = arguments.as_slice()
+        && mode == "serve-floor"
+    {
+        let upstream = upstream.parse().expect("the parent passes an address");
+        runtime().block_on(floor::serve(upstream));
+        return ExitCode::SUCCESS;
+    }
+    let rounds = match arguments.iter().position(|argument| argument == "--rounds") {
+        Some(at) => arguments
+            .get(at + 1)
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0),
+        None => 5,
+    };
+    if rounds == 0 {
+        report::line(
+            "usage: cargo bench -p system-tests --bench relay [-- --rounds N], N from 1 up",
+        );
+        return ExitCode::from(2);
+    }
+    pin_to_the_load_core();
+    runtime().block_on(run(rounds));
+    ExitCode::SUCCESS
+}
+
+/// Moves this process, and the threads it will start, away from the servers.
+fn pin_to_the_load_core() {
+    let pinned = Command::new("taskset")
+        .args(["-cp", "1", &std::process::id().to_string()])
+        .output();
+    if !pinned.is_ok_and(|output| output.status.success()) {
+        report::line(
+            "taskset failed: load and servers share their cores, the numbers are worse than usual",
+        );
+    }
+}
+
+async fn run(rounds: usize) {
+    let backend = backend::spawn().await;
+    let floor = child::floor(backend.address).await;
+    let router = child::router(backend.address).await;
+    let idle = [floor.memory_kib(), router.memory_kib()];
+    let cases = [
+        Case {
+            name: "1 KiB",
+            shape: Shape::Reply,
+            body: 1 << 10,
+            limit: Some(1.30),
+        },
+        Case {
+            name: "32 KiB",
+            shape: Shape::Reply,
+            body: 32 << 10,
+            limit: Some(1.7),
+        },
+        Case {
+            name: "1 MiB",
+            shape: Shape::Reply,
+            body: 1 << 20,
+            limit: Some(2.2),
+        },
+        Case {
+            name: "64-chunk stream, per chunk",
+            shape: Shape::Stream,
+            body: 1 << 10,
+            limit: Some(1.05),
+        },
+    ];
+    report::header();
+    for case in &cases {
+        let (mut base, mut ours) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            for target in if round % 2 == 0 {
+                [&floor, &router]
+            } else {
+                [&router, &floor]
+            } {
+                let cost = load::cpu_per_unit(target, case, CONCURRENCY, TURN).await;
+                if std::ptr::eq(target, &floor) {
+                    base.push(cost);
+                } else {
+                    ours.push(cost);
+                }
+            }
+        }
+        report::ratio(case, &base, &ours);
+    }
+    let (mut base, mut ours) = (Vec::new(), Vec::new());
+    let mut open = [0; 2];
+    for _ in 0..rounds {
+        for (at, target) in [&floor, &router].into_iter().enumerate() {
+            let paced = load::paced_streams(target, STREAMS).await;
+            open[at] = open[at].max(paced.memory_kib);
+            if at == 0 {
+                base.push(paced.ttft_p50);
+            } else {
+                ours.push(paced.ttft_p50);
+            }
+        }
+    }
+    report::added(STREAMS, &base, &ours);
+    report::memory("floor", idle[0], open[0], STREAMS);
+    report::memory("router", idle[1], open[1], STREAMS);
+}
