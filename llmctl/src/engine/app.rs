@@ -11,9 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Options;
+use super::compute::Core;
 use super::failure::Failure;
 use super::faults::Faults;
-use super::generate::{Core, Job};
+use super::generate::Job;
 use super::log::{Exchange, Log};
 use super::reply::{self, Api, Form};
 use super::text::{Finish, Plan, REPLY_MAX};

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::compute::Pace;
 use super::dialect::Dialect;
 use super::duration;
 use super::faults::Fault;
-use super::generate::Pace;
 
 /// The model served when none is named.
 const MODEL: &str = "sim";

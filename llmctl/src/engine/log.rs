@@ -17,7 +17,8 @@ use sha2::{Digest as _, Sha256};
 /// The most requests kept; the oldest goes first.
 pub(super) const ENTRIES_MAX: usize = 1024;
 
-/// The longest body kept as text; of a longer one only length and hash remain.
+/// The longest body kept as text; of a longer one only length and hash remain. With
+/// [`ENTRIES_MAX`] it bounds the bodies held to 64 MiB.
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
 /// How an exchange ended.

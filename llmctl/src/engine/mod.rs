@@ -5,6 +5,10 @@
 //! queue before the slots, and the prefix cache: a conversation that comes back to the engine that
 //! knows it gets its first token sooner. The same requests in the same order get the same answers.
 //!
+//! It serves chat, completions, embeddings, responses and models as OpenAI has them, messages and
+//! their counting as Anthropic has them, health, metrics and slots as the engine imitated has
+//! them, and for tests `/sim/faults`, `/sim/requests` and `/sim/stats`.
+//!
 //! Every engine is a set of owned tasks: it ends with its [`EngineHandle`].
 
 mod answer;
@@ -12,6 +16,7 @@ mod anthropic;
 mod app;
 mod args;
 mod cache;
+mod compute;
 mod connection;
 mod control;
 mod dialect;
@@ -42,9 +47,9 @@ use tokio_util::task::TaskTracker;
 
 pub use args::{Args, Options};
 pub use cache::BLOCK;
+pub use compute::Pace;
 pub use dialect::Dialect;
 pub use faults::{Fault, HEADER as FAULT_HEADER, Kind as FaultKind, SpecError};
-pub use generate::Pace;
 pub use log::{Outcome, Seen};
 pub use stats::Stats;
 pub use text::REPLY_MAX;

@@ -13,8 +13,9 @@ use futures_util::stream;
 use http::{StatusCode, header};
 use serde_json::Value;
 
+use super::compute::Core;
 use super::failure::Failure;
-use super::generate::{Core, Generation, Job, Pending, Timings, Usage};
+use super::generate::{Generation, Job, Pending, Timings, Usage};
 use super::log::Exchange;
 use super::text::Finish;
 
@@ -87,7 +88,7 @@ pub(super) async fn reply(
     api: impl Api,
     form: Form,
 ) -> Result<Response, Failure> {
-    let pending = core.submit(job, exchange).map_err(|_| {
+    let pending = Pending::enqueue(core, job, exchange).map_err(|_| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "The request queue is full.",

@@ -59,7 +59,7 @@ pub(super) async fn slots(State(app): State<App>) -> Response {
             slot
         };
         app.core
-            .slots()
+            .slots
             .busy()
             .into_iter()
             .enumerate()

@@ -115,6 +115,22 @@ async fn requests_of_one_connection_are_numbered_on_it() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_body_is_complete() {
+    let engine = engine(Options::default()).await;
+    let mut wire = Wire::to(&engine).await;
+    wire.send("HEAD", "/v1/models", "", "").await;
+    let head = wire.read_until("\r\n\r\n").await;
+    assert!(
+        head.starts_with("HTTP/1.1 200") && !head.contains('{'),
+        "{head}"
+    );
+    until("it is complete", || {
+        engine.requests()[0].outcome == Outcome::Completed
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn shutdown_lets_a_stream_finish_and_refuses_new_connections() {
     let engine = engine(Options {
         faults: vec!["slow-header=50ms".parse::<Fault>().unwrap()],
@@ -142,9 +158,9 @@ async fn killing_or_dropping_an_engine_cuts_a_stream_short() {
             .await;
         wire.read_until("The").await;
         if dropped {
-            drop(engine)
+            drop(engine);
         } else {
-            engine.kill().await
+            engine.kill().await;
         }
         assert!(wire.closed().await);
     }

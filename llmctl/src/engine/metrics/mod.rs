@@ -57,7 +57,7 @@ impl Reading {
             waiting: number(stats.waiting),
             kv_usage: app.core.kv_usage(),
             cache_blocks: app.core.cache_capacity(),
-            counters: app.core.counters(),
+            counters: app.core.counted(),
             model: app.options.models.first().cloned().unwrap_or_default(),
         }
     }
