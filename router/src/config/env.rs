@@ -89,9 +89,11 @@ fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, hidden: bool) {
         }
         Value::Map(pairs) => {
             for (key, value) in pairs {
-                let below = hidden || key.text != "keys" && sounds_secret(&key.text);
+                let below = hidden || sounds_secret(&key.text);
+                // What `keys:` of the main file holds is no secret, but its name sounds like one.
+                let hide = hidden && !matches!(key.text.as_str(), "file" | "on_missing");
                 let inner = |reader: &mut Reader| expand_below(value, env, reader, below);
-                if hidden {
+                if hide {
                     reader.secret_key(inner);
                 } else {
                     reader.key(&key.text, inner);
@@ -101,9 +103,11 @@ fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, hidden: bool) {
         Value::Scalar(scalar) if scalar.text.contains('$') => match expand(&scalar.text, env) {
             Ok(expanded) => {
                 scalar.text = expanded.text;
-                if expanded.whole {
-                    scalar.style = Style::Expanded;
-                }
+                scalar.style = if expanded.whole {
+                    Style::Expanded
+                } else {
+                    Style::Quoted
+                };
             }
             Err(fault) => {
                 scalar.style = Style::Unusable;

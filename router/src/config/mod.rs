@@ -1,8 +1,8 @@
 //! Configuration: raw files, checked into valid types, with every problem of every file reported.
 //!
 //! text → [`yaml`] → tree → [`env`](mod@env) → [`check`] → [`valid`]. [`load`](mod@load) does it for all files at once;
-//! [`report`] shows what came out; [`options`] is the catalogue that the check, the JSON Schema and
-//! the reference in the docs are made from.
+//! [`report`] shows what came out; [`options`] is the catalogue that the check, the [`schema`] and the
+//! reference in the docs are made from.
 
 mod check;
 pub mod env;
@@ -11,9 +11,13 @@ pub mod load;
 mod masking;
 pub mod options;
 pub mod report;
+pub mod schema;
+#[cfg(test)]
+mod testing;
 mod tree;
 pub mod units;
 pub mod valid;
+pub mod watch;
 mod yaml;
 
 pub use env::Env;

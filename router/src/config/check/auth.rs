@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::scalar::{refuse, usable};
 use crate::config::keys::is_bad_hash;
 use crate::config::options::Meta;
-use crate::config::tree::{Key, Node, Value};
+use crate::config::tree::{Key, Node, Style, Value};
 
 /// Key → owner. `Some(empty)` is an open route; the check of an absent option is the caller's.
 pub(in crate::config) fn api_keys(
@@ -61,7 +61,7 @@ fn entry(reader: &mut Reader, key: &Key, owner: &Node, meta: &Meta) -> Option<St
         reader.error(key.span.clone(), flaw);
         return None;
     }
-    let Some(scalar) = usable(owner).filter(|s| !s.is_null()) else {
+    let Some(scalar) = usable(owner).filter(|s| s.style == Style::Expanded || !s.is_null()) else {
         return refuse_owner(reader, owner, meta);
     };
     let text = scalar.text.trim();

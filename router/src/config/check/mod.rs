@@ -14,7 +14,8 @@ mod section;
 pub(in crate::config) use auth::api_keys;
 pub(in crate::config) use main_file::{Base, MainFile, main_file};
 pub(in crate::config) use names::{
-    optional_file, optional_route_name, prefixes, route_name, session_sources, url_path,
+    NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,
+    url_path,
 };
 pub(in crate::config) use net::{Endpoint, address, cidrs, listen, url};
 pub(in crate::config) use peers::slots;
@@ -25,3 +26,6 @@ pub(in crate::config) use scalar::{
     size, status, text, whole,
 };
 pub(in crate::config) use section::sounds_secret;
+
+#[cfg(test)]
+mod tests;

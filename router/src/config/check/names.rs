@@ -25,7 +25,7 @@ pub(in crate::config) const RESERVED: [&str; 9] = [
 ];
 
 /// Longest route name, in bytes: it is a label of every metric and a segment of every path.
-const NAME_MAX: usize = 128;
+pub(in crate::config) const NAME_MAX: usize = 128;
 
 /// Why a text is no route name; `None` when it is one.
 pub(in crate::config) fn name_flaw(name: &str) -> Option<&'static str> {
@@ -51,7 +51,8 @@ pub(in crate::config) fn route_name(
     node: &Node,
     meta: &Meta,
 ) -> Option<Arc<str>> {
-    let Some(scalar) = usable(node).filter(|s| !s.text.is_empty() && !s.is_null()) else {
+    let Some(scalar) = usable(node).filter(|s| !(s.text.is_empty() || s.is_null() || s.is_bool()))
+    else {
         return refuse(reader, node, meta);
     };
     match name_flaw(&scalar.text) {

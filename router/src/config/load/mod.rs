@@ -161,3 +161,6 @@ pub fn load(sources: &Sources) -> Loaded {
         problems,
     }
 }
+
+#[cfg(test)]
+mod tests;

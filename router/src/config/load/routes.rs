@@ -93,7 +93,7 @@ pub(super) fn same_names(routes: &mut [RouteRead]) {
             continue;
         }
         let message = format!(
-            "the route `{}` is {} already",
+            "the name `{}` is taken by {} already",
             routes[index].name,
             routes[holder].path.display()
         );

@@ -35,6 +35,14 @@ pub struct Meta {
     pub secret: bool,
 }
 
+impl Meta {
+    /// Whether the default is a value, and not a remark on what holds instead.
+    pub(in crate::config) fn has_literal_default(&self) -> bool {
+        self.default.starts_with(['[', '{'])
+            || !(self.default.contains([' ', '`']) || self.default == "unset")
+    }
+}
+
 /// What a value may be, with its bounds.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {

@@ -32,7 +32,7 @@ pub fn markdown() -> String {
 fn table(out: &mut String, prefix: &str, keys: &[&Meta]) {
     out.push_str("\n| option | value | default | meaning |\n|---|---|---|---|\n");
     for meta in keys {
-        let default = if is_literal(meta) {
+        let default = if meta.has_literal_default() {
             format!("`{}`", meta.default)
         } else {
             meta.default.to_owned()
@@ -48,12 +48,36 @@ fn table(out: &mut String, prefix: &str, keys: &[&Meta]) {
     }
 }
 
-/// Whether the default is written as a value, and not as a remark.
-fn is_literal(meta: &Meta) -> bool {
-    !meta.default.contains(' ') && !meta.default.contains('`') && meta.default != "unset"
-        || meta.default.starts_with('[')
-}
-
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use super::*;
+
+    /// Where the reference is kept. `UPDATE_DOCS=1` writes it anew.
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/options.md");
+
+    #[test]
+    fn the_docs_hold_the_catalogue() {
+        let made = markdown();
+        if env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(PATH, &made).unwrap();
+        }
+        let kept = fs::read_to_string(PATH).unwrap_or_default();
+        assert!(
+            kept == made,
+            "docs/options.md is behind the catalogue; run this test with UPDATE_DOCS=1"
+        );
+    }
+
+    #[test]
+    fn every_row_has_four_cells() {
+        for row in markdown().lines().filter(|line| line.starts_with("| `")) {
+            assert_eq!(row.replace("\\|", "").matches('|').count(), 5, "{row}");
+        }
+    }
 }

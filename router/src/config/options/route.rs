@@ -202,7 +202,7 @@ pub(in crate::config) static REQUEST_TIMEOUT: Knob<Option<Duration>> = Knob::new
     REQUEST_TIMEOUT_KIND,
     check::duration_or_off,
 )
-.default("server.request_timeout")
+.default("`server.request_timeout`")
 .doc("The whole request, first byte to last.");
 /// `max_body_size`.
 pub(in crate::config) static MAX_BODY_SIZE: Knob<u64> =

@@ -1,0 +1,210 @@
+//! JSON Schema of the files, for editors, made from the option catalogue that the check reads by.
+//!
+//! A schema cannot say everything the check says (names that must differ, variables that must be
+//! set); what it refuses, the check refuses too.
+
+use schemars::{Schema, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::check;
+use super::options::{Kind, MAIN, Meta, PEER, ROUTE};
+use super::tree;
+use super::yaml;
+
+/// The schema of `router.yaml`.
+pub fn main() -> Schema {
+    root("router.yaml", object(MAIN))
+}
+
+/// The schema of `routes/<name>.yaml`.
+pub fn route() -> Schema {
+    let mut route = object(ROUTE);
+    route.insert(
+        "oneOf".into(),
+        json!([{ "required": ["peers"] }, { "required": ["peers_by_model"] }]),
+    );
+    root("A route of llm-router", route)
+}
+
+fn root(title: &str, object: Map<String, Value>) -> Schema {
+    let mut peer = self::object(PEER);
+    peer.insert(
+        "oneOf".into(),
+        json!([{ "required": ["address"] }, { "required": ["url"] }]),
+    );
+    peer.insert(
+        "not".into(),
+        json!({ "required": ["max_concurrency", "slots"] }),
+    );
+    let mut schema = json_schema!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "$defs": {
+            "peer": peer,
+            "variable": {
+                "description": "`${VAR}` or `${VAR:-default}`",
+                "type": "string",
+                "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+            },
+        },
+    });
+    schema.ensure_object().extend(object);
+    schema
+}
+
+/// A mapping with these keys and no others.
+fn object(keys: &[&Meta]) -> Map<String, Value> {
+    let properties: Map<_, _> = keys
+        .iter()
+        .map(|meta| (meta.key.to_owned(), property(meta)))
+        .collect();
+    let mut object = Map::new();
+    object.insert("type".into(), json!("object"));
+    object.insert("additionalProperties".into(), json!(false));
+    object.insert("properties".into(), properties.into());
+    object
+}
+
+fn property(meta: &Meta) -> Value {
+    let mut schema = match meta.kind {
+        Kind::Section(keys) => {
+            let mut section = object(keys);
+            // A section whose every line is commented out is an empty one.
+            section.insert("type".into(), json!(["object", "null"]));
+            section
+        }
+        kind => any_of(alternatives(&kind, meta.default == "null")),
+    };
+    schema.insert("description".into(), json!(meta.doc));
+    if let Some(default) = default(meta) {
+        schema.insert("default".into(), default);
+    }
+    schema.into()
+}
+
+fn any_of(mut alternatives: Vec<Value>) -> Map<String, Value> {
+    let single = if alternatives.len() == 1 {
+        alternatives.pop()
+    } else {
+        None
+    };
+    match single {
+        Some(Value::Object(only)) => only,
+        _ => Map::from_iter([("anyOf".to_owned(), json!(alternatives))]),
+    }
+}
+
+/// The forms a value may have. Scalars may hold a variable in place of themselves.
+fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
+    let mut forms = match *kind {
+        Kind::Peers
+        | Kind::PeersByModel
+        | Kind::ApiKeys
+        | Kind::Cidrs
+        | Kind::Prefixes
+        | Kind::SessionSources
+        | Kind::Section(_) => {
+            return vec![collection(kind)];
+        }
+        _ => scalar(kind),
+    };
+    forms.push(json!({ "$ref": "#/$defs/variable" }));
+    if nullable {
+        forms.push(json!({ "type": "null" }));
+    }
+    forms
+}
+
+fn scalar(kind: &Kind) -> Vec<Value> {
+    let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+    match *kind {
+        Kind::Bool => vec![json!({ "type": "boolean" })],
+        Kind::Whole { min, max } => {
+            vec![json!({ "type": "integer", "minimum": min, "maximum": max })]
+        }
+        Kind::Integer => vec![json!({ "type": "integer" })],
+        Kind::Factor { max } => {
+            vec![json!({ "type": "number", "exclusiveMinimum": 0, "maximum": max })]
+        }
+        Kind::Duration { min, max, off } => {
+            let mut forms = vec![
+                json!({ "type": "number", "minimum": min.as_secs_f64(), "maximum": max.as_secs_f64() }),
+                text(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(ms|s|m|h)?$"),
+            ];
+            if off {
+                forms.push(json!({ "enum": ["off", false] }));
+            }
+            forms
+        }
+        Kind::Size { min, max } => {
+            vec![
+                json!({ "type": "integer", "minimum": min, "maximum": max }),
+                text("^[0-9]+[kKmMgGtT]?$"),
+            ]
+        }
+        Kind::Choice(words) => vec![json!({ "enum": words() })],
+        Kind::Status(codes) => vec![json!({ "enum": codes })],
+        Kind::RouteName => vec![json!({
+            "type": ["string", "number"],
+            "pattern": "^[a-z0-9][a-z0-9._-]*$",
+            "maxLength": check::NAME_MAX,
+            "not": { "enum": check::RESERVED },
+        })],
+        Kind::Text | Kind::Secret => {
+            vec![json!({ "type": ["string", "number"], "pattern": r"\S" })]
+        }
+        Kind::File => vec![text(r"\S")],
+        Kind::Listen => vec![text(":[0-9]+$")],
+        Kind::UrlPath => vec![text("^/")],
+        Kind::Address => vec![text(r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]+$")],
+        Kind::Url => vec![text("^[Hh][Tt][Tt][Pp][Ss]?://[^?#@]+$")],
+        _ => vec![collection(kind)],
+    }
+}
+
+fn collection(kind: &Kind) -> Value {
+    let list = |item: Value| json!({ "type": "array", "items": item });
+    match *kind {
+        Kind::Peers => list(json!({ "$ref": "#/$defs/peer" })),
+        Kind::PeersByModel => json!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": list(json!({ "$ref": "#/$defs/peer" })),
+        }),
+        Kind::ApiKeys => json!({
+            "type": "object",
+            "propertyNames": { "pattern": r"^[\x21-\x7e]+$" },
+            "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },
+        }),
+        Kind::Prefixes => list(json!({ "type": "string", "pattern": "^/" })),
+        Kind::Section(keys) => object(keys).into(),
+        _ => list(json!({ "type": "string" })),
+    }
+}
+
+/// The built-in default, where it is a value and not a remark.
+fn default(meta: &Meta) -> Option<Value> {
+    if !meta.has_literal_default() {
+        return None;
+    }
+    yaml::parse(meta.default).ok().map(|node| value(&node))
+}
+
+fn value(node: &tree::Node) -> Value {
+    match &node.value {
+        tree::Value::Seq(items) => items.iter().map(value).collect(),
+        tree::Value::Map(pairs) => pairs
+            .iter()
+            .map(|(key, node)| (key.text.clone(), value(node)))
+            .collect(),
+        tree::Value::Scalar(scalar) if scalar.style == tree::Style::Quoted => json!(scalar.text),
+        tree::Value::Scalar(scalar) if scalar.is_null() => Value::Null,
+        // What JSON reads as a value is one; so is `.5`, which only YAML reads as a number.
+        tree::Value::Scalar(scalar) => serde_json::from_str(&scalar.text)
+            .or_else(|_| scalar.text.parse::<f64>().map(Value::from))
+            .unwrap_or_else(|_| json!(scalar.text)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Notices that a file may have changed.
+//!
+//! Directories are watched, not files: an editor renames a new file over the old one, and Kubernetes
+//! swaps the symlink `..data` beside it, and neither fires on a watched file. Any event only wakes
+//! the watcher; what it tells is a changed *content*, found by hashing, so touching a file is no news.
+//! A poll stands behind the events for file systems that have none. It decides nothing about what is
+//! loaded: it says "look again", and the loader compares for itself.
+
+mod eyes;
+mod fingerprint;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::eyes::Eyes;
+use self::fingerprint::Fingerprint;
+
+/// What to watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Files, whether they exist or not.
+    pub files: Vec<PathBuf>,
+    /// Directories of route files, whether they exist or not.
+    pub directories: Vec<PathBuf>,
+}
+
+/// How fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// A change is told once nothing more has happened for this long.
+    pub debounce: Duration,
+    /// A change is told at the latest this long after its first event, however busy the directory.
+    pub debounce_max: Duration,
+    /// The pause between two looks without any event.
+    pub poll: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            debounce: Duration::from_millis(200),
+            debounce_max: Duration::from_secs(2),
+            poll: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The watching task, not yet running.
+pub struct Watcher {
+    timing: Timing,
+    eyes: Option<Eyes>,
+    woken: mpsc::Receiver<()>,
+    follow: watch::Receiver<Watched>,
+    changes: watch::Sender<u64>,
+    last: Fingerprint,
+}
+
+/// What the owner of the configuration holds.
+#[derive(Debug)]
+pub struct Changes {
+    follow: watch::Sender<Watched>,
+    changes: watch::Receiver<u64>,
+}
+
+/// A watcher of `what`, which must be run, and the other end of it.
+///
+/// Blocking: reads the files once. Make it before they are loaded, so that a change in between is
+/// seen.
+pub fn watch(what: Watched, timing: Timing) -> (Watcher, Changes) {
+    // One place is enough: an event that finds it taken says nothing new.
+    let (wake, woken) = mpsc::channel(1);
+    let last = Fingerprint::of(&what);
+    let mut eyes = Eyes::new(wake);
+    if let Some(eyes) = &mut eyes {
+        eyes.look_at(&what);
+    }
+    let (follow, followed) = watch::channel(what);
+    let (changes, changed) = watch::channel(0);
+    let watcher = Watcher {
+        timing,
+        eyes,
+        woken,
+        follow: followed,
+        changes,
+        last,
+    };
+    (
+        watcher,
+        Changes {
+            follow,
+            changes: changed,
+        },
+    )
+}
+
+impl Changes {
+    /// Waits until something may have changed; changes during a wait elsewhere are told by the next
+    /// call, once. `false` when the watcher is gone. Cancel safe.
+    pub async fn changed(&mut self) -> bool {
+        self.changes.changed().await.is_ok()
+    }
+
+    /// Watches something else from now on. If it differs from what was watched, a change is told:
+    /// nobody knows what happened to the new paths before.
+    pub fn follow(&self, what: Watched) {
+        self.follow.send_if_modified(|now| {
+            let differs = *now != what;
+            *now = what;
+            differs
+        });
+    }
+}
+
+impl Watcher {
+    /// Watches until `cancel`, or until [`Changes`] is dropped.
+    pub async fn run(mut self, cancel: CancellationToken) {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.watch() => {}
+        }
+    }
+
+    async fn watch(&mut self) {
+        let mut poll = interval(self.timing.poll);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick comes at once, and the files have just been read.
+        poll.tick().await;
+        loop {
+            let mut moved = false;
+            tokio::select! {
+                // Without eyes the other end is gone, and `recv` would answer at once for ever.
+                Some(()) = self.woken.recv() => self.settle().await,
+                _ = poll.tick() => {}
+                followed = self.follow.changed() => {
+                    if followed.is_err() {
+                        return;
+                    }
+                    moved = true;
+                }
+            }
+            let what = self.follow.borrow_and_update().clone();
+            let Some(now) = self.look(what).await else {
+                return;
+            };
+            if moved || now != self.last {
+                self.last = now;
+                self.changes.send_modify(|count| *count += 1);
+            }
+        }
+    }
+
+    /// Waits until nothing has happened for a while.
+    async fn settle(&mut self) {
+        let end = Instant::now() + self.timing.debounce_max;
+        while let Ok(Ok(Some(()))) =
+            timeout_at(end, timeout(self.timing.debounce, self.woken.recv())).await
+        {}
+    }
+
+    /// Points the eyes at what is there now and takes its fingerprint. `None` when the runtime is
+    /// shutting down.
+    async fn look(&mut self, what: Watched) -> Option<Fingerprint> {
+        let mut eyes = self.eyes.take();
+        let looked = spawn_blocking(move || {
+            if let Some(eyes) = &mut eyes {
+                // Before the fingerprint is taken: what happens after it wakes us again.
+                eyes.look_at(&what);
+            }
+            (eyes, Fingerprint::of(&what))
+        });
+        let (eyes, fingerprint) = looked.await.ok()?;
+        self.eyes = eyes;
+        Some(fingerprint)
+    }
+}
+
+#[cfg(test)]
+mod tests;
