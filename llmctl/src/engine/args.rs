@@ -56,8 +56,9 @@ pub struct Args {
     /// Key that requests under /v1/ must carry
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<String>,
-    /// Fault to inject, KIND[=VALUE][@CONDITION]; repeat for more
+    /// Fault to inject; repeat for more
     ///
+    /// A kind, its value, then any conditions, such as 429=0.1 or hang@/v1/messages@x2.
     /// Kinds: 429[=P], 500[=P], 502[=P], 503[=P], 504[=P], slow-header=DURATION, cut-before-headers,
     /// cut-stream=CHUNKS, hang[=CHUNKS], big-chunk=BYTES, close-idle=DURATION.
     /// Conditions: @P (probability), @xN (the first N), @/path (instead of every POST under /v1/),

@@ -59,7 +59,7 @@ pub struct Seen {
     pub body_len: u64,
     /// SHA-256 of the body in lower-case hex; empty until it has arrived whole.
     pub body_sha256: String,
-    /// The body when it is UTF-8 and at most [`BODY_MAX`] long.
+    /// The body when it is UTF-8 and at most 64 KiB long.
     pub body: Option<String>,
     /// Status answered.
     pub status: Option<u16>,
