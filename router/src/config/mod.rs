@@ -1,6 +1,6 @@
 //! Configuration: raw files, checked into valid types, with every problem of every file reported.
 //!
-//! text → [`yaml`] → tree → [`env`](mod@env) → [`check`] → [`valid`]. [`load`](mod@load) does it for all files at once;
+//! text → `yaml` → tree → [`env`](mod@env) → `check` → [`valid`]. [`load`](mod@load) does it for all files at once;
 //! [`report`] shows what came out; [`options`] is the catalogue that the check, the [`schema`] and the
 //! reference in the docs are made from.
 

@@ -1,6 +1,6 @@
 //! API keys: the file they stand in, the set in force, and the key a request presents.
 //!
-//! [`file`](mod@file) reads the file, [`state`] decides what is in force after a read, [`header`] finds the
+//! [`file`](mod@file) reads the file, [`state`] decides what is in force after a read, `header` finds the
 //! key in a request. No key is kept or shown: a [`KeySet`] holds digests.
 
 pub mod file;

@@ -1,6 +1,6 @@
 //! One file: its bytes, its text, its tree, or why there is none.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,10 +47,11 @@ pub(super) fn read(path: &Path) -> Result<ReadFile, Box<Problem>> {
 /// # Errors
 /// What the system says; also for a file that is larger than `max`, or is none.
 pub(in crate::config) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
+    // Asked before the file is opened: opening a pipe waits for its writer.
+    if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
+    let file = File::open(path)?;
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {

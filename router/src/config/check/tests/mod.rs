@@ -1,5 +1,6 @@
 //! The check, option by option and rule by rule.
 
 mod catalogue;
+mod properties;
 mod rules;
 mod secrets;
