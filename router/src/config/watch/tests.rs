@@ -155,6 +155,22 @@ async fn a_directory_behind_a_swapped_symlink_is_followed() {
 }
 
 #[tokio::test]
+async fn a_file_behind_a_symlink_elsewhere_is_watched_there() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (link, target) = (here.path().join("keys"), there.path().join("keys"));
+    fs::write(&target, "sk-a:x").unwrap();
+    symlink(&target, &link).unwrap();
+    let what = Watched {
+        files: vec![link],
+        directories: vec![],
+    };
+    let mut running = Running::start(what, EVENTS, true);
+    fs::write(&target, "sk-b:y").unwrap();
+    running.changed().await;
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn without_events_the_poll_sees_it() {
     let (directory, what) = directory();
     let timing = Timing {
