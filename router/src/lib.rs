@@ -1,4 +1,21 @@
-//! The router. `run` is the composition root; `main` only calls it.
+//! The router. [`run`] is the composition root: it builds the parts in order and hands each only
+//! what it uses. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own process.
 
+pub mod cli;
 pub mod config;
+pub mod content;
+pub mod control;
+pub mod proxy;
+pub mod reload;
+mod run;
+pub mod signals;
+pub mod state;
 pub mod telemetry;
+pub mod upstream;
+
+pub use run::{
+    Ended, Options, Ready, StartError, install_crypto_provider, raise_descriptor_limit, run,
+};
+
+#[cfg(test)]
+mod testing;

@@ -19,7 +19,11 @@ impl Decisions {
     /// Adds a receipt, dropping the oldest at the bound.
     pub fn push(&self, receipt: Receipt) {
         let mut ring = self.ring.lock();
-        let oldest = if ring.len() >= RECEIPTS_MAX { ring.pop_front() } else { None };
+        let oldest = if ring.len() >= RECEIPTS_MAX {
+            ring.pop_front()
+        } else {
+            None
+        };
         ring.push_back(receipt);
         drop(ring);
         // Freed outside the lock: a receipt owns half a dozen allocations.
@@ -33,6 +37,11 @@ impl Decisions {
 
     /// The receipt of one request, if it is still in the ring.
     pub fn find(&self, request_id: &str) -> Option<Receipt> {
-        self.ring.lock().iter().rev().find(|r| &*r.request_id == request_id).cloned()
+        self.ring
+            .lock()
+            .iter()
+            .rev()
+            .find(|r| &*r.request_id == request_id)
+            .cloned()
     }
 }

@@ -25,7 +25,9 @@ pub struct Lifecycle {
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Self { phase: Arc::new(watch::Sender::new(Phase::Serving)) }
+        Self {
+            phase: Arc::new(watch::Sender::new(Phase::Serving)),
+        }
     }
 }
 

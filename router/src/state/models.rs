@@ -41,6 +41,9 @@ impl ModelLists {
 
     /// Whether any peer lists `model`, as an id or an alias.
     pub fn serves(&self, model: &str) -> bool {
-        self.by_peer.read().values().any(|list| list.ids.contains(model))
+        self.by_peer
+            .read()
+            .values()
+            .any(|list| list.ids.contains(model))
     }
 }

@@ -88,7 +88,10 @@ mod tests {
     #[test]
     fn an_override_beats_the_file_until_it_is_reset() {
         let overrides = Overrides::default();
-        let file = Setting { value: true, source: Source::Route };
+        let file = Setting {
+            value: true,
+            source: Source::Route,
+        };
         assert_eq!(overrides.effective(Switch::Affinity, file), file);
         assert_eq!(overrides.set(Switch::Affinity, Some(false)), None);
         let now = overrides.effective(Switch::Affinity, file);

@@ -10,14 +10,16 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::admission::Refusal;
 use router_core::affinity::Affinity;
-use router_core::book::{Ask, Book, Placement, PoolId, Roster, Ticket, Verdict};
+use router_core::book::{Ask, Book, Limits, Placement, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::session::Place;
 
 use super::{Decisions, ModelLists, Overrides, Switch};
 use crate::config::keys::KeySet;
 use crate::config::valid::{self, AffinityKind, RouteOptions};
+use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
 
 /// Which keys open a route.
@@ -63,13 +65,26 @@ impl Route {
         let peers = route
             .pools
             .into_iter()
-            .map(|pool| pool.peers.into_iter().map(|spec| Arc::new(Peer::new(spec))).collect())
+            .map(|pool| {
+                pool.peers
+                    .into_iter()
+                    .map(|spec| Arc::new(Peer::new(spec)))
+                    .collect()
+            })
             .collect();
         let keys = match &route.options.api_keys.value {
             Some(own) => RouteKeys::Own(Arc::new(KeySet::from_route(own))),
             None => RouteKeys::Shared,
         };
-        Self { name: route.name, path: route.path, options: route.options, peers, keys, state, roster }
+        Self {
+            name: route.name,
+            path: route.path,
+            options: route.options,
+            peers,
+            keys,
+            state,
+            roster,
+        }
     }
 
     /// The route as the core sees it.
@@ -79,17 +94,50 @@ impl Route {
 
     /// True for a route with `peers_by_model`.
     pub fn is_by_model(&self) -> bool {
-        self.spec().pools.first().is_some_and(|pool| pool.model.is_some())
+        self.spec()
+            .pools
+            .first()
+            .is_some_and(|pool| pool.model.is_some())
     }
 
     /// The configured models of a by-model route, in file order; empty for a flat one.
     pub fn models(&self) -> impl Iterator<Item = &str> {
-        self.spec().pools.iter().filter_map(|pool| pool.model.as_deref())
+        self.spec()
+            .pools
+            .iter()
+            .filter_map(|pool| pool.model.as_deref())
     }
 
     /// The pool that serves `model`: the only one of a flat route whatever the model.
     pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
         self.roster.pool(model)
+    }
+
+    /// First segments of the body paths its session ids may stand under.
+    pub fn body_fields(&self) -> impl Iterator<Item = &str> {
+        self.options
+            .session_sources
+            .value
+            .iter()
+            .filter_map(|source| match &source.place {
+                Place::Body(path) => path.first().map(|name| &**name),
+                Place::Header(_) => None,
+            })
+    }
+
+    /// Whether some pool has a usable peer now.
+    pub fn is_usable(&self) -> bool {
+        self.pool_ids()
+            .any(|pool| self.limits(pool).healthy_peers > 0)
+    }
+
+    /// The active tier's numbers in a pool.
+    pub fn limits(&self, pool: PoolId) -> Limits {
+        self.state
+            .inner
+            .lock()
+            .book
+            .limits(&self.roster, pool, now())
     }
 
     /// Every peer once, by key, in file order.
@@ -105,7 +153,14 @@ impl Route {
 
     /// Whether affinity acts now, and which layer says so.
     pub fn affinity(&self) -> Setting<bool> {
-        self.state.overrides.effective(Switch::Affinity, self.options.affinity_enabled)
+        self.state
+            .overrides
+            .effective(Switch::Affinity, self.options.affinity_enabled)
+    }
+
+    /// Whether sessions place requests now: the option is not `none` and the switch is on.
+    pub fn affinity_acts(&self) -> bool {
+        self.options.affinity.value != AffinityKind::None && self.affinity().value
     }
 
     /// Admits and places one request, in one critical section.
@@ -118,9 +173,22 @@ impl Route {
         let now = now();
         let Inner { book, rng } = &mut *inner;
         match book.reserve(&self.roster, ask, now, rng) {
-            Verdict::Send(Placement { ticket, peer, mode, facts }) => {
-                let reservation = Reservation { state: Arc::clone(&self.state), ticket: Some(ticket) };
-                Ok(Placed { reservation, peer, mode, facts })
+            Verdict::Send(Placement {
+                ticket,
+                peer,
+                mode,
+                facts,
+            }) => {
+                let reservation = Reservation {
+                    state: Arc::clone(&self.state),
+                    ticket: Some(ticket),
+                };
+                Ok(Placed {
+                    reservation,
+                    peer,
+                    mode,
+                    facts,
+                })
             }
             Verdict::Refuse(refusal) => Err(refusal),
         }
@@ -137,7 +205,11 @@ impl Route {
 
     /// Records evidence about a peer and says what changed.
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
-        self.state.inner.lock().book.observe(&self.roster, peer, evidence, now())
+        self.state
+            .inner
+            .lock()
+            .book
+            .observe(&self.roster, peer, evidence, now())
     }
 
     /// What would happen to a request; nothing is counted.
@@ -149,7 +221,21 @@ impl Route {
 
     /// The peers of a pool as they are now, file order.
     pub fn peer_facts(&self, pool: PoolId) -> Vec<PeerFacts> {
-        self.state.inner.lock().book.peers(&self.roster, pool, now())
+        self.state
+            .inner
+            .lock()
+            .book
+            .peers(&self.roster, pool, now())
+    }
+
+    /// Drops the model lists of peers that this snapshot does not have.
+    pub fn forget_removed_peers(&self) {
+        self.state.models.retain(|key| {
+            self.peers
+                .iter()
+                .flatten()
+                .any(|peer| peer.spec.key == *key)
+        });
     }
 
     /// Every pool's id.
@@ -178,9 +264,10 @@ fn now() -> Instant {
 fn spec_of(route: &valid::Route) -> RouteSpec {
     let options = &route.options;
     let affinity = match options.affinity.value {
-        AffinityKind::Hash => {
-            Affinity::Hash { hash: options.hash.value, saturated: options.hash_saturated.value }
-        }
+        AffinityKind::Hash => Affinity::Hash {
+            hash: options.hash.value,
+            saturated: options.hash_saturated.value,
+        },
         AffinityKind::None => Affinity::None,
     };
     let pools = route.pools.iter().map(|pool| PoolSpec {
@@ -218,6 +305,8 @@ pub struct RouteState {
     pub decisions: Decisions,
     /// What the peers said they serve.
     pub models: ModelLists,
+    /// Its counters.
+    pub metrics: Arc<RouteMetrics>,
     inner: Mutex<Inner>,
 }
 
@@ -228,7 +317,7 @@ struct Inner {
 
 impl RouteState {
     /// Fresh state for a route that was never seen.
-    pub fn new(name: Arc<str>) -> Arc<Self> {
+    pub fn new(name: Arc<str>, metrics: Arc<RouteMetrics>) -> Arc<Self> {
         let mut seed = [0; 32];
         // Only spreads ties; a fixed seed would still be correct.
         let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
@@ -237,14 +326,20 @@ impl RouteState {
             overrides: Overrides::default(),
             decisions: Decisions::default(),
             models: ModelLists::default(),
-            inner: Mutex::new(Inner { book: Book::default(), rng: StdRng::from_seed(seed) }),
+            metrics,
+            inner: Mutex::new(Inner {
+                book: Book::default(),
+                rng: StdRng::from_seed(seed),
+            }),
         })
     }
 }
 
 impl fmt::Debug for RouteState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteState").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("RouteState")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -279,6 +374,8 @@ impl Drop for Reservation {
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation").field("route", &self.state.name).finish_non_exhaustive()
+        f.debug_struct("Reservation")
+            .field("route", &self.state.name)
+            .finish_non_exhaustive()
     }
 }

@@ -8,6 +8,8 @@ use super::{Route, RouteState};
 use crate::config::keys::KeyState;
 use crate::config::report::Problem;
 use crate::config::valid::{self, Server};
+use crate::content::Fields;
+use crate::telemetry::metrics::{Metrics, RouteLabels};
 
 /// One route of a table: usable, or why not.
 #[derive(Clone, Debug)]
@@ -57,6 +59,8 @@ pub struct RouteTable {
     pub keys: Arc<KeyState>,
     /// By name, ascending.
     pub entries: Vec<Entry>,
+    /// What a request body is read for: the union over all routes.
+    pub fields: Fields,
     by_name: HashMap<Arc<str>, usize>,
 }
 
@@ -73,31 +77,88 @@ impl RouteTable {
 
     /// The largest body any route takes: what caps a body that decides its own route.
     pub fn max_body_size(&self) -> u64 {
-        self.routes().map(|r| r.options.max_body_size.value).max().unwrap_or(self.server.max_body_size)
+        self.routes()
+            .map(|r| r.options.max_body_size.value)
+            .max()
+            .unwrap_or(self.server.max_body_size)
+    }
+}
+
+impl RouteTable {
+    fn labels(&self) -> Vec<RouteLabels> {
+        let labels = |route: &Arc<Route>| RouteLabels {
+            route: Arc::clone(&route.name),
+            pools: route
+                .spec()
+                .pools
+                .iter()
+                .map(|pool| {
+                    (
+                        pool.model.clone(),
+                        pool.peers.iter().map(|peer| peer.key.clone()).collect(),
+                    )
+                })
+                .collect(),
+        };
+        self.routes().map(labels).collect()
     }
 }
 
 /// Makes tables; owns the states that outlive them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TableBuilder {
     states: HashMap<Arc<str>, Arc<RouteState>>,
+    metrics: Arc<Metrics>,
 }
 
 impl TableBuilder {
+    /// A builder that has seen no route.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            states: HashMap::new(),
+            metrics,
+        }
+    }
+
     /// Attaches a valid route to the state of its name, creating the state at first sight.
     pub fn attach(&mut self, route: valid::Route) -> Arc<Route> {
         let state = self
             .states
             .entry(Arc::clone(&route.name))
-            .or_insert_with(|| RouteState::new(Arc::clone(&route.name)));
+            .or_insert_with(|| {
+                RouteState::new(Arc::clone(&route.name), self.metrics.route(&route.name))
+            });
         Arc::new(Route::attach(route, Arc::clone(state)))
     }
 
     /// Puts entries into a table. States of routes that are gone are dropped with their last request.
-    pub fn build(&mut self, server: Arc<Server>, keys: Arc<KeyState>, mut entries: Vec<Entry>) -> RouteTable {
+    pub fn build(
+        &mut self,
+        server: Arc<Server>,
+        keys: Arc<KeyState>,
+        mut entries: Vec<Entry>,
+    ) -> RouteTable {
         entries.sort_by(|a, b| a.name().cmp(b.name()));
-        let by_name: HashMap<_, _> = entries.iter().enumerate().map(|(i, e)| (Arc::clone(e.name()), i)).collect();
+        let by_name: HashMap<_, _> = entries
+            .iter()
+            .enumerate()
+            .map(|(i, e)| (Arc::clone(e.name()), i))
+            .collect();
         self.states.retain(|name, _| by_name.contains_key(name));
-        RouteTable { server, keys, entries, by_name }
+        let fields = Fields::new(
+            entries
+                .iter()
+                .filter_map(Entry::route)
+                .flat_map(|route| route.body_fields()),
+        );
+        let table = RouteTable {
+            server,
+            keys,
+            entries,
+            fields,
+            by_name,
+        };
+        self.metrics.sync(&table.labels());
+        table
     }
 }

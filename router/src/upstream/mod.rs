@@ -1,5 +1,11 @@
 //! The other side: how a peer is reached, probed and retried.
 
+pub mod client;
+pub mod connect;
+pub mod headers;
+pub mod probe;
 mod target;
 
+pub use client::{PeerClient, SendError};
+pub use connect::ConnectTimeout;
 pub use target::Target;

@@ -13,6 +13,8 @@ pub struct Target {
     base_path: Box<str>,
     /// What `Host` says.
     pub host: HeaderValue,
+    /// What `x-proxy-backend` says.
+    pub name: HeaderValue,
     /// `Bearer <api_key>` when the peer has a key of its own; marked sensitive.
     pub authorization: Option<HeaderValue>,
 }
@@ -24,8 +26,13 @@ impl Target {
     /// Never for a peer that passed the check: its key is a valid authority and its key text a
     /// valid header value.
     pub fn of(peer: &valid::Peer) -> Self {
-        let authority: Authority = peer.key.as_str().parse().expect("a checked peer key is an authority");
-        let host = HeaderValue::from_str(authority.as_str()).expect("an authority is a header value");
+        let authority: Authority = peer
+            .key
+            .as_str()
+            .parse()
+            .expect("a checked peer key is an authority");
+        let host =
+            HeaderValue::from_str(authority.as_str()).expect("an authority is a header value");
         let authorization = peer.api_key.as_ref().map(|key| {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
                 .expect("a checked api_key is a header value");
@@ -33,10 +40,15 @@ impl Target {
             value
         });
         Self {
-            scheme: if peer.tls { Scheme::HTTPS } else { Scheme::HTTP },
+            scheme: if peer.tls {
+                Scheme::HTTPS
+            } else {
+                Scheme::HTTP
+            },
             authority,
             base_path: Box::from(&*peer.base_path),
             host,
+            name: HeaderValue::from_str(&peer.name).expect("a checked peer name is a header value"),
             authorization,
         }
     }

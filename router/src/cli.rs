@@ -1,0 +1,233 @@
+//! The command line of `router`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::config::load::Sources;
+use crate::config::report::{self, Style};
+use crate::config::{self, Loaded};
+use crate::control::Control;
+use crate::telemetry::log::{self, LogFormat};
+use crate::{Ended, Options, Ready, StartError, run, signals};
+
+/// Everything went well.
+const FINE: u8 = 0;
+/// A file is wrong, or the router could not start or was cut short.
+const WRONG: u8 = 1;
+/// No router answered.
+const UNREACHABLE: u8 = 3;
+
+/// Most time a health check may take.
+const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Routes LLM requests: a session stays on the engine that remembers it, the rest goes where there
+/// is room.
+#[derive(Debug, Parser)]
+#[command(name = "router", version, after_help = EXAMPLES)]
+struct Args {
+    /// The main file. Without it: ./router.yaml, then /etc/llm-router/router.yaml; none is fine.
+    #[arg(long, env = "LLM_ROUTER_CONFIG", value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Check every file, report every problem and exit: 0 fine, 1 errors.
+    #[arg(long)]
+    check: bool,
+    /// Public address, in place of `server.listen`.
+    #[arg(long, env = "LLM_ROUTER_LISTEN", value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Admin address, in place of `server.admin_listen`.
+    #[arg(
+        long,
+        env = "LLM_ROUTER_ADMIN_LISTEN",
+        value_name = "ADDR:PORT",
+        global = true
+    )]
+    admin_listen: Option<SocketAddr>,
+    /// Form of log and access lines.
+    #[arg(
+        long,
+        env = "LLM_ROUTER_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: Format,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask the local admin port whether the process is up: 0 yes, 3 no answer. For images without a
+    /// shell.
+    Healthcheck,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  router --config router.yaml
+  router --config router.yaml --check
+  LLM_ROUTER_LISTEN=127.0.0.1:8080 router
+
+Signals: TERM, INT and QUIT drain (a second one ends at once), HUP reloads. Files that change reload
+by themselves. RUST_LOG sets the log level; log lines go to stderr, access lines to stdout.";
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let sources = Sources {
+        config: args.config.clone(),
+        ..Sources::default()
+    };
+    let code = match args.command {
+        Some(Command::Healthcheck) => healthcheck(&sources, args.admin_listen),
+        None if args.check => check(&config::load(&sources)),
+        None => serve(sources, &args),
+    };
+    ExitCode::from(code)
+}
+
+/// Reports what a start would find.
+fn check(loaded: &Loaded) -> u8 {
+    let _ = write!(
+        io::stderr(),
+        "{}",
+        report::render(&loaded.problems, style())
+    );
+    if loaded.has_errors() {
+        return WRONG;
+    }
+    let main = loaded
+        .main
+        .path
+        .as_ref()
+        .map_or("no main file".into(), |path| path.display().to_string());
+    let _ = writeln!(
+        io::stdout(),
+        "ok: {main}, {} route files",
+        loaded.routes.len()
+    );
+    FINE
+}
+
+fn style() -> Style {
+    use std::io::IsTerminal;
+    let colour =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    if colour { Style::Colour } else { Style::Plain }
+}
+
+fn serve(sources: Sources, args: &Args) -> u8 {
+    let format = match args.log_format {
+        Format::Text => LogFormat::Text,
+        Format::Json => LogFormat::Json,
+    };
+    if let Err(error) = log::init(format) {
+        return fail(&format!("the log cannot be set up: {error}"));
+    }
+    crate::raise_descriptor_limit();
+    crate::install_crypto_provider();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("the runtime cannot start: {error}")),
+    };
+    let options = Options {
+        sources,
+        listen: args.listen,
+        admin_listen: args.admin_listen,
+        log_format: format,
+    };
+    match runtime.block_on(serve_until_stopped(options)) {
+        Ok(Ended::Drained) => FINE,
+        Ok(Ended::Cut) => WRONG,
+        Err(StartError::Config(problems)) => {
+            let _ = write!(io::stderr(), "{}", report::render(&problems, style()));
+            fail("the main configuration is invalid")
+        }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+async fn serve_until_stopped(options: Options) -> Result<Ended, StartError> {
+    let (control, controlled) = Control::new();
+    let passing = signals::listen(control.clone()).map_err(StartError::Signals)?;
+    let running = run(options, control, controlled, announce);
+    tokio::select! {
+        ended = running => ended,
+        () = passing => unreachable!("signals are passed on for ever"),
+    }
+}
+
+/// The ready line, which tells whoever started the process where it listens.
+fn announce(ready: &Ready) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(
+        out,
+        "router ready: public http://{} admin http://{}",
+        ready.public, ready.admin
+    );
+    let _ = out.flush();
+}
+
+fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
+    crate::install_crypto_provider();
+    let configured = || {
+        config::load(sources)
+            .main
+            .result
+            .ok()
+            .map(|main| main.server.admin_listen)
+    };
+    let Some(mut address) = admin.or_else(configured) else {
+        return fail("the main configuration is invalid, so the admin address is not known");
+    };
+    if address.ip().is_unspecified() {
+        let loopback = if address.is_ipv4() {
+            "127.0.0.1"
+        } else {
+            "::1"
+        };
+        address.set_ip(loopback.parse().expect("a loopback address"));
+    }
+    let asked = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map(|runtime| {
+            runtime.block_on(async {
+                let client = reqwest::Client::builder()
+                    .no_proxy()
+                    .timeout(HEALTHCHECK_TIMEOUT)
+                    .build()?;
+                client
+                    .get(format!("http://{address}/healthz"))
+                    .send()
+                    .await?
+                    .error_for_status()
+            })
+        });
+    match asked {
+        Ok(Ok(_)) => FINE,
+        Ok(Err(error)) => {
+            fail(&format!("no healthy answer from {address}: {error}"));
+            UNREACHABLE
+        }
+        Err(error) => fail(&format!("the runtime cannot start: {error}")),
+    }
+}
+
+fn fail(message: &str) -> u8 {
+    let _ = writeln!(io::stderr(), "router: {message}");
+    WRONG
+}

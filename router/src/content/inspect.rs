@@ -1,0 +1,340 @@
+//! The request JSON, in one pass: the few top-level values a route needs, as slices of the body.
+//!
+//! Everything else is skipped without allocation and without recursion, so the depth of a body
+//! costs nothing. A body that is not one JSON object yields nothing: it is forwarded as it came and
+//! only headers speak for it. Of duplicate keys the last one counts, as in the engines' parsers.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The top-level keys worth keeping, made once per route table: `model` and the first segment of
+/// every body path that some route looks for a session id under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fields {
+    names: Box<[Box<str>]>,
+}
+
+impl Fields {
+    /// `model` plus `names`, without duplicates.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut all: Vec<Box<str>> = vec!["model".into()];
+        for name in names {
+            if !all.iter().any(|have| **have == *name) {
+                all.push(name.into());
+            }
+        }
+        Self { names: all.into() }
+    }
+
+    fn position(&self, key: &str) -> Option<usize> {
+        self.names.iter().position(|name| **name == *key)
+    }
+}
+
+/// What one body said about the wanted fields.
+#[derive(Debug)]
+pub struct Inspection<'b> {
+    fields: &'b Fields,
+    /// Parallel to `fields.names`; empty when the body is not a JSON object.
+    values: Vec<Option<&'b RawValue>>,
+}
+
+impl<'b> Inspection<'b> {
+    /// A request without a body, or with one that is not JSON.
+    pub fn empty(fields: &'b Fields) -> Self {
+        Self {
+            fields,
+            values: Vec::new(),
+        }
+    }
+
+    /// Reads a body. Bad JSON is not an error here: it says nothing, and the engine judges it.
+    pub fn read(fields: &'b Fields, body: &'b [u8]) -> Self {
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let read = json.deserialize_map(TopLevel { fields });
+        match read {
+            Ok(values) if json.end().is_ok() => Self { fields, values },
+            _ => Self::empty(fields),
+        }
+    }
+
+    /// The `model`, when it is a string.
+    pub fn model(&self) -> Option<Cow<'b, str>> {
+        let raw = self.top("model")?;
+        serde_json::from_str::<BorrowedStr<'b>>(raw.get())
+            .ok()
+            .map(|s| s.0)
+    }
+
+    /// The value under a dotted path as a session id sees it: a string's decoded bytes or an
+    /// integer's digits; `None` for anything else. A string on the way is looked into as JSON.
+    pub fn text(&self, path: &[Box<str>]) -> Option<Cow<'b, [u8]>> {
+        let (first, rest) = path.split_first()?;
+        descend(self.top(first)?.get(), rest)
+    }
+
+    fn top(&self, key: &str) -> Option<&'b RawValue> {
+        let at = self.fields.position(key)?;
+        self.values.get(at).copied().flatten()
+    }
+}
+
+struct TopLevel<'b> {
+    fields: &'b Fields,
+}
+
+impl<'de> Visitor<'de> for TopLevel<'_> {
+    type Value = Vec<Option<&'de RawValue>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = vec![None; self.fields.names.len()];
+        while let Some(key) = map.next_key::<BorrowedStr<'de>>()? {
+            match self.fields.position(&key.0) {
+                Some(at) => values[at] = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// Follows `path` from one value. The owned arm is taken only below a string that holds JSON.
+fn descend<'b>(raw: &'b str, path: &[Box<str>]) -> Option<Cow<'b, [u8]>> {
+    let Some((key, rest)) = path.split_first() else {
+        return scalar(raw);
+    };
+    match raw.as_bytes().first()? {
+        b'{' => {
+            let mut json = serde_json::Deserializer::from_str(raw);
+            let found = json.deserialize_map(OneKey { key }).ok()??;
+            descend(found.get(), rest)
+        }
+        b'"' => {
+            let inner = serde_json::from_str::<BorrowedStr<'_>>(raw).ok()?;
+            let inner = inner.0.trim_start();
+            if !inner.starts_with('{') {
+                return None;
+            }
+            descend(inner, path).map(|found| Cow::Owned(found.into_owned()))
+        }
+        _ => None,
+    }
+}
+
+struct OneKey<'k> {
+    key: &'k str,
+}
+
+impl<'de> Visitor<'de> for OneKey<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<BorrowedStr<'de>>()? {
+            if key.0 == self.key {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
+    let bytes = raw.as_bytes();
+    match bytes.first()? {
+        b'"' => serde_json::from_str::<BorrowedBytes<'_>>(raw)
+            .ok()
+            .map(|s| s.0),
+        b'-' | b'0'..=b'9' => {
+            let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+            digits
+                .iter()
+                .all(u8::is_ascii_digit)
+                .then_some(Cow::Borrowed(bytes))
+        }
+        _ => None,
+    }
+}
+
+/// A JSON string, borrowed unless it holds escapes.
+struct BorrowedStr<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for BorrowedStr<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = BorrowedStr<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(BorrowedStr(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(BorrowedStr(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// A JSON string as bytes: a lone surrogate escape, which no `str` can hold, still names a session.
+struct BorrowedBytes<'a>(Cow<'a, [u8]>);
+
+impl<'de> Deserialize<'de> for BorrowedBytes<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = BorrowedBytes<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_bytes<E>(self, text: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(BorrowedBytes(Cow::Borrowed(text)))
+            }
+            fn visit_bytes<E>(self, text: &[u8]) -> Result<Self::Value, E> {
+                Ok(BorrowedBytes(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_bytes(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(dotted: &str) -> Vec<Box<str>> {
+        dotted.split('.').map(Into::into).collect()
+    }
+
+    fn text(body: &str, dotted: &str) -> Option<String> {
+        let path = path(dotted);
+        let fields = Fields::new([&*path[0]]);
+        let found = Inspection::read(&fields, body.as_bytes()).text(&path);
+        found.map(|bytes| String::from_utf8(bytes.into_owned()).unwrap())
+    }
+
+    fn model(body: &[u8]) -> Option<String> {
+        let fields = Fields::new([]);
+        Inspection::read(&fields, body).model().map(Cow::into_owned)
+    }
+
+    #[test]
+    fn the_last_duplicate_counts() {
+        assert_eq!(
+            model(br#"{"model":"a","x":[],"model":"b"}"#),
+            Some("b".into())
+        );
+        assert_eq!(
+            text(
+                r#"{"metadata":{"session_id":"a","session_id":"b"}}"#,
+                "metadata.session_id"
+            ),
+            Some("b".into())
+        );
+    }
+
+    #[test]
+    fn integers_keep_every_digit_and_other_scalars_do_not_count() {
+        assert_eq!(
+            text(r#"{"user":9007199254740993}"#, "user"),
+            Some("9007199254740993".into())
+        );
+        assert_eq!(text(r#"{"user":-12}"#, "user"), Some("-12".into()));
+        for body in [
+            r#"{"user":1.0}"#,
+            r#"{"user":1e3}"#,
+            r#"{"user":true}"#,
+            r#"{"user":null}"#,
+            r#"{"user":{}}"#,
+            r#"{"user":[]}"#,
+        ] {
+            assert_eq!(text(body, "user"), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_path_looks_into_an_object_and_into_json_text() {
+        let dotted = "metadata.user_id.session_id";
+        assert_eq!(
+            text(r#"{"metadata":{"user_id":{"session_id":"z"}}}"#, dotted),
+            Some("z".into())
+        );
+        assert_eq!(
+            text(
+                r#"{"metadata":{"user_id":"{\"session_id\":\"z\"}"}}"#,
+                dotted
+            ),
+            Some("z".into())
+        );
+        assert_eq!(text(r#"{"metadata":{"user_id":"plain"}}"#, dotted), None);
+        assert_eq!(text(r#"{"metadata":{"user_id":"[1]"}}"#, dotted), None);
+    }
+
+    #[test]
+    fn escapes_in_keys_and_values_are_decoded() {
+        assert_eq!(text(r#"{"\u0075ser":"a\"b"}"#, "user"), Some("a\"b".into()));
+        assert_eq!(text(r#"{"user":"会话-1"}"#, "user"), Some("会话-1".into()));
+    }
+
+    #[test]
+    fn a_lone_surrogate_still_names_a_session() {
+        let fields = Fields::new(["user"]);
+        let found = Inspection::read(&fields, br#"{"user":"\ud800"}"#)
+            .text(&path("user"))
+            .map(Cow::into_owned);
+        assert!(found.is_some_and(|bytes| !bytes.is_empty()));
+    }
+
+    #[test]
+    fn what_is_not_one_json_object_says_nothing() {
+        let bodies: [&[u8]; 8] = [
+            b"",
+            b"null",
+            b"[1]",
+            b"{",
+            br#"{"model":"m""#,
+            br#"{"model":"m"} x"#,
+            b"\xff\xfe",
+            br#"{"model":"m",}"#,
+        ];
+        for body in bodies {
+            assert_eq!(model(body), None, "{body:?}");
+        }
+        assert_eq!(model(br#"{"model":7}"#), None);
+    }
+
+    #[test]
+    fn depth_and_length_cost_nothing() {
+        let deep = format!(
+            r#"{{"model":"m","x":{}{}}}"#,
+            "[".repeat(200_000),
+            "]".repeat(200_000)
+        );
+        assert_eq!(model(deep.as_bytes()), Some("m".into()));
+        let long = format!(r#"{{"x":"{}","model":"m"}}"#, "y".repeat(10 << 20));
+        assert_eq!(model(long.as_bytes()), Some("m".into()));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_in_a_skipped_value_do_not_hide_the_model() {
+        assert_eq!(model(b"{\"x\":\"\xff\",\"model\":\"m\"}"), Some("m".into()));
+    }
+}

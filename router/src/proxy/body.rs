@@ -1,0 +1,127 @@
+//! Reading a request body: once, into one piece, bounded by the route and by the process.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+
+use super::budget::{ByteBudget, Held};
+use super::error::ApiError;
+
+/// A client that sends nothing of its body for this long is gone or hostile (nginx's
+/// `client_body_timeout`).
+const BODY_IDLE: Duration = Duration::from_secs(60);
+
+/// Largest buffer reserved on the word of a `Content-Length` alone; beyond it the buffer grows with
+/// what really arrives.
+const TRUSTED_LENGTH_MAX: u64 = 1 << 20;
+
+/// A body, whole, with its share of the process's budget.
+#[derive(Debug)]
+pub(super) struct Collected {
+    /// The bytes as received.
+    pub bytes: Bytes,
+    /// Dropped when nobody needs the bytes any more.
+    pub held: Held,
+}
+
+/// The bounds in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of one body.
+    pub body: u64,
+    /// Bytes of all bodies.
+    pub buffered: u64,
+}
+
+/// Reads a body to its end. Dropping the future gives the budget back.
+///
+/// # Errors
+/// 413 (decided before reading when the length is declared), 503 `overloaded`, 408, or 400 when
+/// the client's framing breaks.
+pub(super) async fn collect(
+    mut body: Incoming,
+    limits: Limits,
+    budget: &ByteBudget,
+) -> Result<Collected, ApiError> {
+    let declared = body.size_hint().exact();
+    let mut held = budget.hold();
+    if body.is_end_stream() {
+        return Ok(Collected {
+            bytes: Bytes::new(),
+            held,
+        });
+    }
+    if let Some(length) = declared {
+        if length > limits.body {
+            return Err(ApiError::body_too_large(limits.body));
+        }
+        if !held.take(length, limits.buffered) {
+            return Err(ApiError::overloaded(limits.buffered));
+        }
+    }
+    let Some(first) = next(&mut body).await? else {
+        return Ok(Collected {
+            bytes: Bytes::new(),
+            held,
+        });
+    };
+    charge(&mut held, &first, 0, declared, limits)?;
+    // A body that came in one piece is forwarded without a copy.
+    if body.is_end_stream() {
+        return Ok(Collected { bytes: first, held });
+    }
+    let reserve = declared
+        .unwrap_or(0)
+        .min(TRUSTED_LENGTH_MAX)
+        .max(first.len() as u64);
+    let mut whole = BytesMut::with_capacity(usize::try_from(reserve).unwrap_or(first.len()));
+    whole.extend_from_slice(&first);
+    drop(first);
+    while let Some(chunk) = next(&mut body).await? {
+        charge(&mut held, &chunk, whole.len() as u64, declared, limits)?;
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(Collected {
+        bytes: whole.freeze(),
+        held,
+    })
+}
+
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
+    loop {
+        let frame = match tokio::time::timeout(BODY_IDLE, body.frame()).await {
+            Err(_) => return Err(ApiError::body_timeout()),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(_))) => {
+                return Err(ApiError::bad_request(
+                    "bad_body",
+                    "the request body broke off",
+                ));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
+        // Trailers of a request mean nothing to an engine.
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+}
+
+fn charge(
+    held: &mut Held,
+    chunk: &Bytes,
+    have: u64,
+    declared: Option<u64>,
+    limits: Limits,
+) -> Result<(), ApiError> {
+    let len = chunk.len() as u64;
+    if have + len > limits.body {
+        return Err(ApiError::body_too_large(limits.body));
+    }
+    if declared.is_none() && !held.take(len, limits.buffered) {
+        return Err(ApiError::overloaded(limits.buffered));
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The bound on request bytes in memory, all requests together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A shared count of bytes against a limit. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ByteBudget {
+    used: Arc<AtomicU64>,
+}
+
+impl ByteBudget {
+    /// Bytes held now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// An empty holding.
+    pub fn hold(&self) -> Held {
+        Held {
+            budget: self.clone(),
+            bytes: 0,
+        }
+    }
+}
+
+/// Bytes one request holds; given back when it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: ByteBudget,
+    bytes: u64,
+}
+
+impl Held {
+    /// Takes `more` bytes unless that would pass `limit`; says whether it did. Nothing is taken
+    /// otherwise.
+    pub fn take(&mut self, more: u64, limit: u64) -> bool {
+        let grown = |used: u64| used.checked_add(more).filter(|&sum| sum <= limit);
+        let taken = self
+            .budget
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+            .is_ok();
+        if taken {
+            self.bytes += more;
+        }
+        taken
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holding_is_bounded_and_given_back() {
+        let budget = ByteBudget::default();
+        let mut first = budget.hold();
+        assert!(first.take(6, 10));
+        let mut second = budget.hold();
+        assert!(!second.take(5, 10));
+        assert!(second.take(4, 10));
+        assert_eq!(budget.used(), 10);
+        drop(first);
+        assert_eq!(budget.used(), 4);
+        drop(second);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,220 @@
+//! Where a path leads. Works on the raw path: nothing is decoded, normalised or re-encoded.
+
+/// What a path on the public port means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination<'p> {
+    /// `/health`.
+    Health,
+    /// `/ready`.
+    Ready,
+    /// `/v1/…` without a route prefix.
+    Unprefixed,
+    /// `/<route>/…`: the rest keeps its leading slash. Whether the rest is served is the route's
+    /// business.
+    Route {
+        /// First segment.
+        route: &'p str,
+        /// `/v1/…` or an engine-native path.
+        path: &'p str,
+    },
+    /// `/<route>/_<name>`.
+    Status {
+        /// First segment.
+        route: &'p str,
+        /// With its leading underscore.
+        name: &'p str,
+    },
+    /// Nothing lives there.
+    Nowhere,
+}
+
+/// Why a path is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadPath {
+    /// A `.` or `..` segment, encoded or not, anywhere.
+    DotSegment,
+    /// An encoded slash before `/v1`.
+    EncodedSlash,
+}
+
+impl BadPath {
+    /// For the client.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::DotSegment => "the path has a dot segment",
+            Self::EncodedSlash => "the path has an encoded slash before /v1",
+        }
+    }
+}
+
+/// Reads a raw path.
+///
+/// # Errors
+/// [`BadPath`]: such a path may mean one thing here and another at the engine.
+pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
+    if has_dot_segment(path) {
+        return Err(BadPath::DotSegment);
+    }
+    match path {
+        "/health" => return Ok(Destination::Health),
+        "/ready" => return Ok(Destination::Ready),
+        _ => {}
+    }
+    if path.starts_with("/v1/") {
+        return Ok(Destination::Unprefixed);
+    }
+    let before_v1 = path.find("/v1/").map_or(path, |at| &path[..at]);
+    if find_encoded(before_v1, b'f').is_some() {
+        return Err(BadPath::EncodedSlash);
+    }
+    let Some(rest) = path.strip_prefix('/') else {
+        return Ok(Destination::Nowhere);
+    };
+    let Some(slash) = rest.find('/') else {
+        return Ok(Destination::Nowhere);
+    };
+    let (route, path) = rest.split_at(slash);
+    if route.is_empty() {
+        return Ok(Destination::Nowhere);
+    }
+    match path.strip_prefix("/_") {
+        Some(_) => Ok(Destination::Status {
+            route,
+            name: &path[1..],
+        }),
+        None => Ok(Destination::Route { route, path }),
+    }
+}
+
+/// Whether a route with these `extra` prefixes forwards `path`: `/v1/…` always, a prefix as a whole
+/// segment (`/tokenize` takes `/tokenize` and `/tokenize/x`, not `/tokenizer`).
+pub(super) fn is_forwarded(path: &str, extra: &[Box<str>]) -> bool {
+    path.starts_with("/v1/")
+        || extra.iter().any(|prefix| {
+            path.strip_prefix(&**prefix).is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with('/') || prefix.ends_with('/')
+            })
+        })
+}
+
+fn has_dot_segment(path: &str) -> bool {
+    // Most paths hold neither a dot beside a slash nor an escape.
+    if !path.contains("/.") && !path.contains('%') {
+        return false;
+    }
+    let mut segment = Vec::new();
+    let mut rest = path;
+    loop {
+        let slash = rest.find('/');
+        let encoded = find_encoded(rest, b'f');
+        let (end, width) = match (slash, encoded) {
+            (Some(s), Some(e)) if e < s => (e, 3),
+            (None, Some(e)) => (e, 3),
+            (Some(s), _) => (s, 1),
+            (None, None) => (rest.len(), 0),
+        };
+        segment.clear();
+        decode_dots(&rest[..end], &mut segment);
+        if segment == b"." || segment == b".." {
+            return true;
+        }
+        if width == 0 {
+            return false;
+        }
+        rest = &rest[end + width..];
+    }
+}
+
+/// The position of `%2<digit>`, the digit in either case.
+fn find_encoded(text: &str, digit: u8) -> Option<usize> {
+    text.as_bytes()
+        .windows(3)
+        .position(|w| w[0] == b'%' && w[1] == b'2' && w[2].eq_ignore_ascii_case(&digit))
+}
+
+fn decode_dots(segment: &str, into: &mut Vec<u8>) {
+    let mut rest = segment;
+    while let Some(at) = find_encoded(rest, b'e') {
+        into.extend_from_slice(&rest.as_bytes()[..at]);
+        into.push(b'.');
+        rest = &rest[at + 3..];
+    }
+    into.extend_from_slice(rest.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_where_its_first_segment_says() {
+        assert_eq!(dispatch("/v1/models"), Ok(Destination::Unprefixed));
+        let chat = Destination::Route {
+            route: "chat",
+            path: "/v1/chat/completions",
+        };
+        assert_eq!(dispatch("/chat/v1/chat/completions"), Ok(chat));
+        assert_eq!(
+            dispatch("/chat/tokenize"),
+            Ok(Destination::Route {
+                route: "chat",
+                path: "/tokenize"
+            })
+        );
+        let status = Destination::Status {
+            route: "chat",
+            name: "_route_state",
+        };
+        assert_eq!(dispatch("/chat/_route_state"), Ok(status));
+        assert_eq!(dispatch("/health"), Ok(Destination::Health));
+        for nowhere in ["/", "/chat", "//v1/models", "*", "/v1"] {
+            assert_eq!(dispatch(nowhere), Ok(Destination::Nowhere), "{nowhere}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_refused_however_they_are_written() {
+        let paths = [
+            "/chat/v1/../metrics",
+            "/chat/../v1/x",
+            "/./v1/x",
+            "/chat/v1/..",
+            "/chat/v1/%2e%2e/metrics",
+            "/chat/v1/.%2E/x",
+            "/chat/v1/x%2f..%2fmetrics",
+            "/chat/v1/..%2Fmetrics",
+            "/%2e/v1/x",
+        ];
+        for path in paths {
+            assert_eq!(dispatch(path), Err(BadPath::DotSegment), "{path}");
+        }
+        for path in [
+            "/chat/v1/a..b",
+            "/chat/v1/.hidden",
+            "/chat/v1/...",
+            "/chat/v1/models/org%2Fmodel.v1",
+        ] {
+            assert!(
+                matches!(dispatch(path), Ok(Destination::Route { .. })),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_before_v1_is_refused() {
+        assert_eq!(dispatch("/chat%2Fv1/v1/x"), Err(BadPath::EncodedSlash));
+        assert_eq!(dispatch("/chat%2fx"), Err(BadPath::EncodedSlash));
+    }
+
+    #[test]
+    fn an_extra_prefix_is_whole_segments() {
+        let extra: [Box<str>; 2] = ["/tokenize".into(), "/native/".into()];
+        for path in ["/v1/x", "/tokenize", "/tokenize/x", "/native/x"] {
+            assert!(is_forwarded(path, &extra), "{path}");
+        }
+        for path in ["/tokenizer", "/metrics", "/v1", "/"] {
+            assert!(!is_forwarded(path, &extra), "{path}");
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Errors the router makes itself: one type, one place that turns them into a response in the
+//! client's dialect. The public text is written for the client; causes go to the log.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use router_core::admission::Refusal;
+use serde_json::{Map, Value, json};
+
+/// Which API the client speaks; decided by the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Everything but `/v1/messages`.
+    OpenAi,
+    /// `/v1/messages` and what is below it.
+    Anthropic,
+}
+
+impl Dialect {
+    /// The dialect of a path without its route prefix.
+    pub fn of(path: &str) -> Self {
+        match path.strip_prefix("/v1/messages") {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => Self::Anthropic,
+            _ => Self::OpenAi,
+        }
+    }
+}
+
+/// Whether the client should try again. Unless told otherwise, the OpenAI and Anthropic SDKs retry
+/// 408, 409, 429 and 5xx twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Nothing is said: the SDK's own rule holds.
+    Unsaid,
+    /// A retry cannot help.
+    Useless,
+    /// Not before this long.
+    After(Duration),
+}
+
+/// One router-made error.
+#[derive(Clone, Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: Cow<'static, str>,
+    details: Map<String, Value>,
+    retry: Retry,
+    closes: bool,
+}
+
+impl ApiError {
+    fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<Cow<'static, str>>,
+        retry: Retry,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            details: Map::new(),
+            retry,
+            closes: false,
+        }
+    }
+
+    fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Adds the route to the details.
+    #[must_use]
+    pub fn on_route(self, route: &str) -> Self {
+        self.with("route", route)
+    }
+
+    /// The connection ends with this answer: the rest of the request is not worth reading.
+    fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    /// 400: the request itself is malformed; `message` says how.
+    pub fn bad_request(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message, Retry::Useless)
+    }
+
+    /// 400 for framing that another hop may read differently.
+    pub fn ambiguous_framing() -> Self {
+        Self::bad_request(
+            "ambiguous_framing",
+            "the message's length is given in more than one way",
+        )
+        .closing()
+    }
+
+    /// 400 on a by-model route.
+    pub fn model_not_supported<'a>(
+        model: Option<&str>,
+        supported: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let message = match model {
+            Some(model) => format!("model '{}' is not configured on this route", clip(model)),
+            None => "this route needs a JSON body with a string 'model'".to_owned(),
+        };
+        let supported: Vec<&str> = supported.collect();
+        Self::bad_request("model_not_supported", message).with("supported_models", supported)
+    }
+
+    /// 401: missing and wrong keys get the same bytes.
+    pub fn invalid_api_key() -> Self {
+        let message = "missing or invalid API key; send it as 'Authorization: Bearer <key>' or 'x-api-key: <key>'";
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "invalid_api_key",
+            message,
+            Retry::Useless,
+        )
+    }
+
+    /// 404: no such route; lists the routes when the caller may know them.
+    pub fn route_not_found(
+        message: impl Into<Cow<'static, str>>,
+        routes: Option<Vec<&str>>,
+    ) -> Self {
+        let error = Self::new(
+            StatusCode::NOT_FOUND,
+            "route_not_found",
+            message,
+            Retry::Useless,
+        );
+        match routes {
+            Some(routes) => error.listing(routes),
+            None => error,
+        }
+    }
+
+    /// 404: nobody serves this model.
+    pub fn model_not_found(model: &str) -> Self {
+        let message = format!("model '{}' is not served here", clip(model));
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "model_not_found",
+            message,
+            Retry::Useless,
+        )
+    }
+
+    /// 408: the client stopped sending its body.
+    pub fn body_timeout() -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_timeout",
+            "the request body stopped arriving",
+            Retry::Useless,
+        )
+        .closing()
+    }
+
+    /// 413 with the limit in bytes.
+    pub fn body_too_large(limit: u64) -> Self {
+        let message = format!("the request body is larger than {limit} bytes");
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            message,
+            Retry::Useless,
+        )
+        .with("limit", limit)
+        .closing()
+    }
+
+    /// 414 with the limit in bytes.
+    pub fn uri_too_long(limit: usize) -> Self {
+        let message = format!("the request line is longer than {limit} bytes");
+        Self::new(
+            StatusCode::URI_TOO_LONG,
+            "uri_too_long",
+            message,
+            Retry::Useless,
+        )
+        .with("limit", limit)
+        .closing()
+    }
+
+    /// Lists the routes there are.
+    #[must_use]
+    pub fn listing(self, routes: Vec<&str>) -> Self {
+        self.with("routes", routes)
+    }
+
+    /// 431 with both limits.
+    pub fn headers_too_large(bytes: usize, count: usize) -> Self {
+        let message = format!("the header block exceeds {bytes} bytes or {count} headers");
+        Self::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers_too_large",
+            message,
+            Retry::Useless,
+        )
+        .with("limit_bytes", bytes)
+        .with("limit_headers", count)
+        .closing()
+    }
+
+    /// A refusal of the core, with its numbers. `full_status` is 429 or 503.
+    pub fn refused(refusal: &Refusal, full_status: u16) -> Self {
+        let retry = Retry::After(Duration::from_secs(refusal.retry_after_s()));
+        let (status, message) = match refusal {
+            Refusal::NoHealthyPeer { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no healthy peer can take this request",
+            ),
+            Refusal::ConcurrencyLimit { .. } => (
+                StatusCode::from_u16(full_status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+                "the concurrency limit of this route is reached",
+            ),
+        };
+        let mut error = Self::new(status, refusal.code(), message, retry);
+        if let Ok(Value::Object(numbers)) = serde_json::to_value(refusal) {
+            error
+                .details
+                .extend(numbers.into_iter().filter(|(key, _)| key != "reason"));
+        }
+        error
+    }
+
+    /// 502: no peer could be reached, or it broke before its headers.
+    pub fn upstream(message: &'static str, attempts: usize) -> Self {
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            "upstream_error",
+            message,
+            Retry::Unsaid,
+        )
+        .with("attempts", attempts)
+    }
+
+    /// 503: the route's file was invalid at start.
+    pub fn route_invalid(route: &str) -> Self {
+        let message = "this route's configuration is invalid; `llmctl route check` says why";
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "route_invalid",
+            message,
+            Retry::Unsaid,
+        )
+        .on_route(route)
+    }
+
+    /// 503: the process is going away.
+    pub fn draining() -> Self {
+        let retry = Retry::After(Duration::from_secs(1));
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "draining",
+            "this router is shutting down",
+            retry,
+        )
+        .closing()
+    }
+
+    /// 503: request bodies in memory have reached their bound.
+    pub fn overloaded(limit: u64) -> Self {
+        let retry = Retry::After(Duration::from_secs(1));
+        let message = "too many request bytes are in memory";
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "overloaded",
+            message,
+            retry,
+        )
+        .with("max_buffered_bytes", limit)
+        .closing()
+    }
+
+    /// 504: no headers in time.
+    pub fn upstream_timeout(which: &'static str, limit: Duration) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "upstream_timeout",
+            "the peer did not answer in time",
+            Retry::Unsaid,
+        )
+        .with("timeout", which)
+        .with("limit_s", limit.as_secs_f64())
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The error as one JSON object in a dialect.
+    pub fn body(&self, dialect: Dialect) -> Value {
+        match dialect {
+            Dialect::OpenAi => {
+                let mut error = Map::new();
+                error.insert("message".into(), self.message.as_ref().into());
+                error.insert("type".into(), self.openai_type().into());
+                error.insert("code".into(), self.code.into());
+                error.insert("param".into(), Value::Null);
+                error.extend(self.details.clone());
+                json!({ "error": error })
+            }
+            Dialect::Anthropic => {
+                let mut details = Map::new();
+                details.insert("code".into(), self.code.into());
+                details.extend(self.details.clone());
+                let error = json!({ "type": self.anthropic_type(), "message": self.message });
+                json!({ "type": "error", "error": error, "details": details })
+            }
+        }
+    }
+
+    /// The error as the last event of a stream that broke.
+    pub fn event(&self, dialect: Dialect) -> String {
+        let body = self.body(dialect);
+        match dialect {
+            Dialect::OpenAi => format!("data: {body}\n\n"),
+            Dialect::Anthropic => format!("event: error\ndata: {body}\n\n"),
+        }
+    }
+
+    /// The whole response.
+    pub fn response(&self, dialect: Dialect) -> Response<Bytes> {
+        let mut body = self.body(dialect).to_string();
+        body.push('\n');
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        self.retry_headers(headers);
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    fn retry_headers(&self, headers: &mut HeaderMap) {
+        match self.retry {
+            Retry::Unsaid => {}
+            Retry::Useless => {
+                headers.insert(
+                    HeaderName::from_static("x-should-retry"),
+                    HeaderValue::from_static("false"),
+                );
+            }
+            Retry::After(wait) => {
+                headers.insert(
+                    header::RETRY_AFTER,
+                    HeaderValue::from(wait.as_secs().max(1)),
+                );
+                let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+                headers.insert(
+                    HeaderName::from_static("retry-after-ms"),
+                    HeaderValue::from(millis),
+                );
+            }
+        }
+    }
+
+    fn openai_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            400..500 => "invalid_request_error",
+            502 => "bad_gateway",
+            503 => "unavailable_error",
+            504 => "timeout_error",
+            _ => "server_error",
+        }
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            400..500 => "invalid_request_error",
+            503 => "overloaded_error",
+            504 => "timeout_error",
+            _ => "api_error",
+        }
+    }
+}
+
+/// A client's text as an error repeats it: at most 128 bytes, cut at a character.
+fn clip(text: &str) -> &str {
+    const SHOWN_MAX: usize = 128;
+    let mut end = text.len().min(SHOWN_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_messages_paths_speak_anthropic() {
+        assert_eq!(Dialect::of("/v1/messages"), Dialect::Anthropic);
+        assert_eq!(Dialect::of("/v1/messages/count_tokens"), Dialect::Anthropic);
+        assert_eq!(Dialect::of("/v1/messages_x"), Dialect::OpenAi);
+        assert_eq!(Dialect::of("/v1/chat/completions"), Dialect::OpenAi);
+    }
+
+    #[test]
+    fn a_load_refusal_carries_its_numbers_and_both_retry_headers() {
+        let refusal = Refusal::ConcurrencyLimit {
+            in_flight: 2,
+            limit: 2,
+            factor: 1.0,
+            healthy_peers: 2,
+            tier: 0,
+        };
+        let error = ApiError::refused(&refusal, 429).on_route("rt");
+        let response = error.response(Dialect::OpenAi);
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert_eq!(response.headers()["retry-after-ms"], "1000");
+        let body: Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(body["error"]["code"], "concurrency_limit");
+        assert_eq!(body["error"]["limit"], 2);
+        assert_eq!(body["error"]["in_flight"], 2);
+        assert_eq!(body["error"]["route"], "rt");
+        let anthropic = error.body(Dialect::Anthropic);
+        assert_eq!(anthropic["error"]["type"], "rate_limit_error");
+        assert_eq!(anthropic["details"]["limit"], 2);
+    }
+
+    #[test]
+    fn a_refusal_a_retry_cannot_help_says_so() {
+        let error = ApiError::model_not_supported(Some("nope"), ["a", "b"].into_iter());
+        let response = error.response(Dialect::OpenAi);
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        assert!(!response.headers().contains_key("retry-after"));
+        assert_eq!(
+            error.body(Dialect::OpenAi)["error"]["supported_models"],
+            json!(["a", "b"])
+        );
+    }
+
+    #[test]
+    fn a_long_model_name_is_cut_at_a_character() {
+        let name = "模".repeat(100);
+        let body = ApiError::model_not_found(&name)
+            .body(Dialect::OpenAi)
+            .to_string();
+        assert!(body.len() < 400, "{body}");
+    }
+}

@@ -1,0 +1,303 @@
+//! One request from arrival to its last byte: what is known about it, and how it is settled.
+//!
+//! The exchange owns the reservation. It travels through the handler and then inside the response
+//! body; wherever it is dropped (end of stream, error, client gone, time-out, panic) the slot is
+//! released once and the request is counted, logged and remembered once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use chrono::Utc;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use router_core::decision::{Attempt, Choice, Mode, Receipt};
+
+use super::head::HeadWatch;
+use crate::state::{Peer, Reservation, Route};
+use crate::telemetry::access::{AccessLine, AccessLog};
+use crate::telemetry::events::Events;
+use crate::telemetry::metrics::{Metrics, RequestDone};
+
+/// Status recorded for a client that left before it was sent one (nginx's number).
+const CLIENT_CLOSED: u16 = 499;
+
+/// Gaps between chunks kept before they are handed to the histogram.
+const GAPS_MAX: usize = 64;
+
+/// Where settled exchanges go.
+#[derive(Debug)]
+pub struct Sinks {
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Log lines with their counters.
+    pub events: Arc<Events>,
+    /// Access lines; `None` with `access_log: false`.
+    pub access: Option<Arc<AccessLog>>,
+}
+
+/// Times of one exchange, monotonic.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The request's headers were read.
+    pub arrived: Instant,
+    /// Its body was read.
+    pub received: Option<Instant>,
+    /// It was first handed to a peer's connection.
+    pub sent: Option<Instant>,
+    /// The first body byte of a stream passed.
+    pub first_byte: Option<Instant>,
+    /// The last chunk passed.
+    pub last_chunk: Option<Instant>,
+}
+
+/// What is known about one request.
+#[derive(Debug)]
+pub struct Exchange {
+    /// `x-request-id`.
+    pub rid: Arc<str>,
+    /// Request method.
+    pub method: Method,
+    /// As the client sent it; only the path is ever logged.
+    pub uri: Uri,
+    /// The path without the route prefix starts here.
+    pub path_at: usize,
+    /// The route, once one is found.
+    pub route: Option<Arc<Route>>,
+    /// The slot, while one is held.
+    pub reservation: Option<Reservation>,
+    /// Owner of the key.
+    pub owner: Option<Arc<str>>,
+    /// The body's `model`.
+    pub model: Option<Arc<str>>,
+    /// As `X-Routed-Session` shows it.
+    pub session: Arc<str>,
+    /// As `X-Routed-Source` shows it.
+    pub source: Arc<str>,
+    /// The decision, once one is made.
+    pub choice: Option<Choice>,
+    /// The peer in use, or tried last.
+    pub peer: Option<Arc<Peer>>,
+    /// Attempts beyond the first.
+    pub retries: u32,
+    /// One entry per peer tried.
+    pub attempts: Vec<Attempt>,
+    /// Status sent to the client.
+    pub status: Option<StatusCode>,
+    /// Bytes of the request body.
+    pub bytes_in: u64,
+    /// Bytes of the response body.
+    pub bytes_out: u64,
+    /// Clocks.
+    pub times: Times,
+    /// The response was handed over whole.
+    pub complete: bool,
+    /// Told when the response is done.
+    pub head: Option<Arc<HeadWatch>>,
+    trace_id: Option<Box<str>>,
+    gaps: Gaps,
+    /// Where it is counted and logged.
+    pub sinks: Arc<Sinks>,
+}
+
+#[derive(Debug)]
+struct Gaps {
+    seconds: [f32; GAPS_MAX],
+    len: usize,
+}
+
+impl Exchange {
+    /// A request whose headers have just been read.
+    pub fn begin(
+        rid: Arc<str>,
+        method: Method,
+        uri: Uri,
+        headers: &HeaderMap,
+        sinks: Arc<Sinks>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            rid,
+            method,
+            uri,
+            path_at: 0,
+            route: None,
+            reservation: None,
+            owner: None,
+            model: None,
+            session: dash(),
+            source: Arc::from("none"),
+            choice: None,
+            peer: None,
+            retries: 0,
+            attempts: Vec::new(),
+            status: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            times: Times {
+                arrived: now,
+                received: None,
+                sent: None,
+                first_byte: None,
+                last_chunk: None,
+            },
+            complete: false,
+            head: None,
+            trace_id: trace_id(headers),
+            gaps: Gaps {
+                seconds: [0.0; GAPS_MAX],
+                len: 0,
+            },
+            sinks,
+        }
+    }
+
+    /// The path without the route prefix and without the query.
+    pub fn path(&self) -> &str {
+        self.uri.path().get(self.path_at..).unwrap_or_default()
+    }
+
+    /// How the peer was found; `None` before one was.
+    pub fn mode(&self) -> Option<Mode> {
+        match self.choice {
+            Some(Choice::Send { mode, .. }) => Some(mode),
+            _ => None,
+        }
+    }
+
+    /// A chunk of the response passed at `now`. `stream` says whether its times are worth keeping.
+    pub fn chunk(&mut self, bytes: usize, stream: bool, now: Instant) {
+        self.bytes_out += bytes as u64;
+        if !stream || bytes == 0 {
+            return;
+        }
+        match self.times.last_chunk {
+            None => self.times.first_byte = Some(now),
+            Some(last) => {
+                if self.gaps.len == GAPS_MAX {
+                    self.flush_gaps();
+                }
+                self.gaps.seconds[self.gaps.len] =
+                    now.saturating_duration_since(last).as_secs_f32();
+                self.gaps.len += 1;
+            }
+        }
+        self.times.last_chunk = Some(now);
+    }
+
+    fn flush_gaps(&mut self) {
+        if let Some(route) = &self.route {
+            route
+                .state
+                .metrics
+                .chunk_gaps(&self.gaps.seconds[..self.gaps.len]);
+        }
+        self.gaps.len = 0;
+    }
+
+    fn settle(&mut self) {
+        drop(self.reservation.take());
+        self.flush_gaps();
+        let now = now();
+        let since = |at: Instant| at.saturating_duration_since(self.times.arrived);
+        let seconds = since(now).as_secs_f64();
+        let status = self.status.map_or(CLIENT_CLOSED, |status| status.as_u16());
+        let ttft = self.times.first_byte.map(since);
+        let counters = match &self.route {
+            Some(route) => &route.state.metrics,
+            None => self.sinks.metrics.unrouted(),
+        };
+        counters.request_done(&RequestDone {
+            model: self.model.as_deref(),
+            peer: self.peer.as_ref().map(|peer| peer.spec.key.as_str()),
+            code: status,
+            request_seconds: seconds,
+            ttft_seconds: ttft.map(|ttft| ttft.as_secs_f64()),
+            overhead_seconds: self.overhead(),
+        });
+        let ttft_ms = ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX));
+        if let Some(access) = &self.sinks.access {
+            access.write(&self.access_line(status, seconds, ttft_ms), Utc::now());
+        }
+        self.remember(status, seconds, ttft_ms);
+    }
+
+    /// From the request's last byte to its first send: the router's own share of the wait.
+    fn overhead(&self) -> Option<f64> {
+        let (received, sent) = (self.times.received?, self.times.sent?);
+        Some(sent.saturating_duration_since(received).as_secs_f64())
+    }
+
+    fn access_line(&self, status: u16, seconds: f64, ttft_ms: Option<u64>) -> AccessLine<'_> {
+        AccessLine {
+            rid: &self.rid,
+            method: self.method.as_str(),
+            path: self.uri.path(),
+            status,
+            seconds,
+            route: self.route.as_ref().map(|route| &*route.name),
+            peer: self.peer.as_ref().map(|peer| &*peer.spec.name),
+            mode: self.mode().map(Mode::as_str),
+            retries: self.retries,
+            owner: self.owner.as_deref(),
+            model: self.model.as_deref(),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            ttft_ms,
+            tokens: None,
+            trace_id: self.trace_id.as_deref(),
+        }
+    }
+
+    fn remember(&mut self, status: u16, seconds: f64, ttft_ms: Option<u64>) {
+        let Some(route) = self.route.clone() else {
+            return;
+        };
+        let Some(decision) = self.choice.take() else {
+            return;
+        };
+        let at_unix_ms = u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default();
+        let duration_ms = (seconds * 1000.0) as u64;
+        route.state.decisions.push(Receipt {
+            request_id: Arc::clone(&self.rid),
+            at_unix_ms: at_unix_ms.saturating_sub(duration_ms),
+            route: Arc::clone(&route.name),
+            model: self.model.take(),
+            method: Arc::from(self.method.as_str()),
+            path: Arc::from(self.path()),
+            session: Arc::clone(&self.session),
+            source: Arc::clone(&self.source),
+            decision,
+            attempts: std::mem::take(&mut self.attempts),
+            status,
+            duration_ms,
+            ttft_ms,
+            client_gone: !self.complete,
+        });
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.settle();
+        if let Some(head) = &self.head {
+            head.expect();
+        }
+    }
+}
+
+/// The monotonic clock of the request path; a paused test clock reaches it.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// What a header says where there is nothing to say.
+pub fn dash() -> Arc<str> {
+    static DASH: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("-"));
+    Arc::clone(&DASH)
+}
+
+/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.
+fn trace_id(headers: &HeaderMap) -> Option<Box<str>> {
+    let parent = headers.get("traceparent")?.to_str().ok()?;
+    let id = parent.split('-').nth(1)?;
+    (id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| id.into())
+}

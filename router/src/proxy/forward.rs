@@ -1,0 +1,252 @@
+//! Getting a response's head from some peer: attempts, what each failure allows, and the bounds.
+//!
+//! Attempts go on only while no response byte has reached the client, and never after a fresh
+//! connection took the request: a prompt that kills an engine must not kill three.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use router_core::book::PoolId;
+use router_core::decision::Attempt;
+use router_core::pool::Evidence;
+
+use super::error::ApiError;
+use super::exchange::{Exchange, now};
+use crate::state::{Peer, Route};
+use crate::telemetry::events::PeerRef;
+use crate::upstream::client::chain;
+use crate::upstream::{PeerClient, SendError, headers};
+
+/// No attempt begins later than this after the first.
+const RETRY_WINDOW: Duration = Duration::from_secs(60);
+
+/// A request ready to be sent to any peer of its pool.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// As received.
+    pub method: Method,
+    /// Raw path and query after the route prefix.
+    pub path_and_query: String,
+    /// Prepared for the hop, but for `Host` and the credential.
+    pub headers: HeaderMap,
+    /// As received.
+    pub body: Bytes,
+    /// The client's credential was checked by the router.
+    pub validated: bool,
+}
+
+impl Outgoing {
+    fn to(&self, peer: &Peer, forward_auth: bool) -> Result<Request<Full<Bytes>>, ApiError> {
+        let unusable =
+            |_| ApiError::bad_request("bad_path", "the path is not a valid request target");
+        let uri = peer.target.uri(&self.path_and_query).map_err(unusable)?;
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri;
+        let mut headers = self.headers.clone();
+        headers.insert(http::header::HOST, peer.target.host.clone());
+        headers::credential(
+            &mut headers,
+            peer.target.authorization.as_ref(),
+            self.validated,
+            forward_auth,
+        );
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+/// The bounds on waiting for a response's head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// From the request sent to the head, each attempt.
+    pub response: Duration,
+    /// Of the whole request.
+    pub deadline: Option<(Instant, Duration)>,
+}
+
+/// One attempt's end, as far as it decides what comes next.
+enum End {
+    /// A head to pass on.
+    Head(Response<Incoming>),
+    /// 502 or 503 from the peer: pass it on only if nobody else can be asked.
+    Unavailable(Response<Incoming>),
+    /// No byte was sent; `dead` when nobody can be served there now.
+    NotSent {
+        /// Bans the peer.
+        dead: bool,
+        /// For the receipt and the log.
+        why: Arc<str>,
+    },
+    /// A reused connection died unanswered.
+    Stale(Arc<str>),
+    /// Nothing more may be tried.
+    Fatal(ApiError, Arc<str>),
+}
+
+/// Sends to the reserved peer, and on failure to the next candidates. The reservation in
+/// `exchange` follows. Dropping the future cancels the attempt under way.
+///
+/// # Errors
+/// 502, 504: see the module's rule.
+pub(super) async fn forward(
+    client: &PeerClient,
+    exchange: &mut Exchange,
+    route: &Route,
+    pool: PoolId,
+    first: usize,
+    outgoing: &Outgoing,
+    patience: Patience,
+) -> Result<Response<Incoming>, ApiError> {
+    let started = now();
+    let mut at = first;
+    let mut tried = vec![first];
+    let mut fresh = false;
+    loop {
+        let peer = Arc::clone(&route.peers[pool.0][at]);
+        if !fresh {
+            exchange.attempts.push(Attempt {
+                peer: peer.spec.key.clone(),
+                error: None,
+            });
+        }
+        exchange.peer = Some(Arc::clone(&peer));
+        exchange.times.sent.get_or_insert_with(now);
+        let request = outgoing.to(&peer, route.options.forward_auth.value)?;
+        let (held, why) = match attempt(client, request, fresh, patience).await {
+            End::Head(response) => return Ok(response),
+            End::Stale(why) if !fresh => {
+                tracing::debug!(rid = %exchange.rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
+                fresh = true;
+                continue;
+            }
+            End::Fatal(error, why) => return Err(give_up(exchange, route, &peer, &why, error)),
+            End::Stale(why) => {
+                let error = ApiError::upstream(BROKE, exchange.attempts.len());
+                return Err(give_up(exchange, route, &peer, &why, error));
+            }
+            End::Unavailable(response) => {
+                let why = Arc::from(format!("status {}", response.status().as_u16()));
+                (Some(response), why)
+            }
+            End::NotSent { dead, why } => {
+                if dead && let Some(change) = route.observe(&peer.spec.key, Evidence::Failed) {
+                    exchange
+                        .sinks
+                        .events
+                        .peer_changed(at_peer(route, &peer), change, &why);
+                }
+                (None, why)
+            }
+        };
+        let next = next_candidate(exchange, route, &tried, started);
+        match (next, held) {
+            (Some(next), _) => {
+                note(exchange, &why);
+                let events = &exchange.sinks.events;
+                events.attempt_retried(
+                    &route.state.metrics,
+                    at_peer(route, &peer),
+                    &exchange.rid,
+                    &why,
+                );
+                exchange.retries += 1;
+                tried.push(next);
+                at = next;
+                fresh = false;
+            }
+            (None, Some(response)) => return Ok(response),
+            (None, None) => {
+                let error = ApiError::upstream("no peer could be reached", exchange.attempts.len());
+                return Err(give_up(exchange, route, &peer, &why, error));
+            }
+        }
+    }
+}
+
+const BROKE: &str = "the peer broke off before its response headers";
+
+async fn attempt(
+    client: &PeerClient,
+    request: Request<Full<Bytes>>,
+    fresh: bool,
+    patience: Patience,
+) -> End {
+    let response_end = now() + patience.response;
+    let end = patience
+        .deadline
+        .map_or(response_end, |(deadline, _)| deadline.min(response_end));
+    match tokio::time::timeout_at(end.into(), client.send(request, fresh)).await {
+        Err(_) => {
+            let error = match patience.deadline {
+                Some((deadline, limit)) if deadline <= response_end => {
+                    ApiError::upstream_timeout("request_timeout", limit)
+                }
+                _ => ApiError::upstream_timeout("response_timeout", patience.response),
+            };
+            End::Fatal(error, Arc::from("no response headers in time"))
+        }
+        Ok(Ok(response)) => match response.status() {
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
+            _ => End::Head(response),
+        },
+        Ok(Err(error)) => {
+            let why = Arc::from(chain(&error));
+            match error {
+                SendError::Dead(_) => End::NotSent { dead: true, why },
+                SendError::ConnectTimeout => End::NotSent { dead: false, why },
+                SendError::Stale(_) => End::Stale(why),
+                SendError::Broken(_) => End::Fatal(ApiError::upstream(BROKE, 1), why),
+            }
+        }
+    }
+}
+
+fn next_candidate(
+    exchange: &mut Exchange,
+    route: &Route,
+    tried: &[usize],
+    started: Instant,
+) -> Option<usize> {
+    let may = exchange.retries < route.options.max_more_tries.value
+        && now().saturating_duration_since(started) <= RETRY_WINDOW;
+    if !may {
+        return None;
+    }
+    route.retry(exchange.reservation.as_mut()?, tried)
+}
+
+fn note(exchange: &mut Exchange, why: &Arc<str>) {
+    if let Some(attempt) = exchange.attempts.last_mut() {
+        attempt.error = Some(Arc::clone(why));
+    }
+}
+
+fn give_up(
+    exchange: &mut Exchange,
+    route: &Route,
+    peer: &Peer,
+    why: &Arc<str>,
+    error: ApiError,
+) -> ApiError {
+    note(exchange, why);
+    let attempts = exchange.attempts.len();
+    exchange
+        .sinks
+        .events
+        .request_failed(at_peer(route, peer), &exchange.rid, attempts, why, now());
+    error.on_route(&route.name)
+}
+
+/// A peer as events name it.
+pub(super) fn at_peer<'a>(route: &'a Route, peer: &'a Peer) -> PeerRef<'a> {
+    PeerRef {
+        route: &route.name,
+        peer: &peer.spec.key,
+        name: &peer.spec.name,
+    }
+}

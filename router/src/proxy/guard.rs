@@ -1,0 +1,66 @@
+//! Who may come in: the key check, before anything of the body is read.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::error::ApiError;
+use crate::config::keys::{Access, presented};
+use crate::state::{Route, RouteKeys, RouteTable};
+
+/// A caller that may use a route.
+#[derive(Clone, Debug)]
+pub(super) struct Admitted {
+    /// Owner of the key; `None` on an open route.
+    pub owner: Option<Arc<str>>,
+}
+
+impl Admitted {
+    /// The router consumed a credential to let this caller in.
+    pub(super) fn is_validated(&self) -> bool {
+        self.owner.is_some()
+    }
+}
+
+/// Checks the caller's key against a route.
+///
+/// # Errors
+/// 401; a missing and a wrong key look the same.
+pub(super) fn admit(
+    table: &RouteTable,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<Admitted, ApiError> {
+    let key = presented(headers);
+    let access = match &route.keys {
+        RouteKeys::Shared => table.keys.access(key),
+        RouteKeys::Own(keys) if keys.is_empty() => Access::Open,
+        RouteKeys::Own(keys) => key
+            .and_then(|key| keys.owner(key))
+            .map_or(Access::Denied, Access::Granted),
+    };
+    match access {
+        Access::Open => Ok(Admitted { owner: None }),
+        Access::Granted(owner) => Ok(Admitted { owner: Some(owner) }),
+        Access::Denied => Err(ApiError::invalid_api_key()),
+    }
+}
+
+/// Checks the caller's key against every route: where the body decides the route, the key must
+/// open at least one before the body is read.
+///
+/// # Errors
+/// 401 when no route is open to this caller.
+pub(super) fn admit_any(table: &RouteTable, headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut routes = table.routes().peekable();
+    if routes.peek().is_none() {
+        return match table.keys.access(presented(headers)) {
+            Access::Denied => Err(ApiError::invalid_api_key()),
+            Access::Open | Access::Granted(_) => Ok(()),
+        };
+    }
+    if routes.any(|route| admit(table, route, headers).is_ok()) {
+        return Ok(());
+    }
+    Err(ApiError::invalid_api_key())
+}

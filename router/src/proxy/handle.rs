@@ -1,0 +1,535 @@
+//! The life of one request, in order: dispatch, guard, read, inspect, admit and choose, forward,
+//! relay. Each step is a function of its own module; this one only strings them together.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{self, HeaderMap};
+use http::request::Parts;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use router_core::admission::Refusal;
+use router_core::book::{Ask, PoolId};
+use router_core::decision::Choice;
+use router_core::session::{Place, Session, pick};
+
+use super::body::{self, Collected, Limits};
+use super::budget::ByteBudget;
+use super::dispatch::{Destination, dispatch, is_forwarded};
+use super::error::{ApiError, Dialect};
+use super::exchange::{Exchange, Sinks, now};
+use super::forward::{Outgoing, Patience, forward};
+use super::head::HeadWatch;
+use super::local::{self, ModelsPath};
+use super::relay::{Body, Bounds, Relay, Stream};
+use super::respond::{self, Stamp};
+use super::{guard, limits, status};
+use crate::content::Inspection;
+use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
+use crate::telemetry::metrics::Gate;
+use crate::upstream::{PeerClient, headers};
+
+/// The public port. One per process, shared by every connection.
+#[derive(Debug)]
+pub struct Proxy {
+    /// The snapshot in force.
+    pub tables: Arc<ArcSwap<RouteTable>>,
+    /// To the peers.
+    pub client: PeerClient,
+    /// Request bytes in memory.
+    pub budget: ByteBudget,
+    /// Whether new work is taken.
+    pub lifecycle: Lifecycle,
+    /// Where exchanges are settled.
+    pub sinks: Arc<Sinks>,
+}
+
+/// A request's way out.
+enum Reply {
+    Local(Response<Bytes>),
+    Relayed {
+        response: Response<Incoming>,
+        deadline: Deadline,
+    },
+}
+
+type Deadline = Option<(Instant, std::time::Duration)>;
+
+/// One request on its way through the steps.
+struct Call<'t> {
+    table: &'t RouteTable,
+    exchange: &'t mut Exchange,
+    /// The address of the connection.
+    peer: IpAddr,
+    /// Which headers the answer gets.
+    stamp: &'t mut Stamp,
+}
+
+impl Proxy {
+    /// Answers one request. Dropping the future, or the response's body, ends the upstream request.
+    pub async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        head: &Arc<HeadWatch>,
+    ) -> Response<Body> {
+        let arrived = now();
+        let (parts, body) = request.into_parts();
+        let rid = match respond::client_request_id(&parts.headers) {
+            Some(id) => Arc::from(id),
+            None => Arc::from(uuid::Uuid::now_v7().simple().to_string()),
+        };
+        let (method, uri) = (parts.method.clone(), parts.uri.clone());
+        let sinks = Arc::clone(&self.sinks);
+        let mut exchange = Box::new(Exchange::begin(
+            rid,
+            method,
+            uri,
+            &parts.headers,
+            sinks,
+            arrived,
+        ));
+        exchange.head = Some(Arc::clone(head));
+        let framing = head.take();
+        let table = self.tables.load_full();
+        let mut stamp = Stamp::IdOnly;
+        let call = Call {
+            table: &table,
+            exchange: &mut exchange,
+            peer,
+            stamp: &mut stamp,
+        };
+        let reply = match limits::check(&parts, framing) {
+            Ok(()) => self.dispatch(call, parts, body).await,
+            Err(error) => Err(error),
+        };
+        self.finish(reply, exchange, &table, stamp)
+    }
+
+    fn finish(
+        &self,
+        reply: Result<Reply, ApiError>,
+        mut exchange: Box<Exchange>,
+        table: &RouteTable,
+        stamp: Stamp,
+    ) -> Response<Body> {
+        let dialect = Dialect::of(exchange.path());
+        let (mut head, body) = match reply {
+            Ok(Reply::Relayed { response, deadline }) => {
+                return relayed(response, deadline, exchange, table, stamp, dialect);
+            }
+            Ok(Reply::Local(response)) => response.into_parts(),
+            Err(error) => error.response(dialect).into_parts(),
+        };
+        exchange.status = Some(head.status);
+        exchange.bytes_out = body.len() as u64;
+        exchange.complete = true;
+        respond::stamp(&mut head.headers, &exchange, dialect, stamp);
+        Response::from_parts(
+            head,
+            Body::Local {
+                bytes: Some(body),
+                exchange: Some(exchange),
+            },
+        )
+    }
+
+    async fn dispatch(
+        &self,
+        call: Call<'_>,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Reply, ApiError> {
+        let path = parts.uri.path().to_owned();
+        match dispatch(&path).map_err(|bad| ApiError::bad_request("bad_path", bad.message()))? {
+            Destination::Health => Ok(Reply::Local(local::health())),
+            Destination::Ready => Ok(Reply::Local(local::ready(call.table, &self.lifecycle))),
+            Destination::Status { route, name } => {
+                status::answer(self, call.table, route, name, &parts, body, call.peer)
+                    .await
+                    .map(Reply::Local)
+            }
+            Destination::Nowhere => self.nowhere(call, parts, body, &path).await,
+            Destination::Unprefixed => {
+                *call.stamp = Stamp::Routed;
+                self.refuse_when_draining()?;
+                self.unprefixed(call, parts, body).await
+            }
+            Destination::Route {
+                route: name,
+                path: rest,
+            } => {
+                let prefix = path.len() - rest.len();
+                match call.table.get(name) {
+                    Some(Entry::Ready { route, .. })
+                        if is_forwarded(rest, &route.options.extra_paths.value) =>
+                    {
+                        self.refuse_when_draining()?;
+                        self.serve(call, route, prefix, parts, body).await
+                    }
+                    Some(Entry::Invalid { name, .. }) => {
+                        call.exchange.path_at = prefix;
+                        Err(ApiError::route_invalid(name))
+                    }
+                    Some(Entry::Ready { .. }) => Err(ApiError::route_not_found(
+                        "no such path on this route",
+                        None,
+                    )),
+                    None => self.nowhere(call, parts, body, &path).await,
+                }
+            }
+        }
+    }
+
+    fn refuse_when_draining(&self) -> Result<(), ApiError> {
+        if self.lifecycle.phase() >= Phase::Draining {
+            Err(ApiError::draining())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A path under no route: an engine-native path of the one route that unprefixed paths mean,
+    /// else 404. Only a caller with a key learns which routes there are.
+    async fn nowhere(
+        &self,
+        call: Call<'_>,
+        parts: Parts,
+        body: Incoming,
+        path: &str,
+    ) -> Result<Reply, ApiError> {
+        if let Some(route) = sole_route(call.table)
+            && !path.starts_with("/v1/")
+            && is_forwarded(path, &route.options.extra_paths.value)
+        {
+            self.refuse_when_draining()?;
+            let route = Arc::clone(route);
+            return self.serve(call, &route, 0, parts, body).await;
+        }
+        let routes = guard::admit_any(call.table, &parts.headers)
+            .ok()
+            .map(|()| names(call.table));
+        Err(ApiError::route_not_found(
+            "no route has this path; use /<route>/v1/…",
+            routes,
+        ))
+    }
+
+    /// `/v1/…`: the default route, else the route of the body's model, else the only route.
+    async fn unprefixed(
+        &self,
+        call: Call<'_>,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Reply, ApiError> {
+        if let Some(name) = &call.table.server.default_route {
+            return match call.table.get(name) {
+                Some(Entry::Ready { route, .. }) => self.serve(call, route, 0, parts, body).await,
+                Some(Entry::Invalid { name, .. }) => Err(ApiError::route_invalid(name)),
+                None => Err(ApiError::route_not_found(
+                    "the default route does not exist",
+                    None,
+                )),
+            };
+        }
+        match &*call.table.entries {
+            [Entry::Ready { route, .. }] => return self.serve(call, route, 0, parts, body).await,
+            [Entry::Invalid { name, .. }] => return Err(ApiError::route_invalid(name)),
+            _ => {}
+        }
+        guard::admit_any(call.table, &parts.headers)?;
+        if matches!(parts.method, Method::GET | Method::HEAD)
+            && ModelsPath::of(parts.uri.path()) == Some(ModelsPath::List)
+        {
+            return Ok(Reply::Local(local::union_of_models(
+                call.table,
+                &parts.headers,
+            )));
+        }
+        let bounds = Limits {
+            body: call.table.max_body_size(),
+            buffered: call.table.server.max_buffered_bytes,
+        };
+        let collected = self.read(call.exchange, body, bounds).await?;
+        let inspection = Inspection::read(&call.table.fields, &collected.bytes);
+        let model = inspection.model().map(Cow::into_owned);
+        let route = Arc::clone(route_of_model(call.table, model.as_deref())?);
+        let admitted = guard::admit(call.table, &route, &parts.headers)?;
+        call.exchange.owner = admitted.owner.clone();
+        call.exchange.route = Some(Arc::clone(&route));
+        let limit = route.options.max_body_size.value;
+        if collected.bytes.len() as u64 > limit {
+            return Err(ApiError::body_too_large(limit));
+        }
+        self.place(call, &route, parts, collected, admitted.is_validated())
+            .await
+    }
+
+    /// A request whose route is known before its body.
+    async fn serve(
+        &self,
+        call: Call<'_>,
+        route: &Arc<Route>,
+        prefix: usize,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Reply, ApiError> {
+        call.exchange.path_at = prefix;
+        call.exchange.route = Some(Arc::clone(route));
+        *call.stamp = match route.options.expose_routing_headers.value {
+            true => Stamp::Routed,
+            false => Stamp::IdOnly,
+        };
+        let admitted = guard::admit(call.table, route, &parts.headers)?;
+        let validated = admitted.is_validated();
+        call.exchange.owner = admitted.owner;
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        if let Some(path) = ModelsPath::of(call.exchange.path())
+            && (reads || route.is_by_model())
+            && let Some(answer) = local::models(route, path)
+        {
+            return answer.map(Reply::Local);
+        }
+        let bounds = Limits {
+            body: route.options.max_body_size.value,
+            buffered: call.table.server.max_buffered_bytes,
+        };
+        let collected = self.read(call.exchange, body, bounds).await?;
+        self.place(call, route, parts, collected, validated).await
+    }
+
+    async fn read(
+        &self,
+        exchange: &mut Exchange,
+        body: Incoming,
+        bounds: Limits,
+    ) -> Result<Collected, ApiError> {
+        let collected = body::collect(body, bounds, &self.budget).await?;
+        exchange.bytes_in = collected.bytes.len() as u64;
+        exchange.times.received = Some(now());
+        Ok(collected)
+    }
+
+    /// Admits, chooses and forwards a request that is read whole.
+    async fn place(
+        &self,
+        call: Call<'_>,
+        route: &Arc<Route>,
+        parts: Parts,
+        collected: Collected,
+        validated: bool,
+    ) -> Result<Reply, ApiError> {
+        let Call {
+            table,
+            exchange,
+            peer,
+            stamp,
+        } = call;
+        if !route.options.expose_routing_headers.value {
+            *stamp = Stamp::IdOnly;
+        }
+        let (pool, first) = decide(table, exchange, route, &parts, &collected.bytes)?;
+        let Collected { bytes, held } = collected;
+        let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
+        let deadline = route
+            .options
+            .request_timeout
+            .value
+            .map(|limit| (exchange.times.arrived + limit, limit));
+        let patience = Patience {
+            response: table.server.response_timeout,
+            deadline,
+        };
+        let response = forward(
+            &self.client,
+            exchange,
+            route,
+            pool,
+            first,
+            &outgoing,
+            patience,
+        )
+        .await?;
+        // With the head here nothing will be sent again.
+        drop(outgoing);
+        drop(held);
+        Ok(Reply::Relayed { response, deadline })
+    }
+}
+
+/// Session, pool and reservation; fills in the exchange.
+fn decide(
+    table: &RouteTable,
+    exchange: &mut Exchange,
+    route: &Arc<Route>,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<(PoolId, usize), ApiError> {
+    let inspection = match body {
+        [] => Inspection::empty(&table.fields),
+        body => Inspection::read(&table.fields, body),
+    };
+    let model = inspection
+        .model()
+        .or_else(|| local::model_in_query(parts.uri.query()).map(Cow::Owned));
+    exchange.model = model.as_deref().map(Arc::from);
+    let pool = route.pool(model.as_deref());
+    let pool = pool.ok_or_else(|| {
+        ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
+    })?;
+    let session = session_of(route, &parts.headers, &inspection);
+    let ask = Ask {
+        pool,
+        session: session.placed(),
+    };
+    match route.reserve(ask) {
+        Ok(placed) => {
+            exchange.session = Arc::from(&*session.routed_text());
+            exchange.source = Arc::from(session.source());
+            exchange.reservation = Some(placed.reservation);
+            exchange.choice = Some(Choice::Send {
+                mode: placed.mode,
+                facts: placed.facts,
+            });
+            Ok((pool, placed.peer))
+        }
+        Err(refusal) => {
+            if matches!(refusal, Refusal::ConcurrencyLimit { .. }) {
+                route.state.metrics.refused(Gate::Concurrency);
+            }
+            let error =
+                ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);
+            exchange.session = Arc::from(&*session.routed_text());
+            exchange.source = Arc::from(session.source());
+            exchange.choice = Some(Choice::Refuse(refusal));
+            Err(error)
+        }
+    }
+}
+
+/// The session a request names on a route, with the affinity switch applied.
+pub fn session_of<'a>(
+    route: &Route,
+    headers: &'a HeaderMap,
+    inspection: &Inspection<'a>,
+) -> Session<'a> {
+    let found = pick(&route.options.session_sources.value, |place| match place {
+        Place::Header(name) => headers
+            .get_all(&**name)
+            .iter()
+            .map(|value| value.as_bytes())
+            .find(|value| !value.trim_ascii().is_empty())
+            .map(Cow::Borrowed),
+        Place::Body(path) => inspection.text(path),
+    });
+    Session::new(found, route.affinity_acts())
+}
+
+fn outgoing(
+    table: &RouteTable,
+    exchange: &Exchange,
+    parts: Parts,
+    peer: IpAddr,
+    body: Bytes,
+    validated: bool,
+) -> Outgoing {
+    let mut map = parts.headers;
+    headers::prepare_request(
+        &mut map,
+        headers::Client {
+            peer,
+            trusted: &table.server.trusted_proxies,
+        },
+    );
+    if let Ok(id) = http::HeaderValue::from_str(&exchange.rid) {
+        map.insert(respond::REQUEST_ID, id);
+    }
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str);
+    let path_and_query = target.get(exchange.path_at..).unwrap_or("/").to_owned();
+    Outgoing {
+        method: parts.method,
+        path_and_query,
+        headers: map,
+        body,
+        validated,
+    }
+}
+
+fn relayed(
+    response: Response<Incoming>,
+    deadline: Deadline,
+    mut exchange: Box<Exchange>,
+    table: &RouteTable,
+    stamp: Stamp,
+    dialect: Dialect,
+) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    headers::strip_hop_by_hop(&mut head.headers);
+    let transparent = exchange
+        .route
+        .as_ref()
+        .is_some_and(|route| route.options.transparent.value);
+    let is_stream = respond::is_event_stream(&head.headers);
+    if is_stream {
+        respond::hint_stream(&mut head.headers);
+    }
+    respond::stamp(&mut head.headers, &exchange, dialect, stamp);
+    exchange.status = Some(head.status);
+    let speaks = !transparent
+        && !head.headers.contains_key(header::CONTENT_ENCODING)
+        && !head.headers.contains_key(header::CONTENT_LENGTH);
+    // Connection extensions of the upstream hop are not this hop's.
+    head.extensions = http::Extensions::new();
+    head.version = http::Version::HTTP_11;
+    let stream = is_stream.then(|| Stream::new(dialect, speaks));
+    let bounds = Bounds {
+        idle: table.server.idle_timeout,
+        deadline,
+    };
+    Response::from_parts(
+        head,
+        Body::Relay(Box::new(Relay::new(body, exchange, bounds, stream))),
+    )
+}
+
+fn names(table: &RouteTable) -> Vec<&str> {
+    table.entries.iter().map(|entry| &**entry.name()).collect()
+}
+
+/// The route that an unprefixed path means without looking at a body.
+fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
+    match (&table.server.default_route, &*table.entries) {
+        (Some(name), _) => table.get(name)?.route(),
+        (None, [only]) => only.route(),
+        _ => None,
+    }
+}
+
+/// The route that serves a model: by configuration first, then by what its peers said.
+fn route_of_model<'t>(
+    table: &'t RouteTable,
+    model: Option<&str>,
+) -> Result<&'t Arc<Route>, ApiError> {
+    let Some(model) = model else {
+        let message = "several routes exist and the body names no model; use /<route>/v1/…";
+        return Err(ApiError::route_not_found(message, Some(names(table))));
+    };
+    let configured = table
+        .routes()
+        .find(|route| route.models().any(|known| known == model));
+    let learned = || {
+        table
+            .routes()
+            .find(|route| !route.is_by_model() && route.state.models.serves(model))
+    };
+    configured
+        .or_else(learned)
+        .ok_or_else(|| ApiError::model_not_found(model).listing(names(table)))
+}

@@ -1,0 +1,264 @@
+//! A look at each request's raw head on its way to hyper.
+//!
+//! hyper resolves a head with both `Content-Length` and `Transfer-Encoding`, or with the same
+//! length twice, in the safe way and without a trace: the extra header is gone when the handler
+//! runs. A proxy must refuse such a message, since the next one in front may have read it the other
+//! way. So the lines that speak of length are counted here, and nothing else is parsed.
+//!
+//! Only a head that begins a read is counted: a client that pipelines hides later heads from this
+//! look. hyper's safe reading still holds for those; they are merely not refused.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::limits::Framing;
+
+/// What the connection and its handler share.
+#[derive(Debug)]
+pub struct HeadWatch {
+    /// The next bytes read are a head's.
+    expecting: AtomicBool,
+    /// The framing of the head read last: lengths in the high byte, encodings in the low.
+    framing: AtomicU16,
+}
+
+impl Default for HeadWatch {
+    fn default() -> Self {
+        Self {
+            expecting: AtomicBool::new(true),
+            framing: AtomicU16::new(0),
+        }
+    }
+}
+
+impl HeadWatch {
+    /// The framing of the request whose head was just read.
+    pub fn take(&self) -> Framing {
+        let [lengths, encodings] = self.framing.swap(0, Ordering::AcqRel).to_be_bytes();
+        Framing { lengths, encodings }
+    }
+
+    /// The response is done: what is read next is a head.
+    pub fn expect(&self) {
+        self.expecting.store(true, Ordering::Release);
+    }
+}
+
+/// A stream whose request heads are looked at.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    watch: Arc<HeadWatch>,
+    scan: Scan,
+}
+
+impl<S> Watched<S> {
+    /// Watches a fresh connection.
+    pub(super) fn new(stream: S, watch: Arc<HeadWatch>) -> Self {
+        Self {
+            stream,
+            watch,
+            scan: Scan::default(),
+        }
+    }
+}
+
+/// Longest line prefix that must be kept across reads: the longest name and its colon.
+const PREFIX_MAX: usize = "transfer-encoding:".len();
+
+/// Counts the lines of one head, across reads.
+#[derive(Debug, Default)]
+struct Scan {
+    prefix: Vec<u8>,
+    lines: usize,
+    framing: Framing,
+    off: bool,
+}
+
+impl Scan {
+    /// Looks at more bytes of a head; true when the head has ended.
+    fn feed(&mut self, bytes: &[u8]) -> bool {
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            let room = PREFIX_MAX - self.prefix.len();
+            self.prefix.extend_from_slice(&line[..line.len().min(room)]);
+            if line.last() != Some(&b'\n') {
+                return false;
+            }
+            let ended = self.end_line();
+            if ended {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn end_line(&mut self) -> bool {
+        let blank = self.prefix == b"\r\n" || self.prefix == b"\n";
+        if blank && self.lines > 0 {
+            return true;
+        }
+        // The rest of an unread body may precede a head; a request line begins with a method.
+        let begins = self.lines > 0 || self.prefix.first().is_some_and(u8::is_ascii_uppercase);
+        if !blank && begins {
+            self.lines += 1;
+            let is = |name: &[u8]| {
+                self.prefix
+                    .get(..name.len())
+                    .is_some_and(|p| p.eq_ignore_ascii_case(name))
+            };
+            if is(b"content-length:") {
+                self.framing.lengths = self.framing.lengths.saturating_add(1);
+            } else if is(b"transfer-encoding:") {
+                self.framing.encodings = self.framing.encodings.saturating_add(1);
+            } else if self.lines == 1 && is(b"PRI * HTTP/2.0") {
+                // HTTP/2 frames its messages itself.
+                self.off = true;
+            }
+        }
+        self.prefix.clear();
+        false
+    }
+
+    fn finish(&mut self) -> Framing {
+        let framing = self.framing;
+        let off = self.off;
+        *self = Self {
+            off,
+            ..Self::default()
+        };
+        framing
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        let read = &buf.filled()[before..];
+        if !read.is_empty()
+            && !this.scan.off
+            && this.watch.expecting.load(Ordering::Acquire)
+            && this.scan.feed(read)
+        {
+            let framing = this.scan.finish();
+            this.watch.framing.store(
+                u16::from_be_bytes([framing.lengths, framing.encodings]),
+                Ordering::Release,
+            );
+            this.watch.expecting.store(false, Ordering::Release);
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &[u8] =
+        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-length: 3\r\nX-Content-Length: 9\r\ntransfer-ENCODING: chunked\r\n\r\nabc";
+
+    #[test]
+    fn lengths_are_counted_however_the_head_is_split() {
+        for at in 0..HEAD.len() {
+            let mut scan = Scan::default();
+            let ended = scan.feed(&HEAD[..at]) || scan.feed(&HEAD[at..]);
+            assert!(ended, "split at {at}");
+            assert_eq!(
+                scan.finish(),
+                Framing {
+                    lengths: 1,
+                    encodings: 1
+                },
+                "split at {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_statement_is_not_ambiguous() {
+        assert!(
+            !Framing {
+                lengths: 1,
+                encodings: 0
+            }
+            .is_ambiguous()
+        );
+        assert!(
+            !Framing {
+                lengths: 0,
+                encodings: 1
+            }
+            .is_ambiguous()
+        );
+        assert!(
+            Framing {
+                lengths: 2,
+                encodings: 0
+            }
+            .is_ambiguous()
+        );
+        assert!(
+            Framing {
+                lengths: 1,
+                encodings: 1
+            }
+            .is_ambiguous()
+        );
+    }
+
+    #[test]
+    fn the_rest_of_an_unread_body_is_not_a_head() {
+        let mut scan = Scan::default();
+        assert!(!scan.feed(b"{\"x\":1}\r\ncontent-length: 1\r\n\r\n"));
+        assert!(scan.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(scan.finish(), Framing::default());
+    }
+
+    #[test]
+    fn http2_is_left_alone() {
+        let mut scan = Scan::default();
+        scan.feed(b"PRI * HTTP/2.0\r\n\r\n");
+        assert!(scan.off);
+    }
+}

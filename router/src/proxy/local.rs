@@ -1,0 +1,212 @@
+//! Answers the router gives itself: health, readiness and model lists.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use router_core::book::PoolId;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::guard;
+use crate::state::{Lifecycle, Phase, Route, RouteTable};
+
+/// A JSON response.
+pub(super) fn json_response(status: StatusCode, value: &Value) -> Response<Bytes> {
+    raw_json(status, format!("{value}\n"))
+}
+
+fn raw_json(status: StatusCode, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+/// `GET /health`: the process is up.
+pub(super) fn health() -> Response<Bytes> {
+    json_response(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// `GET /ready`: at least one route has a usable peer and the process is not going away.
+pub(super) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Response<Bytes> {
+    let total = table.entries.len();
+    let usable = table.routes().filter(|route| route.is_usable()).count();
+    let draining = lifecycle.phase() > Phase::Serving;
+    let (status, word) = match (draining, usable) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        (false, 0) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
+        (false, _) => (StatusCode::OK, "ready"),
+    };
+    json_response(
+        status,
+        &json!({ "status": word, "usable_routes": usable, "routes": total }),
+    )
+}
+
+/// What `/v1/models…` below a route means to the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ModelsPath<'p> {
+    /// The list.
+    List,
+    /// One model, its id still percent-encoded.
+    One(&'p str),
+}
+
+impl<'p> ModelsPath<'p> {
+    /// Reads a path without its route prefix.
+    pub(super) fn of(path: &'p str) -> Option<Self> {
+        match path.strip_prefix("/v1/models")? {
+            "" | "/" => Some(Self::List),
+            rest => rest.strip_prefix('/').map(Self::One),
+        }
+    }
+}
+
+/// The answer to a models path on one route, where the router answers it: always on a by-model
+/// route; with `merge_models` the list, and one model that is in it. `None`: ask a peer.
+pub(super) fn models(
+    route: &Route,
+    path: ModelsPath<'_>,
+) -> Option<Result<Response<Bytes>, ApiError>> {
+    let entries = if route.is_by_model() {
+        by_model_entries(route)
+    } else if route.options.merge_models.value {
+        merged_entries(route)
+    } else {
+        return None;
+    };
+    match path {
+        ModelsPath::List if entries.is_empty() && !route.is_by_model() => None,
+        ModelsPath::List => Some(Ok(list(&entries))),
+        ModelsPath::One(id) => {
+            let id = percent_decode(id);
+            match entries.iter().find(|(known, _)| **known == *id) {
+                Some((_, entry)) => Some(Ok(raw_json(StatusCode::OK, format!("{entry}\n")))),
+                None if route.is_by_model() => {
+                    Some(Err(ApiError::model_not_found(&id).on_route(&route.name)))
+                }
+                None => None,
+            }
+        }
+    }
+}
+
+/// `GET /v1/models` where no single route is meant: the union over the routes this caller may use.
+pub(super) fn union_of_models(table: &RouteTable, headers: &HeaderMap) -> Response<Bytes> {
+    let mut all: Vec<(Box<str>, String)> = Vec::new();
+    for route in table
+        .routes()
+        .filter(|route| guard::admit(table, route, headers).is_ok())
+    {
+        let entries = if route.is_by_model() {
+            by_model_entries(route)
+        } else {
+            merged_entries(route)
+        };
+        for (id, entry) in entries {
+            if !all.iter().any(|(known, _)| *known == id) {
+                all.push((id, entry));
+            }
+        }
+    }
+    list(&all)
+}
+
+fn list(entries: &[(Box<str>, String)]) -> Response<Bytes> {
+    let data: Vec<&str> = entries.iter().map(|(_, entry)| entry.as_str()).collect();
+    raw_json(
+        StatusCode::OK,
+        format!("{{\"object\":\"list\",\"data\":[{}]}}\n", data.join(",")),
+    )
+}
+
+/// The configured models, by id.
+fn by_model_entries(route: &Route) -> Vec<(Box<str>, String)> {
+    let mut ids: Vec<&str> = route.models().collect();
+    ids.sort_unstable();
+    let entry = |id: &str| {
+        json!({ "id": id, "object": "model", "created": 0, "owned_by": "llm-router" }).to_string()
+    };
+    ids.into_iter().map(|id| (id.into(), entry(id))).collect()
+}
+
+/// The union of the cached lists of the usable peers: file order, the first occurrence of an id
+/// kept whole, as its engine wrote it.
+fn merged_entries(route: &Route) -> Vec<(Box<str>, String)> {
+    let mut all: Vec<(Box<str>, String)> = Vec::new();
+    let facts = route.peer_facts(PoolId(0));
+    for peer in facts.iter().filter(|peer| peer.enabled && !peer.banned) {
+        let Some(models) = route.state.models.get(&peer.peer) else {
+            continue;
+        };
+        for (id, entry) in &models.entries {
+            if !all.iter().any(|(known, _)| known == id) {
+                all.push((id.clone(), RawValue::get(entry).to_owned()));
+            }
+        }
+    }
+    all
+}
+
+/// Decodes `%xx`; a stray `%` stands for itself.
+fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten();
+        match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// `model` of a query string, decoded.
+pub(super) fn model_in_query(query: Option<&str>) -> Option<String> {
+    let pairs = query?.split('&');
+    let value = pairs
+        .filter_map(|pair| pair.strip_prefix("model="))
+        .next()?;
+    Some(percent_decode(&value.replace('+', " ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_paths_are_the_list_or_one_model() {
+        assert_eq!(ModelsPath::of("/v1/models"), Some(ModelsPath::List));
+        assert_eq!(
+            ModelsPath::of("/v1/models/org%2Fm"),
+            Some(ModelsPath::One("org%2Fm"))
+        );
+        assert_eq!(ModelsPath::of("/v1/models_x"), None);
+        assert_eq!(ModelsPath::of("/v1/chat/completions"), None);
+    }
+
+    #[test]
+    fn escapes_are_decoded_once() {
+        assert_eq!(percent_decode("org%2Fm%25"), "org/m%");
+        assert_eq!(percent_decode("100%"), "100%");
+        assert_eq!(
+            model_in_query(Some("a=1&model=org%2Fm")).as_deref(),
+            Some("org/m")
+        );
+        assert_eq!(model_in_query(Some("xmodel=a")), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The life of one request on the public port.
+//!
+//! [`handle`] strings the steps together; each step decides one thing. Nothing here touches an
+//! in-flight count: the [`Reservation`](crate::state::Reservation) inside the
+//! [`exchange::Exchange`] is released by being dropped.
+
+mod body;
+pub mod budget;
+mod dispatch;
+pub mod error;
+pub mod exchange;
+mod forward;
+mod guard;
+mod handle;
+mod head;
+mod limits;
+mod local;
+mod relay;
+mod respond;
+pub mod serve;
+mod status;
+
+pub use handle::{Proxy, session_of};
+pub use head::HeadWatch;
+pub use relay::Body;

@@ -1,0 +1,331 @@
+//! The response on its way back: each chunk as it came, observed but never delayed.
+//!
+//! A stream that breaks after its headers gets one event in the client's dialect that says so, and
+//! then an aborted connection: a clean end would look like success to every SDK.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+use super::error::{ApiError, Dialect};
+use super::exchange::{Exchange, now};
+use super::forward::at_peer;
+use crate::upstream::client::chain;
+
+/// Polls granted to the server between the error event and the abort, so that the event leaves its
+/// buffer before the connection is torn down.
+const FLUSH_POLLS: u8 = 3;
+
+/// Ends a connection whose response cannot be completed.
+#[derive(Debug)]
+pub struct Aborted;
+
+impl fmt::Display for Aborted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the response broke off")
+    }
+}
+
+impl Error for Aborted {}
+
+/// A response body of the public port.
+#[derive(Debug)]
+pub enum Body {
+    /// Made here.
+    Local {
+        /// Taken by the first poll.
+        bytes: Option<Bytes>,
+        /// Settled when the body is dropped.
+        exchange: Option<Box<Exchange>>,
+    },
+    /// A peer's.
+    Relay(Box<Relay>),
+}
+
+impl Body {
+    /// A whole body that belongs to no exchange.
+    pub fn whole(bytes: Bytes) -> Self {
+        Self::Local {
+            bytes: Some(bytes),
+            exchange: None,
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Aborted;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        match self.get_mut() {
+            Self::Local { bytes, .. } => {
+                let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
+                Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Relay(relay) => relay.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Local { bytes, .. } => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Relay(relay) => relay.is_end(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Local { bytes, .. } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Relay(relay) => relay.inner.size_hint(),
+        }
+    }
+}
+
+/// The time bounds of one response.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Between two chunks.
+    pub idle: Duration,
+    /// Of the whole request: the moment, and the option's value for the message.
+    pub deadline: Option<(Instant, Duration)>,
+}
+
+/// A peer's response body with its observers.
+#[derive(Debug)]
+pub struct Relay {
+    inner: Incoming,
+    exchange: Box<Exchange>,
+    bounds: Bounds,
+    /// When the last frame came, for the idle bound.
+    active: Instant,
+    /// One timer per stream, re-armed only when it fires.
+    timer: Option<Pin<Box<Sleep>>>,
+    stream: Option<Stream>,
+    flow: Flow,
+}
+
+/// What an event stream needs to end with an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// The client's.
+    pub dialect: Dialect,
+    /// False where the body may not be added to: `transparent`, a compressed or length-delimited
+    /// body.
+    pub speaks: bool,
+    /// The last two bytes relayed.
+    tail: [u8; 2],
+}
+
+#[derive(Debug)]
+enum Flow {
+    /// Chunks pass.
+    Open,
+    /// The error event has been handed over; abort after this many more polls.
+    Breaking(u8),
+    /// Nothing more comes.
+    Closed,
+}
+
+impl Stream {
+    /// A stream at its beginning.
+    pub fn new(dialect: Dialect, speaks: bool) -> Self {
+        Self {
+            dialect,
+            speaks,
+            tail: *b"\n\n",
+        }
+    }
+
+    fn passed(&mut self, data: &[u8]) {
+        match data {
+            [] => {}
+            [one] => self.tail = [self.tail[1], *one],
+            [.., a, b] => self.tail = [*a, *b],
+        }
+    }
+
+    /// Line ends that close what was relayed so far, so that an event can follow.
+    fn gap(&self) -> &'static str {
+        match self.tail {
+            [b'\n', b'\n'] => "",
+            [_, b'\n'] => "\n",
+            _ => "\n\n",
+        }
+    }
+}
+
+impl Relay {
+    /// Wraps a response body. `stream` is present for `text/event-stream`.
+    pub fn new(
+        inner: Incoming,
+        exchange: Box<Exchange>,
+        bounds: Bounds,
+        stream: Option<Stream>,
+    ) -> Self {
+        let flow = if inner.is_end_stream() {
+            Flow::Closed
+        } else {
+            Flow::Open
+        };
+        Self {
+            inner,
+            exchange,
+            bounds,
+            active: now(),
+            timer: None,
+            stream,
+            flow,
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        match self.flow {
+            Flow::Open => self.inner.is_end_stream(),
+            Flow::Breaking(_) => false,
+            Flow::Closed => true,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        match &mut self.flow {
+            Flow::Closed => return Poll::Ready(None),
+            Flow::Breaking(0) => {
+                self.flow = Flow::Closed;
+                return Poll::Ready(Some(Err(Aborted)));
+            }
+            Flow::Breaking(polls) => {
+                *polls -= 1;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Flow::Open => {}
+        }
+        match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.passed(&frame);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                self.flow = Flow::Closed;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let error_text = chain(&error);
+                let broke =
+                    ApiError::upstream("the peer broke off in the middle of its response", 1);
+                self.break_off(&broke, &error_text)
+            }
+            Poll::Pending => {
+                let late = ready!(self.poll_bounds(cx));
+                self.break_off(&late, "time-out")
+            }
+        }
+    }
+
+    fn passed(&mut self, frame: &Frame<Bytes>) {
+        let Some(data) = frame.data_ref() else { return };
+        self.active = now();
+        self.exchange
+            .chunk(data.len(), self.stream.is_some(), self.active);
+        if let Some(stream) = &mut self.stream {
+            stream.passed(data);
+        }
+    }
+
+    /// Ready when a bound has passed. The timer is set once and looked at when it fires: a chunk
+    /// only moves `active`.
+    fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<ApiError> {
+        loop {
+            let idle_end = self.active + self.bounds.idle;
+            let end = self
+                .bounds
+                .deadline
+                .map_or(idle_end, |(deadline, _)| deadline.min(idle_end));
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end.into())));
+            ready!(timer.as_mut().poll(cx));
+            if now() < end {
+                timer.as_mut().reset(end.into());
+                continue;
+            }
+            return Poll::Ready(match self.bounds.deadline {
+                Some((deadline, limit)) if deadline <= idle_end => {
+                    ApiError::upstream_timeout("request_timeout", limit)
+                }
+                _ => ApiError::upstream_timeout("idle_timeout", self.bounds.idle),
+            });
+        }
+    }
+
+    fn break_off(
+        &mut self,
+        error: &ApiError,
+        cause: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        if let (Some(route), Some(peer)) = (&self.exchange.route, &self.exchange.peer) {
+            let events = &self.exchange.sinks.events;
+            events.stream_broken(at_peer(route, peer), &self.exchange.rid, &cause, now());
+        }
+        if let Some(attempt) = self.exchange.attempts.last_mut() {
+            attempt.error = Some(cause.into());
+        }
+        // The client is told; it did not leave.
+        self.exchange.complete = true;
+        match self.stream.filter(|stream| stream.speaks) {
+            Some(stream) => {
+                self.flow = Flow::Breaking(FLUSH_POLLS);
+                let event = format!("{}{}", stream.gap(), error.event(stream.dialect));
+                Poll::Ready(Some(Ok(Frame::data(event.into()))))
+            }
+            None => {
+                self.flow = Flow::Closed;
+                Poll::Ready(Some(Err(Aborted)))
+            }
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if self.is_end() {
+            self.exchange.complete = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_starts_on_a_line_of_its_own_whatever_was_relayed_before() {
+        for (relayed, gap) in [
+            (vec![], ""),
+            (vec!["data: x\n\n"], ""),
+            (vec!["data: x\n", "\n"], ""),
+            (vec!["data: x\n"], "\n"),
+            (vec!["data: x"], "\n\n"),
+            (vec!["\n", "x"], "\n\n"),
+        ] {
+            let mut stream = Stream::new(Dialect::OpenAi, true);
+            for part in &relayed {
+                stream.passed(part.as_bytes());
+            }
+            assert_eq!(stream.gap(), gap, "{relayed:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The head of every response on the public port: routing headers, request ids, stream hints.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use router_core::decision::Mode;
+
+use super::error::Dialect;
+use super::exchange::Exchange;
+
+const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
+const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
+const MODE: HeaderName = HeaderName::from_static("x-routed-mode");
+const PEER: HeaderName = HeaderName::from_static("x-routed-peer");
+const RETRIES: HeaderName = HeaderName::from_static("x-routed-retries");
+const BACKEND: HeaderName = HeaderName::from_static("x-proxy-backend");
+/// Also the request header a client names its request with.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+const DASH: HeaderValue = HeaderValue::from_static("-");
+
+/// Longest `x-request-id` taken over from a client.
+const REQUEST_ID_MAX: usize = 128;
+
+/// Which headers a response gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// An API response of a route that shows how it was routed.
+    Routed,
+    /// Only the request id.
+    IdOnly,
+}
+
+/// The client's own id when it is 1 to 128 visible ASCII characters.
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<&str> {
+    let id = headers.get(&REQUEST_ID)?.to_str().ok()?;
+    ((1..=REQUEST_ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()))
+        .then_some(id)
+}
+
+/// Stamps a response; whatever the peer sent under these names is replaced.
+pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Dialect, stamp: Stamp) {
+    for name in [SESSION, SOURCE, MODE, PEER, RETRIES, BACKEND, REQUEST_ID] {
+        headers.remove(name);
+    }
+    let id = text(&exchange.rid);
+    if dialect == Dialect::Anthropic {
+        headers.insert(ANTHROPIC_REQUEST_ID, id.clone());
+    }
+    headers.insert(REQUEST_ID, id);
+    if stamp == Stamp::IdOnly {
+        return;
+    }
+    let Some(peer) = &exchange.peer else {
+        for name in [SESSION, MODE, PEER, BACKEND] {
+            headers.insert(name, DASH);
+        }
+        headers.insert(SOURCE, HeaderValue::from_static("none"));
+        headers.insert(RETRIES, HeaderValue::from_static("0"));
+        return;
+    };
+    headers.insert(SESSION, text(&exchange.session));
+    headers.insert(SOURCE, text(&exchange.source));
+    headers.insert(
+        MODE,
+        HeaderValue::from_static(exchange.mode().map_or("-", Mode::as_str)),
+    );
+    headers.insert(PEER, peer.target.host.clone());
+    headers.insert(BACKEND, peer.target.name.clone());
+    headers.insert(RETRIES, HeaderValue::from(exchange.retries));
+}
+
+/// Whether a response is an event stream.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|value| {
+        let kind = value.split(|b| *b == b';').next().unwrap_or_default();
+        kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    })
+}
+
+/// Keeps caches and buffering proxies from holding an event stream back, where the engine said
+/// nothing itself.
+pub(super) fn hint_stream(headers: &mut HeaderMap) {
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache"));
+    headers
+        .entry(ACCEL_BUFFERING)
+        .or_insert(HeaderValue::from_static("no"));
+}
+
+fn text(value: &str) -> HeaderValue {
+    // Ids and labels are visible ASCII by construction.
+    HeaderValue::from_str(value).unwrap_or(DASH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_short_visible_id_is_taken_over() {
+        let of = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_bytes(value).unwrap());
+            client_request_id(&headers).map(str::to_owned)
+        };
+        assert_eq!(of(b"abc-123").as_deref(), Some("abc-123"));
+        assert_eq!(of(&[b'a'; 128]).map(|id| id.len()), Some(128));
+        for bad in [&b""[..], b"a b", b"a\tb", &[b'a'; 129], "é".as_bytes()] {
+            assert_eq!(of(bad), None);
+        }
+    }
+
+    #[test]
+    fn an_event_stream_is_known_by_its_media_type() {
+        let of = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(value));
+            is_event_stream(&headers)
+        };
+        assert!(of("text/event-stream") && of("Text/Event-Stream; charset=utf-8"));
+        assert!(!of("application/json") && !of("text/event-streams"));
+    }
+}

@@ -1,0 +1,160 @@
+//! Accepting connections, on either port, and ending them in order.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::head::{HeadWatch, Watched};
+use super::{Proxy, limits};
+
+/// A client has this long to send a head, and an idle connection this long to begin one (nginx's
+/// `keepalive_timeout`).
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Heads with more headers than the contract's bound are still parsed up to here, so that they get
+/// an answer that says what the bound is.
+const PARSED_HEADERS_MAX: usize = 2 * limits::HEADERS_MAX;
+
+/// Streams of one HTTP/2 connection at once.
+const H2_STREAMS_MAX: u32 = 1024;
+
+/// How long accepting pauses when the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The TCP peer of an admin request.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// What ends a port's work.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// No new connections; requests under way finish.
+    pub drain: CancellationToken,
+    /// What is left is cut.
+    pub cut: CancellationToken,
+}
+
+/// Serves the public port until `stop.drain`, then waits for requests under way until `stop.cut`.
+pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
+    let builder = Arc::new(builder());
+    accept(listener, stop, move |stream, peer, watcher| {
+        let proxy = Arc::clone(&proxy);
+        let builder = Arc::clone(&builder);
+        async move {
+            let head = Arc::new(HeadWatch::default());
+            let io = TokioIo::new(Watched::new(stream, Arc::clone(&head)));
+            let address = peer.ip().to_canonical();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let proxy = Arc::clone(&proxy);
+                let head = Arc::clone(&head);
+                async move {
+                    Ok::<_, std::convert::Infallible>(proxy.handle(request, address, &head).await)
+                }
+            });
+            let connection = builder.serve_connection(io, service).into_owned();
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%error, "a client connection ended early");
+            }
+        }
+    })
+    .await;
+}
+
+/// Serves the admin port the same way; handlers find the caller's address as an `Extension` of
+/// [`PeerAddr`].
+pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
+    let builder = Arc::new(builder());
+    accept(listener, stop, move |stream, peer, watcher| {
+        let router = router.clone().layer(axum::Extension(PeerAddr(peer)));
+        let builder = Arc::clone(&builder);
+        async move {
+            let io = TokioIo::new(stream);
+            let connection = builder
+                .serve_connection(io, TowerToHyperService::new(router))
+                .into_owned();
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%error, "an admin connection ended early");
+            }
+        }
+    })
+    .await;
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(PARSED_HEADERS_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(H2_STREAMS_MAX)
+        .max_header_list_size(limits::HEADER_BYTES_MAX as u32);
+    builder
+}
+
+async fn accept<F, C>(listener: TcpListener, stop: Stop, connection: F)
+where
+    F: Fn(TcpStream, SocketAddr, Watcher) -> C,
+    C: Future<Output = ()> + Send + 'static,
+{
+    let graceful = GracefulShutdown::new();
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.drain.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // Without it one peer adds 22 ms to every time to first token.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY was refused");
+                }
+                let connection = connection(stream, peer, graceful.watcher());
+                let cut = stop.cut.clone();
+                tasks.spawn(async move {
+                    tokio::select! {
+                        () = connection => {}
+                        () = cut.cancelled() => {}
+                    }
+                });
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "accepting connections is failing");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    tasks.close();
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        () = stop.cut.cancelled() => {}
+    }
+    tasks.wait().await;
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}

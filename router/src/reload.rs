@@ -1,0 +1,337 @@
+//! From files on disk to the table in force, again and again.
+//!
+//! Validity is per file. A broken file leaves its last good version in force and says so; at start,
+//! where there is none, its route answers 503. Routes whose file and defaults did not change keep
+//! their very snapshot. The main file is the exception: what a route file means depends on it, so
+//! while it is broken nothing but the keys moves.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use chrono::Utc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
+use crate::config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
+use crate::config::report::{Problem, Severity};
+use crate::config::watch::{Changes, Watched};
+use crate::config::{self, valid::Main};
+use crate::control::Reloaded;
+use crate::state::{Entry, RouteTable, TableBuilder};
+use crate::telemetry::events::Events;
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::ConnectTimeout;
+
+/// Owns everything a reload compares with.
+#[derive(Debug)]
+pub struct Reloader {
+    sources: Sources,
+    builder: TableBuilder,
+    keys: Option<Arc<KeyState>>,
+    events: Arc<Events>,
+    main: Main,
+    main_hash: Option<ContentHash>,
+    routes_dir: Option<PathBuf>,
+    entries: Vec<Entry>,
+    hashes: BTreeMap<Arc<str>, ContentHash>,
+    generation: watch::Sender<u64>,
+    seen: Option<Seen>,
+}
+
+impl Reloader {
+    /// Reads everything for the first time.
+    ///
+    /// # Errors
+    /// The problems of an invalid main file: there is no last good version to fall back to.
+    pub async fn start(
+        sources: Sources,
+        metrics: Arc<Metrics>,
+        events: Arc<Events>,
+    ) -> Result<(Self, RouteTable), Vec<Problem>> {
+        let loaded = read(sources.clone()).await;
+        let main = match &loaded.main.result {
+            Ok(main) => main.clone(),
+            Err(problems) => return Err(problems.clone()),
+        };
+        let mut reloader = Self {
+            sources,
+            builder: TableBuilder::new(metrics),
+            keys: None,
+            events,
+            main,
+            main_hash: None,
+            routes_dir: None,
+            entries: Vec::new(),
+            hashes: BTreeMap::new(),
+            generation: watch::Sender::new(0),
+            seen: None,
+        };
+        let keys = read_keys(reloader.main.keys.file.clone()).await;
+        let (table, _) = reloader.apply(loaded, keys);
+        Ok((reloader, table))
+    }
+
+    /// The files and directories whose change may mean a reload, by the main file in force.
+    pub fn watched(&self) -> Watched {
+        let main = self
+            .main
+            .path
+            .clone()
+            .or_else(|| self.sources.config.clone());
+        let files = main
+            .into_iter()
+            .chain([self.main.keys.file.clone()])
+            .collect();
+        Watched {
+            files,
+            directories: self.routes_dir.clone().into_iter().collect(),
+        }
+    }
+
+    /// Marked changed whenever another table is in force.
+    pub fn replaced(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Reloads whenever files change or somebody asks, until cancelled.
+    pub async fn run(
+        mut self,
+        tables: Arc<ArcSwap<RouteTable>>,
+        connect_timeout: ConnectTimeout,
+        mut changes: Changes,
+        mut asked: mpsc::Receiver<oneshot::Sender<Reloaded>>,
+        cancelled: CancellationToken,
+    ) {
+        loop {
+            let reply = tokio::select! {
+                () = cancelled.cancelled() => return,
+                reply = asked.recv() => reply,
+                true = changes.changed() => None,
+                // The watcher ended with the process, or nobody can ask any more.
+                else => return,
+            };
+            let loaded = read(self.sources.clone()).await;
+            let key_file = loaded
+                .main
+                .result
+                .as_ref()
+                .map_or(&self.main, |main| main)
+                .keys
+                .file
+                .clone();
+            let keys = read_keys(key_file).await;
+            // An event that changed no content is no reload.
+            if reply.is_none() && self.seen.as_ref() == Some(&Seen::of(&loaded, &keys)) {
+                continue;
+            }
+            let (table, reloaded) = self.apply(loaded, keys);
+            changes.follow(self.watched());
+            connect_timeout.set(table.server.connect_timeout);
+            tables.store(Arc::new(table));
+            self.generation.send_modify(|generation| *generation += 1);
+            if let Some(reply) = reply {
+                // Whoever asked may have left.
+                let _ = reply.send(reloaded);
+            }
+        }
+    }
+
+    fn apply(&mut self, loaded: Loaded, keys: KeyRead) -> (RouteTable, Reloaded) {
+        self.seen = Some(Seen::of(&loaded, &keys));
+        let mut problems = loaded.problems.clone();
+        let keys = self.take_keys(keys, loaded.main.result.as_ref().ok());
+        let vanished = loaded.routes.is_empty() && !self.entries.is_empty();
+        match loaded.main.result {
+            Ok(main) => {
+                let same_defaults = self.main_hash == loaded.main.hash && self.main_hash.is_some();
+                self.main = main;
+                self.main_hash = loaded.main.hash;
+                self.routes_dir = loaded.routes_dir;
+                if vanished {
+                    problems.push(vanished_problem(
+                        self.routes_dir.as_deref(),
+                        loaded.routes_state,
+                    ));
+                } else {
+                    self.take_routes(loaded.routes, same_defaults || loaded.main.path.is_none());
+                }
+            }
+            Err(_) => tracing::error!("the main file is invalid: everything stays as it was"),
+        }
+        let refused = problems.iter().any(Problem::is_fatal);
+        self.tell(&problems, refused);
+        let table = self.builder.build(
+            Arc::new(self.main.server.clone()),
+            keys,
+            self.entries.clone(),
+        );
+        let routes = table.routes().map(|route| route.name.to_string()).collect();
+        (
+            table,
+            Reloaded {
+                routes,
+                problems,
+                refused,
+            },
+        )
+    }
+
+    fn take_routes(&mut self, loads: Vec<RouteLoad>, same_defaults: bool) {
+        let before: BTreeMap<Arc<str>, Entry> = self
+            .entries
+            .drain(..)
+            .map(|entry| (Arc::clone(entry.name()), entry))
+            .collect();
+        let hashes = std::mem::take(&mut self.hashes);
+        let mut after: BTreeMap<Arc<str>, Entry> = BTreeMap::new();
+        // Valid files first: of two files with one name the broken one only adds its problems.
+        let (valid, broken): (Vec<_>, Vec<_>) =
+            loads.into_iter().partition(|load| load.result.is_ok());
+        for load in valid {
+            let Ok(route) = load.result else { continue };
+            let unchanged = same_defaults
+                && load.hash.is_some()
+                && hashes.get(&load.name) == load.hash.as_ref();
+            let route = match before.get(&load.name).and_then(Entry::route) {
+                Some(same) if unchanged && same.path == load.path => Arc::clone(same),
+                _ => self.builder.attach(route),
+            };
+            route.forget_removed_peers();
+            if let Some(hash) = load.hash {
+                self.hashes.insert(Arc::clone(&load.name), hash);
+            }
+            after.insert(
+                load.name,
+                Entry::Ready {
+                    route,
+                    stale: Arc::default(),
+                },
+            );
+        }
+        for load in broken {
+            let Err(problems) = load.result else { continue };
+            let held = after
+                .get(&load.name)
+                .or_else(|| before.get(&load.name))
+                .cloned();
+            let entry = match held {
+                Some(Entry::Ready { route, .. }) => Entry::Ready {
+                    route,
+                    stale: problems.into(),
+                },
+                _ => Entry::Invalid {
+                    name: Arc::clone(&load.name),
+                    path: load.path,
+                    problems: problems.into(),
+                },
+            };
+            after.insert(load.name, entry);
+        }
+        self.entries = after.into_values().collect();
+    }
+
+    /// The keys in force after a read, under the main file's word on a missing file.
+    fn take_keys(&mut self, read: KeyRead, main: Option<&Main>) -> Arc<KeyState> {
+        let settings = &main.unwrap_or(&self.main).keys;
+        let (state, note) = KeyState::next(
+            self.keys.as_deref(),
+            &settings.file,
+            read,
+            settings.on_missing,
+        );
+        if note.is_some() {
+            for problem in state.problems.iter() {
+                let at = state.path.display();
+                tracing::warn!(file = %at, line = problem.line, problem = problem.message, "key file entry skipped");
+            }
+        }
+        match note {
+            Some(Note::Loaded { keys }) => self.events.keys_changed(state.status.as_str(), keys),
+            Some(Note::Kept { status }) => self.events.keys_kept(status.as_str(), state.keys_len()),
+            Some(Note::Open { status }) => self.events.keys_absent(status.as_str(), true),
+            Some(Note::Closed { status }) => self.events.keys_absent(status.as_str(), false),
+            None => {}
+        }
+        let state = Arc::new(state);
+        self.keys = Some(Arc::clone(&state));
+        state
+    }
+
+    fn tell(&self, problems: &[Problem], refused: bool) {
+        for warning in problems.iter().filter(|problem| !problem.is_fatal()) {
+            tracing::warn!(problem = %line(warning), "configuration problem");
+        }
+        let fatal = problems
+            .iter()
+            .filter(|problem| problem.is_fatal())
+            .map(line);
+        if refused {
+            self.events.reload_refused(self.entries.len(), fatal);
+        } else {
+            let wall_ms = u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default();
+            self.events.reload_applied(self.entries.len(), wall_ms);
+        }
+    }
+}
+
+/// The content of everything that was read.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    main: Option<ContentHash>,
+    routes: Vec<(PathBuf, Option<ContentHash>)>,
+    state: RoutesState,
+    keys: (KeyFileStatus, Option<ContentHash>),
+}
+
+impl Seen {
+    fn of(loaded: &Loaded, keys: &KeyRead) -> Self {
+        Self {
+            main: loaded.main.hash,
+            routes: loaded
+                .routes
+                .iter()
+                .map(|route| (route.path.clone(), route.hash))
+                .collect(),
+            state: loaded.routes_state,
+            keys: (keys.status, keys.hash),
+        }
+    }
+}
+
+/// A problem as one line of a log.
+fn line(problem: &Problem) -> String {
+    let (line, column) = problem.position();
+    format!(
+        "{}:{line}:{column}: {}",
+        problem.path().display(),
+        problem.title()
+    )
+}
+
+fn vanished_problem(directory: Option<&Path>, state: RoutesState) -> Problem {
+    let how = match state {
+        RoutesState::Read => "holds no route file any more",
+        RoutesState::Missing => "is gone",
+        RoutesState::Unreadable => "cannot be read any more",
+    };
+    Problem::of_file(
+        Severity::Error,
+        directory.unwrap_or(Path::new("")),
+        format!("{how}: the routes stay as they were"),
+    )
+}
+
+async fn read(sources: Sources) -> Loaded {
+    tokio::task::spawn_blocking(move || config::load(&sources))
+        .await
+        .expect("reading files does not panic")
+}
+
+async fn read_keys(file: PathBuf) -> KeyRead {
+    tokio::task::spawn_blocking(move || keys::read(&file))
+        .await
+        .expect("reading keys does not panic")
+}

@@ -1,0 +1,276 @@
+//! The composition root: from files to a serving process, and from a serving process to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use listenfd::ListenFd;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::load::Sources;
+use crate::config::report::Problem;
+use crate::config::watch::{self, Timing, Watched};
+use crate::control::{Control, Controlled};
+use crate::proxy::Proxy;
+use crate::proxy::budget::ByteBudget;
+use crate::proxy::exchange::Sinks;
+use crate::proxy::serve::{self, Stop};
+use crate::reload::Reloader;
+use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::telemetry::access::{AccessLog, AccessLogEnd};
+use crate::telemetry::events::Events;
+use crate::telemetry::log::LogFormat;
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::{ConnectTimeout, PeerClient, probe};
+
+/// How long the last access lines may take to leave.
+const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
+
+/// What a process is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the configuration is.
+    pub sources: Sources,
+    /// In place of `server.listen`.
+    pub listen: Option<SocketAddr>,
+    /// In place of `server.admin_listen`.
+    pub admin_listen: Option<SocketAddr>,
+    /// Form of access lines.
+    pub log_format: LogFormat,
+}
+
+/// Where a started process listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The public port.
+    pub public: SocketAddr,
+    /// The admin port.
+    pub admin: SocketAddr,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every request ended by itself.
+    Drained,
+    /// Time ran out, or it was told not to wait: requests were cut.
+    Cut,
+}
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The main file is invalid.
+    #[error("the main configuration is invalid")]
+    Config(Vec<Problem>),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// No signal handler.
+    #[error("signals cannot be handled: {0}")]
+    Signals(#[source] io::Error),
+    /// No thread for the access log.
+    #[error("the access log cannot start: {0}")]
+    AccessLog(#[source] io::Error),
+}
+
+/// Runs a router until it has drained or was cut. `ready` is called once both ports listen.
+///
+/// # Errors
+/// [`StartError`]; after `ready` was called it ends only with an [`Ended`].
+pub async fn run(
+    options: Options,
+    _control: Control,
+    controlled: Controlled,
+    ready: impl FnOnce(&Ready),
+) -> Result<Ended, StartError> {
+    let metrics = Arc::new(Metrics::default());
+    let events = Arc::new(Events::new(Arc::clone(&metrics)));
+    let lifecycle = Lifecycle::default();
+    let (watcher, changes) = watch::watch(Watched::default(), Timing::default());
+    let (reloader, table) = Reloader::start(
+        options.sources.clone(),
+        Arc::clone(&metrics),
+        Arc::clone(&events),
+    )
+    .await
+    .map_err(StartError::Config)?;
+    let server = Arc::clone(&table.server);
+    let tables = Arc::new(ArcSwap::from_pointee(table));
+    let connect_timeout = ConnectTimeout::new(server.connect_timeout);
+
+    let mut inherited = ListenFd::from_env();
+    let public = listener(&mut inherited, 0, options.listen.unwrap_or(server.listen)).await?;
+    let admin_port = listener(
+        &mut inherited,
+        1,
+        options.admin_listen.unwrap_or(server.admin_listen),
+    )
+    .await?;
+    let addresses = Ready {
+        public: address_of(&public),
+        admin: address_of(&admin_port),
+    };
+
+    let (access, access_end) = access_log(&server, options.log_format, &metrics)?;
+    let sinks = Arc::new(Sinks {
+        metrics: Arc::clone(&metrics),
+        events: Arc::clone(&events),
+        access,
+    });
+    let budget = ByteBudget::default();
+    let proxy = Arc::new(Proxy {
+        tables: Arc::clone(&tables),
+        client: PeerClient::new(connect_timeout.clone()),
+        budget: budget.clone(),
+        lifecycle: lifecycle.clone(),
+        sinks,
+    });
+
+    let tasks = TaskTracker::new();
+    let background = CancellationToken::new();
+    changes.follow(reloader.watched());
+    tasks.spawn(watcher.run(background.clone()));
+    tasks.spawn(probe::supervise(
+        Arc::clone(&tables),
+        reloader.replaced(),
+        events,
+        background.clone(),
+    ));
+    let Controlled { reload, drain, cut } = controlled;
+    tasks.spawn(reloader.run(
+        Arc::clone(&tables),
+        connect_timeout,
+        changes,
+        reload,
+        background.clone(),
+    ));
+
+    let public_stop = Stop {
+        drain: CancellationToken::new(),
+        cut: CancellationToken::new(),
+    };
+    let admin_stop = Stop::default();
+    let serving = tasks.spawn(serve::public(public, proxy, public_stop.clone()));
+    tasks.spawn(serve::admin(
+        admin_port,
+        axum::Router::new(),
+        admin_stop.clone(),
+    ));
+    ready(&addresses);
+    notify(&[sd_notify::NotifyState::Ready]);
+
+    let ended = wind_down(&tables, &lifecycle, &public_stop, serving, drain, cut).await;
+    background.cancel();
+    admin_stop.drain.cancel();
+    admin_stop.cut.cancel();
+    tasks.close();
+    tasks.wait().await;
+    if let Some(end) = access_end {
+        let _ = tokio::task::spawn_blocking(move || end.wait(ACCESS_LOG_FLUSH)).await;
+    }
+    tracing::info!(ended = ?ended, "router stopped");
+    Ok(ended)
+}
+
+/// Waits for the word to drain, then: not ready, still accepting; not accepting; cut.
+async fn wind_down(
+    tables: &ArcSwap<RouteTable>,
+    lifecycle: &Lifecycle,
+    stop: &Stop,
+    serving: tokio::task::JoinHandle<()>,
+    drain: CancellationToken,
+    cut: CancellationToken,
+) -> Ended {
+    drain.cancelled().await;
+    notify(&[sd_notify::NotifyState::Stopping]);
+    let server = Arc::clone(&tables.load().server);
+    tracing::info!(delay = ?server.drain_delay, timeout = ?server.drain_timeout, "draining");
+    lifecycle.advance(Phase::Leaving);
+    tokio::select! {
+        () = tokio::time::sleep(server.drain_delay) => {}
+        () = cut.cancelled() => {}
+    }
+    lifecycle.advance(Phase::Draining);
+    stop.drain.cancel();
+    let mut serving = serving;
+    let drained = tokio::select! {
+        _ = &mut serving => true,
+        () = tokio::time::sleep(server.drain_timeout) => false,
+        () = cut.cancelled() => false,
+    };
+    lifecycle.advance(Phase::Stopped);
+    if drained {
+        return Ended::Drained;
+    }
+    stop.cut.cancel();
+    // Cutting drops every connection, so this ends at once.
+    let _ = serving.await;
+    Ended::Cut
+}
+
+async fn listener(
+    inherited: &mut ListenFd,
+    index: usize,
+    address: SocketAddr,
+) -> Result<TcpListener, StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    if let Some(socket) = inherited.take_tcp_listener(index).map_err(failed)? {
+        socket.set_nonblocking(true).map_err(failed)?;
+        return TcpListener::from_std(socket).map_err(failed);
+    }
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+fn address_of(listener: &TcpListener) -> SocketAddr {
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+}
+
+type Access = (Option<Arc<AccessLog>>, Option<AccessLogEnd>);
+
+fn access_log(
+    server: &crate::config::valid::Server,
+    format: LogFormat,
+    metrics: &Metrics,
+) -> Result<Access, StartError> {
+    if !server.access_log {
+        return Ok((None, None));
+    }
+    let (log, end) = AccessLog::start(format, io::stdout(), metrics.access_lines_dropped())
+        .map_err(StartError::AccessLog)?;
+    Ok((Some(Arc::new(log)), Some(end)))
+}
+
+fn notify(state: &[sd_notify::NotifyState<'_>]) {
+    // Without systemd there is no socket and nothing to say.
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "systemd was not notified");
+    }
+}
+
+/// Makes ring the process's TLS provider. Calling it again changes nothing.
+pub fn install_crypto_provider() {
+    // Only fails when a provider is installed already, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Raises the soft limit on open files to the hard one: each stream takes two.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
+}

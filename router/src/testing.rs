@@ -1,0 +1,80 @@
+//! Tables made from configuration text, for the tests of the edge.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::keys::{KeyState, read};
+use crate::config::{Env, RoutesAt, Sources, load};
+use crate::state::{Entry, RouteTable, TableBuilder};
+use crate::telemetry::metrics::Metrics;
+
+/// Makes tables over states that outlive them, as the process does.
+pub(crate) struct Tables {
+    pub(crate) metrics: Arc<Metrics>,
+    builder: TableBuilder,
+    directory: tempfile::TempDir,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let builder = TableBuilder::new(Arc::clone(&metrics));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Self {
+            metrics,
+            builder,
+            directory,
+        }
+    }
+
+    /// Where the files of the last table are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The table of a main file and of route files by stem. A broken route file gives an invalid
+    /// route.
+    pub(crate) fn table(&mut self, main: &str, routes: &[(&str, &str)]) -> RouteTable {
+        let directory = self.directory.path();
+        let routes_dir = directory.join("routes");
+        let _ = fs::remove_dir_all(&routes_dir);
+        fs::create_dir(&routes_dir).expect("create routes/");
+        fs::write(directory.join("router.yaml"), main).expect("write router.yaml");
+        for (stem, text) in routes {
+            fs::write(routes_dir.join(format!("{stem}.yaml")), text).expect("write a route");
+        }
+        let loaded = load(&Sources {
+            config: Some(directory.join("router.yaml")),
+            routes: RoutesAt::Directory(routes_dir),
+            env: Env::fixed([] as [(&str, &str); 0]),
+        });
+        let main = loaded.main.result.expect("a valid main file");
+        let entries = loaded.routes.into_iter().map(|load| match load.result {
+            Ok(route) => Entry::Ready {
+                route: self.builder.attach(route),
+                stale: Arc::default(),
+            },
+            Err(problems) => Entry::Invalid {
+                name: load.name,
+                path: load.path,
+                problems: problems.into(),
+            },
+        });
+        let entries = entries.collect();
+        let keys = KeyState::next(
+            None,
+            &main.keys.file,
+            read(&main.keys.file),
+            main.keys.on_missing,
+        )
+        .0;
+        self.builder
+            .build(Arc::new(main.server), Arc::new(keys), entries)
+    }
+}
+
+/// What `main` does first: without it no TLS client can be built.
+pub(crate) fn install_crypto_provider() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

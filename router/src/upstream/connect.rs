@@ -1,0 +1,288 @@
+//! Connections to peers: TCP with `TCP_NODELAY`, TLS for `https`, one time-out over both, and a
+//! note on each connection of whether it has served before.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Extensions, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tower::Service;
+
+/// The connect time-out in force, shared with the connector so that a reload reaches it.
+#[derive(Clone, Debug)]
+pub struct ConnectTimeout(Arc<AtomicU64>);
+
+impl ConnectTimeout {
+    /// Starts at `timeout`.
+    pub fn new(timeout: Duration) -> Self {
+        let shared = Self(Arc::default());
+        shared.set(timeout);
+        shared
+    }
+
+    /// Changes it for connections begun from now on.
+    pub fn set(&self, timeout: Duration) {
+        let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        self.0.store(millis, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Why no connection came about. The distinction decides whether the peer is banned.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Refused, unreachable, not resolvable, or TLS failed: nobody can be served there now.
+    #[error("connect: {0}")]
+    Dead(#[source] Box<dyn Error + Send + Sync>),
+    /// No answer within the connect time-out: perhaps only slow.
+    #[error("connect timed out")]
+    TimedOut,
+}
+
+type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// Makes connections to peers.
+#[derive(Clone, Debug)]
+pub struct PeerConnector {
+    inner: HttpsConnector<TcpConnector>,
+    timeout: ConnectTimeout,
+}
+
+impl PeerConnector {
+    /// A connector that trusts what the platform (or `SSL_CERT_FILE`) trusts. On a system without
+    /// any certificate store `https` peers fail their handshake; `http` peers are not concerned.
+    pub fn new(timeout: ConnectTimeout) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let https = match HttpsConnectorBuilder::new().try_with_platform_verifier() {
+            Ok(builder) => builder,
+            Err(error) => {
+                tracing::warn!(%error, "no certificate store: peers with an https url cannot be verified");
+                let trusting_nobody = rustls::ClientConfig::builder()
+                    .with_root_certificates(rustls::RootCertStore::empty())
+                    .with_no_client_auth();
+                HttpsConnectorBuilder::new().with_tls_config(trusting_nobody)
+            }
+        };
+        let inner = https
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(TcpConnector(tcp));
+        Self { inner, timeout }
+    }
+}
+
+impl Service<Uri> for PeerConnector {
+    type Response = MaybeHttpsStream<TokioIo<Observed>>;
+    type Error = ConnectError;
+    type Future = BoxFuture<Self::Response, ConnectError>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.inner.call(uri);
+        let timeout = self.timeout.get();
+        Box::pin(async move {
+            match tokio::time::timeout(timeout, connecting).await {
+                Ok(Ok(stream)) => {
+                    // A TLS handshake reads and writes too; turns are counted from its end.
+                    if let Some(history) = History::of(&stream.connected()) {
+                        history.begin();
+                    }
+                    Ok(stream)
+                }
+                Ok(Err(error)) if is_time_out(&*error) => Err(ConnectError::TimedOut),
+                Ok(Err(error)) => Err(ConnectError::Dead(error)),
+                Err(_) => Err(ConnectError::TimedOut),
+            }
+        })
+    }
+}
+
+fn is_time_out(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::TimedOut)
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// hyper's TCP connector, its streams observed.
+#[derive(Clone, Debug)]
+struct TcpConnector(HttpConnector);
+
+impl Service<Uri> for TcpConnector {
+    type Response = TokioIo<Observed>;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.0.call(uri);
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            Ok(TokioIo::new(Observed {
+                stream,
+                history: Arc::default(),
+            }))
+        })
+    }
+}
+
+/// What happened on one connection so far.
+///
+/// HTTP/1 alternates: a request is written, a response is read. A write that follows a read begins
+/// a new turn. That tells, without asking the pool, whether a connection that just failed had been
+/// used before and whether this request's response had begun.
+#[derive(Debug, Default)]
+pub struct History {
+    turns: AtomicU32,
+    answered: AtomicBool,
+}
+
+impl History {
+    /// The connection served an earlier request.
+    pub fn is_reused(&self) -> bool {
+        self.turns.load(Ordering::Acquire) > 1
+    }
+
+    /// At least one byte of the present turn's response arrived.
+    pub fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    /// The history a connection carries; `None` for one this module did not make.
+    pub fn of(connected: &Connected) -> Option<Arc<Self>> {
+        let mut extras = Extensions::new();
+        connected.get_extras(&mut extras);
+        extras.remove()
+    }
+
+    fn begin(&self) {
+        self.turns.store(0, Ordering::Release);
+        self.answered.store(false, Ordering::Release);
+    }
+
+    fn wrote(&self) {
+        if self.answered.swap(false, Ordering::AcqRel) || self.turns.load(Ordering::Acquire) == 0 {
+            self.turns.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn read(&self) {
+        self.answered.store(true, Ordering::Release);
+    }
+}
+
+/// A TCP stream that keeps its [`History`].
+#[derive(Debug)]
+pub struct Observed {
+    stream: TcpStream,
+    history: Arc<History>,
+}
+
+impl Connection for Observed {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(Arc::clone(&self.history))
+    }
+}
+
+impl AsyncRead for Observed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.history.read();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Observed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.history.wrote();
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.history.wrote();
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_after_a_read_begins_a_turn() {
+        let history = History::default();
+        history.wrote();
+        history.wrote();
+        assert!(!history.is_reused() && !history.is_answered());
+        history.read();
+        assert!(history.is_answered());
+        history.wrote();
+        assert!(history.is_reused() && !history.is_answered());
+    }
+
+    #[test]
+    fn a_handshake_is_no_turn() {
+        let history = History::default();
+        history.wrote();
+        history.read();
+        history.wrote();
+        history.begin();
+        history.wrote();
+        assert!(!history.is_reused());
+    }
+}

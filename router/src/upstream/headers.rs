@@ -1,0 +1,253 @@
+//! Headers across the hop: what ends here, what is set here, what passes.
+
+use std::net::IpAddr;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use ipnet::IpNet;
+
+/// RFC 9110 section 7.6.1, and the older names that still occur.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Removes what belongs to one connection only: the fixed names and every name `Connection` lists.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| name.trim().parse().ok())
+            // `Connection: content-length` must not unframe the message.
+            .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Prepares a client's headers for the engine: hop-by-hop names end here, the framing is this hop's
+/// own, and the client is named. `Host` and credentials are the caller's.
+pub fn prepare_request(headers: &mut HeaderMap, from: Client<'_>) {
+    strip_hop_by_hop(headers);
+    headers.remove(header::PROXY_AUTHORIZATION);
+    // The router has answered the expectation, and the body has one known length here.
+    headers.remove(header::EXPECT);
+    headers.remove(header::CONTENT_LENGTH);
+    from.name_in(headers);
+}
+
+/// Who sent a request, as far as that can be trusted.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'a> {
+    /// The TCP peer.
+    pub peer: IpAddr,
+    /// Networks whose word about the client counts.
+    pub trusted: &'a [IpNet],
+}
+
+impl Client<'_> {
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted.iter().any(|net| net.contains(&address))
+    }
+
+    /// The client's address: the TCP peer's, or, behind trusted proxies, the last address of
+    /// `X-Forwarded-For` that is not a proxy's own, else `X-Real-IP`.
+    pub fn address(&self, headers: &HeaderMap) -> IpAddr {
+        if !self.is_trusted(self.peer) {
+            return self.peer;
+        }
+        let forwarded = headers
+            .get_all(X_FORWARDED_FOR)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .map(|hop| hop.trim().parse::<IpAddr>());
+        let mut client = None;
+        for hop in forwarded.rev() {
+            // Beyond an unreadable hop nothing is vouched for.
+            let Ok(hop) = hop else { break };
+            client = Some(hop);
+            if !self.is_trusted(hop) {
+                break;
+            }
+        }
+        let real_ip = || headers.get(X_REAL_IP)?.to_str().ok()?.trim().parse().ok();
+        client.or_else(real_ip).unwrap_or(self.peer)
+    }
+
+    fn name_in(&self, headers: &mut HeaderMap) {
+        let client = self.address(headers);
+        let trusted = self.is_trusted(self.peer);
+        let mut hops = String::new();
+        if trusted {
+            for value in headers.get_all(X_FORWARDED_FOR) {
+                if let Ok(value) = value.to_str() {
+                    hops.push_str(value);
+                    hops.push_str(", ");
+                }
+            }
+        } else {
+            // An untrusted client's word about itself is not passed on as ours.
+            headers.remove(header::FORWARDED);
+            headers.remove(X_FORWARDED_HOST);
+        }
+        let start = hops.len();
+        hops.push_str(&self.peer.to_string());
+        set(headers, X_FORWARDED_FOR, &hops);
+        let real_ip = if client == self.peer {
+            hops[start..].to_owned()
+        } else {
+            client.to_string()
+        };
+        set(headers, X_REAL_IP, &real_ip);
+        if !(trusted && headers.contains_key(X_FORWARDED_PROTO)) {
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+        }
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // Addresses and text that came from a header value make a header value.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Sets the credential an engine sees: the peer's own, or the client's unless the router consumed
+/// it (`validated`) and may not pass it on.
+pub fn credential(
+    headers: &mut HeaderMap,
+    own: Option<&HeaderValue>,
+    validated: bool,
+    forward: bool,
+) {
+    let x_api_key = HeaderName::from_static("x-api-key");
+    if let Some(own) = own {
+        headers.remove(x_api_key);
+        headers.insert(header::AUTHORIZATION, own.clone());
+    } else if validated && !forward {
+        headers.remove(x_api_key);
+        headers.remove(header::AUTHORIZATION);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn client(peer: &str, trusted: &[IpNet]) -> (IpAddr, Vec<IpNet>) {
+        (peer.parse().unwrap(), trusted.to_vec())
+    }
+
+    #[test]
+    fn what_connection_names_ends_here() {
+        let mut headers = map(&[
+            ("connection", "close, X-Private"),
+            ("connection", "x-other,content-length"),
+            ("x-private", "1"),
+            ("x-other", "1"),
+            ("content-length", "3"),
+            ("te", "trailers"),
+            ("keep-alive", "timeout=5"),
+            ("upgrade", "h2c"),
+            ("x-kept", "1"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["content-length", "x-kept"]);
+    }
+
+    #[test]
+    fn an_untrusted_client_cannot_name_itself() {
+        let (peer, trusted) = client("203.0.113.9", &[]);
+        let mut headers = map(&[
+            ("x-forwarded-for", "127.0.0.1"),
+            ("x-real-ip", "127.0.0.1"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x-forwarded-proto", "https"),
+        ]);
+        prepare_request(
+            &mut headers,
+            Client {
+                peer,
+                trusted: &trusted,
+            },
+        );
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.9");
+        assert_eq!(headers["x-real-ip"], "203.0.113.9");
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert!(!headers.contains_key("forwarded"));
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
+        let (peer, trusted) = client("10.0.0.1", &["10.0.0.0/8".parse().unwrap()]);
+        let mut headers = map(&[
+            ("x-forwarded-for", "6.6.6.6, 198.51.100.7, 10.0.0.2"),
+            ("x-forwarded-proto", "https"),
+        ]);
+        let from = Client {
+            peer,
+            trusted: &trusted,
+        };
+        assert_eq!(from.address(&headers).to_string(), "198.51.100.7");
+        prepare_request(&mut headers, from);
+        assert_eq!(
+            headers["x-forwarded-for"],
+            "6.6.6.6, 198.51.100.7, 10.0.0.2, 10.0.0.1"
+        );
+        assert_eq!(headers["x-real-ip"], "198.51.100.7");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+    }
+
+    #[test]
+    fn a_validated_credential_stops_at_the_router() {
+        let sent = [
+            ("authorization", "Bearer gateway"),
+            ("x-api-key", "gateway"),
+        ];
+        let own = HeaderValue::from_static("Bearer engine");
+        let cases: [(Option<&HeaderValue>, bool, bool, Option<&str>, bool); 4] = [
+            (None, true, false, None, false),
+            (None, true, true, Some("Bearer gateway"), true),
+            (None, false, false, Some("Bearer gateway"), true),
+            (Some(&own), false, true, Some("Bearer engine"), false),
+        ];
+        for (own, validated, forward, bearer, x_api_key) in cases {
+            let mut headers = map(&sent);
+            credential(&mut headers, own, validated, forward);
+            assert_eq!(
+                headers.get("authorization").map(|v| v.to_str().unwrap()),
+                bearer
+            );
+            assert_eq!(headers.contains_key("x-api-key"), x_api_key);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Asking peers whether they are alive: one owned task per distinct peer of each route.
+//!
+//! All peers are probed concurrently, from start-up on, each at its own jittered pace. A new table
+//! starts and ends tasks and reaches the ones that stay; a reload does not probe everybody at once.
+//! What an answer means is in [`verdict`]; what a ban means is the core's business.
+
+mod models;
+mod prober;
+pub mod verdict;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use router_core::pool::PeerKey;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::prober::Prober;
+use crate::state::{Peer, Route, RouteTable};
+use crate::telemetry::events::Events;
+
+/// First probes are spread over this long, so that a start with many peers is no burst.
+const FIRST_WITHIN: Duration = Duration::from_millis(200);
+
+/// Share of the interval by which a pause may be longer or shorter.
+const JITTER: f64 = 0.1;
+
+/// Probes the peers of the table in force until cancelled; `replaced` says when it is another one.
+pub async fn supervise(
+    tables: Arc<ArcSwap<RouteTable>>,
+    mut replaced: watch::Receiver<u64>,
+    events: Arc<Events>,
+    cancelled: CancellationToken,
+) {
+    let prober = Arc::new(Prober::new(events));
+    let mut watches = Watches::default();
+    loop {
+        // Marked before the table is read: a table that comes in between is seen next.
+        replaced.mark_unchanged();
+        watches.follow(&tables.load_full(), &prober);
+        loop {
+            tokio::select! {
+                () = cancelled.cancelled() => return watches.end().await,
+                changed = replaced.changed() => match changed {
+                    Ok(()) => break,
+                    // No table will come any more; the peers of this one are still ours.
+                    Err(_) => {
+                        cancelled.cancelled().await;
+                        return watches.end().await;
+                    }
+                },
+                Some(_) = watches.tasks.join_next() => {}
+            }
+        }
+    }
+}
+
+/// What one task probes, under the snapshot in force.
+#[derive(Clone, Debug)]
+struct Assignment {
+    route: Arc<Route>,
+    peer: Arc<Peer>,
+}
+
+impl Assignment {
+    fn path(&self) -> &str {
+        self.peer
+            .spec
+            .probe
+            .as_deref()
+            .unwrap_or(&self.route.options.health_probe_path.value)
+    }
+
+    /// Whether another assignment may get another answer, so that its peer is asked at once.
+    fn asks_differently(&self, next: &Self) -> bool {
+        self.peer.spec != next.peer.spec || self.path() != next.path()
+    }
+}
+
+/// The running tasks.
+#[derive(Default)]
+struct Watches {
+    by_peer: HashMap<(Arc<str>, PeerKey), Watch>,
+    tasks: JoinSet<()>,
+}
+
+struct Watch {
+    assigned: watch::Sender<Assignment>,
+    task: AbortHandle,
+}
+
+impl Watches {
+    fn follow(&mut self, table: &RouteTable, prober: &Arc<Prober>) {
+        let mut before = std::mem::take(&mut self.by_peer);
+        for route in table.routes() {
+            for peer in route
+                .distinct_peers()
+                .into_iter()
+                .filter(|peer| peer.spec.enabled)
+            {
+                let key = (Arc::clone(&route.name), peer.spec.key.clone());
+                let next = Assignment {
+                    route: Arc::clone(route),
+                    peer: Arc::clone(peer),
+                };
+                let watch = match before.remove(&key) {
+                    Some(watch) => {
+                        watch.assigned.send_replace(next);
+                        watch
+                    }
+                    None => self.start(next, prober),
+                };
+                self.by_peer.insert(key, watch);
+            }
+        }
+        for gone in before.into_values() {
+            // A probe under way decides nothing any more.
+            gone.task.abort();
+        }
+    }
+
+    fn start(&mut self, first: Assignment, prober: &Arc<Prober>) -> Watch {
+        let (assigned, assignments) = watch::channel(first);
+        let task = self
+            .tasks
+            .spawn(watch_peer(Arc::clone(prober), assignments, seeded()));
+        Watch { assigned, task }
+    }
+
+    async fn end(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Probes one peer again and again, until its assignment's sender is gone. Cancel safe: a probe
+/// changes nothing before its answer is here.
+async fn watch_peer(
+    prober: Arc<Prober>,
+    mut assigned: watch::Receiver<Assignment>,
+    mut rng: StdRng,
+) {
+    tokio::time::sleep(FIRST_WITHIN.mul_f64(rng.random::<f64>())).await;
+    loop {
+        let asked = assigned.borrow_and_update().clone();
+        prober.probe(&asked).await;
+        if pause(&asked, &mut assigned, &mut rng).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until the next probe is due. A reload's new interval counts from the last probe, and a
+/// reload that asks something else is due at once.
+async fn pause(
+    asked: &Assignment,
+    assigned: &mut watch::Receiver<Assignment>,
+    rng: &mut impl Rng,
+) -> Result<(), watch::error::RecvError> {
+    let ended = Instant::now();
+    let factor = jitter(rng);
+    loop {
+        let interval = {
+            let next = assigned.borrow_and_update();
+            if asked.asks_differently(&next) {
+                return Ok(());
+            }
+            next.route.options.health_check_interval.value
+        };
+        tokio::select! {
+            () = tokio::time::sleep_until(ended + interval.mul_f64(factor)) => return Ok(()),
+            changed = assigned.changed() => changed?,
+        }
+    }
+}
+
+/// A factor around 1.
+fn jitter(rng: &mut impl Rng) -> f64 {
+    rng.random_range(1.0 - JITTER..=1.0 + JITTER)
+}
+
+fn seeded() -> StdRng {
+    let mut seed = [0; 32];
+    // Only spreads probes over time; a fixed seed would still be correct.
+    let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
+    StdRng::from_seed(seed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::telemetry::metrics::Metrics;
+use crate::testing::{Tables, install_crypto_provider};
+
+/// Long enough for any machine; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A peer that gives one answer after the other, then the last one for ever, and tells what it was
+/// asked.
+struct Peer {
+    address: String,
+    asked: mpsc::Receiver<String>,
+    _serving: JoinSet<()>,
+}
+
+/// Stands for an answer that never comes.
+const SILENCE: &str = "";
+
+async fn peer(answers: &[&str]) -> Peer {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, asked) = mpsc::channel(64);
+    let answers: Vec<String> = answers.iter().map(|answer| (*answer).to_owned()).collect();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut silent = Vec::new();
+        for n in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let answer = answers.get(n).or(answers.last()).unwrap();
+            if answer == SILENCE {
+                silent.push(stream);
+            } else {
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                stream.shutdown().await.unwrap();
+            }
+            // The test may have stopped listening.
+            let _ = tell.send(String::from_utf8(head).unwrap()).await;
+        }
+    });
+    Peer {
+        address,
+        asked,
+        _serving: serving,
+    }
+}
+
+impl Peer {
+    async fn next(&mut self) -> String {
+        tokio::time::timeout(PATIENCE, self.asked.recv())
+            .await
+            .expect("a probe")
+            .expect("a peer")
+    }
+}
+
+fn answer(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A supervisor over tables made from text.
+struct Stage {
+    made: Tables,
+    tables: Arc<ArcSwap<RouteTable>>,
+    replaced: watch::Sender<u64>,
+    cancelled: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Stage {
+    fn start(routes: &[(&str, &str)]) -> Self {
+        install_crypto_provider();
+        let mut made = Tables::new();
+        let table = made.table("", routes);
+        assert_eq!(
+            table.routes().count(),
+            table.entries.len(),
+            "{:#?}",
+            table.entries
+        );
+        let tables = Arc::new(ArcSwap::from_pointee(table));
+        let replaced = watch::Sender::new(0);
+        let cancelled = CancellationToken::new();
+        let events = Arc::new(Events::new(Arc::clone(&made.metrics)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(supervise(
+            Arc::clone(&tables),
+            replaced.subscribe(),
+            events,
+            cancelled.clone(),
+        ));
+        Self {
+            made,
+            tables,
+            replaced,
+            cancelled,
+            tasks,
+        }
+    }
+
+    fn replace(&mut self, routes: &[(&str, &str)]) {
+        self.tables.store(Arc::new(self.made.table("", routes)));
+        self.replaced.send_modify(|n| *n += 1);
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.made.metrics
+    }
+
+    fn route(&self) -> Arc<Route> {
+        Arc::clone(self.tables.load().routes().next().unwrap())
+    }
+
+    fn is_banned(&self) -> bool {
+        let route = self.route();
+        route
+            .pool_ids()
+            .any(|pool| route.peer_facts(pool)[0].banned)
+    }
+
+    /// Waits for a state that a probe brings about.
+    async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while !is(self) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("never {what}"));
+    }
+
+    async fn end(mut self) {
+        self.cancelled.cancel();
+        tokio::time::timeout(PATIENCE, self.tasks.join_next())
+            .await
+            .expect("the supervisor ends")
+            .unwrap()
+            .unwrap();
+    }
+}
+
+fn route(address: &str, more: &str) -> String {
+    format!("peers: [{{address: '{address}', name: gpu-a}}]\nhealth_check_interval: 10ms\n{more}")
+}
+
+#[test]
+fn jitter_stays_within_a_tenth() {
+    let mut rng = StdRng::seed_from_u64(7);
+    let factors: Vec<f64> = (0..1000).map(|_| jitter(&mut rng)).collect();
+    assert!(factors.iter().all(|factor| (0.9..=1.1).contains(factor)));
+    assert!(
+        factors.iter().any(|factor| *factor < 0.95) && factors.iter().any(|factor| *factor > 1.05)
+    );
+}
+
+#[tokio::test]
+async fn a_failing_peer_is_banned_and_comes_back_by_itself() {
+    let (ok, bad) = (
+        answer("200 OK", r#"{"data":[{"id":"m1"}]}"#),
+        answer("503 Service Unavailable", ""),
+    );
+    let mut peer = peer(&[&ok, &bad, &ok]).await;
+    let stage = Stage::start(&[("chat", &route(&peer.address, ""))]);
+    let request = peer.next().await;
+    assert!(
+        request.starts_with("GET /v1/models HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request
+            .to_lowercase()
+            .contains(&format!("host: {}\r\n", peer.address)),
+        "{request}"
+    );
+    assert!(
+        !request.to_lowercase().contains("authorization"),
+        "{request}"
+    );
+    let banned = r#"llm_router_peer_bans_total{route="chat",peer="ADDRESS"} 1"#
+        .replace("ADDRESS", &peer.address);
+    stage
+        .until("banned", |stage| stage.metrics().text().contains(&banned))
+        .await;
+    stage.until("back", |stage| !stage.is_banned()).await;
+    assert!(stage.route().state.models.serves("m1"));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_refused_connection_bans() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let stage = Stage::start(&[("chat", &route(&address, ""))]);
+    stage.until("banned", Stage::is_banned).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_busy_answer_leaves_the_state_as_it_is() {
+    let busy = answer("429 Too Many Requests", "");
+    for first in [answer("200 OK", ""), answer("500 Oops", "")] {
+        let mut peer = peer(&[&first, &busy, SILENCE, &busy]).await;
+        let stage = Stage::start(&[("chat", &route(&peer.address, "health_timeout: 50ms"))]);
+        for _ in 0..5 {
+            peer.next().await;
+        }
+        assert_eq!(stage.is_banned(), first.contains("500"), "{first}");
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_peers_own_path_and_key_are_used_and_models_are_learned_besides() {
+    let mut peer = peer(&[&answer(
+        "200 OK",
+        r#"{"data":[{"id":"m1","aliases":["m1-alias"]}]}"#,
+    )])
+    .await;
+    let file = format!(
+        "peers: [{{url: 'http://{}/base', probe: /health, api_key: sk-peer}}]\nhealth_check_interval: 10ms\n",
+        peer.address
+    );
+    let stage = Stage::start(&[("chat", &file)]);
+    let (first, second) = (peer.next().await, peer.next().await);
+    assert!(
+        first.starts_with("GET /base/health HTTP/1.1\r\n"),
+        "{first}"
+    );
+    assert!(
+        second.starts_with("GET /base/v1/models HTTP/1.1\r\n"),
+        "{second}"
+    );
+    for request in [first, second] {
+        assert!(
+            request
+                .to_lowercase()
+                .contains("authorization: bearer sk-peer\r\n"),
+            "{request}"
+        );
+    }
+    stage
+        .until("learned", |stage| {
+            stage.route().state.models.serves("m1-alias")
+        })
+        .await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_bans() {
+    let elsewhere = peer(&[&answer("200 OK", "")]).await;
+    let away = format!(
+        "HTTP/1.1 307 Away\r\nLocation: http://{}/\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.address
+    );
+    let peer = peer(&[&away]).await;
+    let mut elsewhere = elsewhere;
+    let stage = Stage::start(&[("chat", &route(&peer.address, ""))]);
+    stage.until("banned", Stage::is_banned).await;
+    assert!(elsewhere.asked.try_recv().is_err());
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn disabled_peers_are_left_alone() {
+    let (mut off, mut on) = (
+        peer(&[&answer("200 OK", "")]).await,
+        peer(&[&answer("200 OK", "")]).await,
+    );
+    let file = format!(
+        "peers: [{{address: '{}', enabled: false}}, {{address: '{}'}}]\nhealth_check_interval: 10ms\n",
+        off.address, on.address
+    );
+    let stage = Stage::start(&[("chat", &file)]);
+    for _ in 0..5 {
+        on.next().await;
+    }
+    assert!(off.asked.try_recv().is_err());
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_path_at_once_and_ends_what_is_gone() {
+    let (mut kept, mut gone) = (
+        peer(&[&answer("200 OK", "")]).await,
+        peer(&[&answer("200 OK", "")]).await,
+    );
+    let slow = |address: &str, path: &str| {
+        format!(
+            "peers: [{{address: '{address}'}}]\nhealth_check_interval: 1h\nhealth_probe_path: {path}\n"
+        )
+    };
+    let (before, after) = (
+        slow(&kept.address, "/v1/models"),
+        slow(&kept.address, "/ping"),
+    );
+    let mut stage = Stage::start(&[("kept", &before), ("gone", &route(&gone.address, ""))]);
+    let removed = Arc::downgrade(&stage.route());
+    assert_eq!(removed.upgrade().unwrap().name.as_ref(), "gone");
+    assert!(kept.next().await.starts_with("GET /v1/models "));
+    gone.next().await;
+    stage.replace(&[("kept", &after)]);
+    // With an hour between probes, only the reload can have caused this one.
+    assert!(kept.next().await.starts_with("GET /ping "));
+    // Only its probes still held the removed route.
+    stage
+        .until("let go of", |_| removed.upgrade().is_none())
+        .await;
+    stage.end().await;
+}

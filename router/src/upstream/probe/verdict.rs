@@ -1,0 +1,53 @@
+//! What the outcome of a probe means.
+
+use router_core::pool::Evidence;
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The peer answered with this status.
+    Status(u16),
+    /// No answer within `health_timeout`, connecting included.
+    TimedOut,
+    /// The address refused, is unreachable, does not resolve, fails TLS, closed the connection or
+    /// does not speak HTTP.
+    Failed,
+}
+
+/// 2xx is healthy; 429 and slowness mean busy, so that a loaded engine is not taken for a dead one;
+/// anything else, redirects included, is a failure.
+pub fn verdict(outcome: Outcome) -> Evidence {
+    match outcome {
+        Outcome::Status(200..=299) => Evidence::Healthy,
+        Outcome::Status(429) | Outcome::TimedOut => Evidence::Busy,
+        Outcome::Status(_) | Outcome::Failed => Evidence::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_one_verdict() {
+        for status in [200, 204, 299] {
+            assert_eq!(
+                verdict(Outcome::Status(status)),
+                Evidence::Healthy,
+                "{status}"
+            );
+        }
+        assert_eq!(verdict(Outcome::Status(429)), Evidence::Busy);
+        assert_eq!(verdict(Outcome::TimedOut), Evidence::Busy);
+        for status in [
+            100, 199, 300, 301, 401, 403, 404, 408, 428, 430, 500, 503, 599,
+        ] {
+            assert_eq!(
+                verdict(Outcome::Status(status)),
+                Evidence::Failed,
+                "{status}"
+            );
+        }
+        assert_eq!(verdict(Outcome::Failed), Evidence::Failed);
+    }
+}
