@@ -1,1 +1,3 @@
-//! Under construction.
+//! What crosses a process boundary. No IO, no clock.
+
+pub mod admin;

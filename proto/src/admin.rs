@@ -1,0 +1,525 @@
+//! What the router's admin port, `llmctl` and the console say to each other, as JSON.
+//!
+//! Names are stable. Absent values are left out, lists may be empty, and readers must accept keys
+//! they do not know. Where an answer carries a decision (`explanation`, `decisions`) its type is a
+//! parameter: the router's core defines it, and this crate knows nothing of the router.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The body of every error: OpenAI's shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// For people.
+    pub message: String,
+    /// A class: `invalid_request_error`, `authentication_error`, `permission_error`,
+    /// `not_found_error`, `server_error`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// For programs.
+    pub code: String,
+    /// Always null; clients of the shape expect the key.
+    pub param: Option<String>,
+}
+
+/// `GET /readyz`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    /// `ready`, `unready` (no route has a usable peer) or `draining`. 200 only for the first, else 503.
+    pub status: String,
+    /// Routes with at least one usable peer.
+    pub usable_routes: usize,
+    /// Routes there are, invalid ones included.
+    pub routes: usize,
+}
+
+/// `GET /_routes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Routes {
+    /// By name, ascending.
+    pub routes: Vec<Route>,
+    /// The shared keys.
+    pub keys: Keys,
+    /// How the last load of the configuration went.
+    pub config: Config,
+    /// `serving`, `leaving`, `draining` or `stopped`.
+    pub phase: String,
+    /// The router's version.
+    pub version: String,
+}
+
+/// One route of [`Routes`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub path: String,
+    /// `ok`; `stale`: the file on disk is invalid and its last good version is in force; `invalid`:
+    /// there is no good version and the route answers 503.
+    pub status: RouteStatus,
+    /// What is wrong with the file on disk; empty when the status is `ok`.
+    pub errors: Vec<Problem>,
+    /// One pool without a model, or one per `peers_by_model` key. Empty for an invalid route.
+    pub pools: Vec<Pool>,
+    /// Who may use it: `shared` keys, its `own`, or `open`.
+    pub auth: Auth,
+    /// Its switches, by the name `llmctl toggle` takes.
+    pub switches: BTreeMap<String, SwitchState>,
+}
+
+/// Whether a route's file is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteStatus {
+    /// The file on disk is in force.
+    Ok,
+    /// The file on disk is invalid; its last good version is in force.
+    Stale,
+    /// The file on disk is invalid and nothing is in force.
+    Invalid,
+}
+
+/// Which keys open a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Auth {
+    /// The shared file's.
+    Shared,
+    /// The route's own.
+    Own,
+    /// None is needed.
+    Open,
+}
+
+/// One problem of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Path as the router opened it.
+    pub file: String,
+    /// 1-based; 1 when the whole file is meant.
+    pub line: usize,
+    /// 1-based, in characters.
+    pub column: usize,
+    /// Key path, what was found, what is allowed.
+    pub message: String,
+    /// `error` or `warning`.
+    pub severity: String,
+}
+
+/// The peers of one model, and their room.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The `peers_by_model` key; absent on a flat route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// Sum of `max_concurrency` over the active tier's unbanned peers.
+    pub limit: u64,
+    /// Requests on the same peers.
+    pub in_flight: u64,
+    /// How many they are.
+    pub healthy_peers: u32,
+    /// File order.
+    pub peers: Vec<Peer>,
+}
+
+/// One peer of a [`Pool`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// `host:port`.
+    pub peer: String,
+    /// The operator's name for it.
+    pub name: String,
+    /// Its tier.
+    pub priority: i64,
+    /// `max_concurrency`.
+    pub max: u32,
+    /// Requests on it.
+    pub in_flight: u32,
+    /// False: never probed, never chosen.
+    pub enabled: bool,
+    /// Whether it is banned now.
+    pub banned: bool,
+    /// Seconds until the ban ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ban_left_s: Option<u64>,
+    /// The `gpu` label.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gpu: Option<String>,
+}
+
+/// The shared key file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    /// Its path.
+    pub file: String,
+    /// What the last read found: `ok`, `missing`, `unreadable` or `empty`.
+    pub status: String,
+    /// Why, when it was unreadable.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub detail: Option<String>,
+    /// `keys`: holders of a key pass; `open`: everyone does; `closed`: nobody.
+    pub in_force: KeysInForce,
+    /// How many keys are in force. A set that was loaded stays in force when the file goes bad.
+    pub count: usize,
+    /// Entries of the file that were skipped, or are there twice; by line, never by text.
+    pub problems: Vec<KeyProblem>,
+}
+
+/// Who passes where the shared keys decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeysInForce {
+    /// Holders of a key.
+    Keys,
+    /// Everyone.
+    Open,
+    /// Nobody.
+    Closed,
+}
+
+/// An entry of the key file that was not taken as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyProblem {
+    /// 1-based.
+    pub line: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// How the last load of the configuration went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// Whether every file was valid.
+    pub last_reload_success: bool,
+    /// When every file last was, milliseconds since the Unix epoch; absent if never.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_success_unix_ms: Option<u64>,
+}
+
+/// `POST /_reload`: 200, or 422 when a file was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    /// Whether every file on disk is in force now.
+    pub ok: bool,
+    /// Names of the routes in force, ascending.
+    pub routes: Vec<String>,
+    /// Why files were refused. Valid files are in force all the same.
+    pub errors: Vec<Problem>,
+    /// What was accepted with a remark.
+    pub warnings: Vec<Problem>,
+}
+
+/// `POST /_drain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Always true: readiness is off and the process will end.
+    pub draining: bool,
+}
+
+/// `GET /<route>/_health_status`: peers by `host:port`, and `_meta`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthStatus {
+    /// Every distinct peer.
+    #[serde(flatten)]
+    pub peers: BTreeMap<String, PeerHealth>,
+    /// About the route's keys.
+    #[serde(rename = "_meta")]
+    pub meta: HealthMeta,
+}
+
+/// One peer of [`HealthStatus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerHealth {
+    /// Requests on it.
+    pub active: u32,
+    /// Whether it is banned now.
+    pub banned: bool,
+}
+
+/// About a route's keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthMeta {
+    /// Whether the shared file's keys are in force.
+    pub api_keys_configured: bool,
+    /// Whether this route asks for a key.
+    pub route_auth_enabled: bool,
+    /// `ok`, `missing`, `unreadable` or `empty`.
+    pub key_file_status: String,
+}
+
+/// The 503 of a route without peers, on `_health_status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoPeers {
+    /// `no_healthy_peer`.
+    pub error: ErrorDetail,
+    /// About the route's keys.
+    #[serde(rename = "_meta")]
+    pub meta: HealthMeta,
+}
+
+/// `GET /<route>/_active_conns`: requests in flight by `host:port`.
+pub type ActiveConns = BTreeMap<String, u32>;
+
+/// `GET /<route>/_route_state`. On a by-model route the numbers are those of the pool of `?model=`,
+/// else of the first; [`RouteState::pools`] has them all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteState {
+    /// The route.
+    pub route: String,
+    /// The pool these numbers are of; absent on a flat route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// Priority of the active tier; 0 when every peer is banned (`healthy_peers_in_level` is 0 then).
+    pub active_level: i64,
+    /// Sum of `max_concurrency` over the active tier's unbanned peers: what admission compares with,
+    /// before `rt_limit_factor`.
+    pub limit: u64,
+    /// Requests on the same peers.
+    pub in_flight: u64,
+    /// How many they are.
+    pub healthy_peers_in_level: u32,
+    /// The largest sum of `max_concurrency` over any tier's unbanned peers. Shown, never enforced.
+    pub largest_tier_limit: u64,
+    /// Multiplies the limit and the peers' own maxima.
+    pub rt_limit_factor: f64,
+    /// Tiers by priority.
+    pub by_priority: BTreeMap<String, Tier>,
+    /// Every pool's room.
+    pub pools: Vec<PoolState>,
+}
+
+/// One tier of a pool; the sums count unbanned peers only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Its priority.
+    pub priority: i64,
+    /// Unbanned peers.
+    pub healthy: u32,
+    /// Banned peers.
+    pub banned: u32,
+    /// Requests on the unbanned.
+    pub active: u64,
+    /// Sum of their `max_concurrency`.
+    pub max: u64,
+    /// File order.
+    pub peers: Vec<TierPeer>,
+}
+
+/// One peer of a [`Tier`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierPeer {
+    /// The operator's name for it.
+    pub name: String,
+    /// `host:port`.
+    pub peer: String,
+    /// Whether it is banned now.
+    pub banned: bool,
+    /// False: never probed, never chosen, in no sum.
+    pub enabled: bool,
+    /// Requests on it.
+    pub active: u32,
+    /// `max_concurrency`.
+    pub max: u32,
+}
+
+/// A pool's room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolState {
+    /// The `peers_by_model` key; absent on a flat route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// As in [`RouteState`].
+    pub active_level: i64,
+    /// As in [`RouteState`].
+    pub limit: u64,
+    /// As in [`RouteState`].
+    pub in_flight: u64,
+    /// As in [`RouteState`].
+    pub healthy_peers_in_level: u32,
+    /// As in [`RouteState`].
+    pub largest_tier_limit: u64,
+}
+
+/// `GET /<route>/_route_debug?sid=&model=`: where a session lives and where it would go now. `E` is
+/// the core's explanation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteDebug<E> {
+    /// The route.
+    pub route: String,
+    /// The pool's model; absent on a flat route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// The session asked about.
+    pub session_id: String,
+    /// The placement function, or `none`.
+    pub algorithm: String,
+    /// Name of the peer where the session lives when nobody is banned; absent with `none`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub natural_target: Option<String>,
+    /// Its `host:port`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub natural_peer: Option<String>,
+    /// The `crc32` value, or its weight.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub natural_hash: Option<u64>,
+    /// Whether it is banned now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub natural_banned: Option<bool>,
+    /// Name of the peer that a request would get now; absent when it would be refused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actual_pick: Option<String>,
+    /// Its `host:port`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actual_peer: Option<String>,
+    /// The home's `crc32` value or weight in this decision.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actual_hash: Option<u64>,
+    /// How the peer would be found.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actual_mode: Option<String>,
+    /// Whether sessions place requests now.
+    pub session_affinity_enabled: bool,
+    /// Every peer of the pool, file order.
+    pub scores: Vec<Score>,
+    /// Every fact behind it.
+    pub explanation: E,
+}
+
+/// One peer of [`RouteDebug`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// Its place in the file, from 0: what `crc32` counts in a route of one tier.
+    pub idx: usize,
+    /// The operator's name for it.
+    pub name: String,
+    /// `host:port`.
+    pub peer: String,
+    /// Its weight for this session, with the rendezvous hashes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hash: Option<u64>,
+    /// Whether it is banned now.
+    pub banned: bool,
+}
+
+/// `_route_debug` and `_route_inspect` for a model that a by-model route does not have: 200.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownModel {
+    /// The route.
+    pub route: String,
+    /// `model_not_supported`.
+    pub error: String,
+    /// What to do.
+    pub hint: String,
+    /// The model asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// The models there are.
+    pub supported_models: Vec<String>,
+}
+
+/// `POST /<route>/_route_inspect`: what would become of this request. Nothing is sent or counted.
+/// `E` is the core's explanation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteInspect<E> {
+    /// The route.
+    pub route: String,
+    /// The body's model.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// As `X-Routed-Session` would show it.
+    pub session_id: String,
+    /// As `X-Routed-Source` would.
+    pub source: String,
+    /// How the peer would be found; absent when the request would be refused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mode: Option<String>,
+    /// The home's `crc32` value or weight.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hash: Option<u64>,
+    /// Name of the peer; absent when the request would be refused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pick: Option<String>,
+    /// Its `host:port`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer: Option<String>,
+    /// Priority of the active tier; 0 when there is none.
+    pub active_level: i64,
+    /// Every fact behind it.
+    pub explanation: E,
+}
+
+/// `GET /<route>/_decisions?n=` and `GET /_decisions?n=`. `R` is the core's receipt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decisions<R> {
+    /// Newest first.
+    pub decisions: Vec<R>,
+}
+
+/// Where a switch stands, and which layer says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchState {
+    /// The value in force.
+    pub enabled: bool,
+    /// `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    pub source: String,
+}
+
+/// `GET /<route>/_<switch>_toggle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Toggle {
+    /// The route.
+    pub route: String,
+    /// The name `llmctl toggle` takes.
+    pub switch: String,
+    /// The value in force.
+    pub enabled: bool,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// `POST /<route>/_<switch>_toggle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Toggled {
+    /// The route.
+    pub route: String,
+    /// The name `llmctl toggle` takes.
+    pub switch: String,
+    /// The value in force before.
+    pub before: bool,
+    /// Where that came from.
+    pub source_before: String,
+    /// The value in force now.
+    pub after: bool,
+    /// The same, under the name `GET` uses.
+    pub enabled: bool,
+    /// Where it comes from now.
+    pub source: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_status_reads_back_with_meta_apart_from_peers() {
+        let text = r#"{"10.1.4.21:8000":{"active":7,"banned":false},"_meta":{"api_keys_configured":true,"route_auth_enabled":true,"key_file_status":"ok"}}"#;
+        let status: HealthStatus = serde_json::from_str(text).unwrap();
+        assert_eq!(status.peers.len(), 1);
+        assert_eq!(serde_json::to_string(&status).unwrap(), text);
+    }
+
+    #[test]
+    fn unknown_keys_are_accepted() {
+        let text = r#"{"enabled":true,"source":"route","since":"later"}"#;
+        assert!(serde_json::from_str::<SwitchState>(text).is_ok());
+    }
+}
