@@ -1,6 +1,7 @@
 //! The router. [`run`] is the composition root: it builds the parts in order and hands each only
 //! what it uses. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own process.
 
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod content;

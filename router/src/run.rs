@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admin::{self, AdminState};
 use crate::config::load::Sources;
 use crate::config::report::Problem;
 use crate::config::watch::{self, Timing, Watched};
@@ -89,7 +90,7 @@ pub enum StartError {
 /// [`StartError`]; after `ready` was called it ends only with an [`Ended`].
 pub async fn run(
     options: Options,
-    _control: Control,
+    control: Control,
     controlled: Controlled,
     ready: impl FnOnce(&Ready),
 ) -> Result<Ended, StartError> {
@@ -136,6 +137,15 @@ pub async fn run(
         sinks,
     });
 
+    let admin_state = AdminState::new(
+        Arc::clone(&tables),
+        lifecycle.clone(),
+        control,
+        metrics,
+        Arc::clone(&events),
+        budget,
+    );
+
     let tasks = TaskTracker::new();
     let background = CancellationToken::new();
     changes.follow(reloader.watched());
@@ -163,7 +173,7 @@ pub async fn run(
     let serving = tasks.spawn(serve::public(public, proxy, public_stop.clone()));
     tasks.spawn(serve::admin(
         admin_port,
-        axum::Router::new(),
+        admin::router(admin_state),
         admin_stop.clone(),
     ));
     ready(&addresses);

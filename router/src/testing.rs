@@ -33,13 +33,17 @@ impl Tables {
         self.directory.path()
     }
 
-    /// The table of a main file and of route files by stem. A broken route file gives an invalid
-    /// route.
+    /// The table of a main file (without `keys:`; the file is `keys` in the directory) and of route
+    /// files by stem. A broken route file gives an invalid route.
     pub(crate) fn table(&mut self, main: &str, routes: &[(&str, &str)]) -> RouteTable {
         let directory = self.directory.path();
         let routes_dir = directory.join("routes");
         let _ = fs::remove_dir_all(&routes_dir);
         fs::create_dir(&routes_dir).expect("create routes/");
+        let main = format!(
+            "{main}\nkeys: {{file: {}}}\n",
+            directory.join("keys").display()
+        );
         fs::write(directory.join("router.yaml"), main).expect("write router.yaml");
         for (stem, text) in routes {
             fs::write(routes_dir.join(format!("{stem}.yaml")), text).expect("write a route");

@@ -8,22 +8,48 @@ use http::Response;
 use http::request::Parts;
 use hyper::body::Incoming;
 
+use super::body::{self, Limits};
 use super::error::ApiError;
+use super::guard;
 use super::handle::Proxy;
-use crate::state::RouteTable;
+use crate::admin::{public, status};
+use crate::state::{Entry, RouteTable};
 
 /// Answers a status path.
 ///
 /// # Errors
-/// 404 where nobody may ask, or there is nothing of that name.
+/// When the body of a request to inspect cannot be read.
 pub(super) async fn answer(
-    _proxy: &Proxy,
-    _table: &RouteTable,
-    _route: &str,
-    _name: &str,
-    _parts: &Parts,
-    _body: Incoming,
-    _peer: IpAddr,
+    proxy: &Proxy,
+    table: &RouteTable,
+    route: &str,
+    name: &str,
+    parts: &Parts,
+    body: Incoming,
+    peer: IpAddr,
 ) -> Result<Response<Bytes>, ApiError> {
-    Err(ApiError::route_not_found("no such status path", None))
+    let in_force = table.get(route).and_then(Entry::route);
+    let has_key = in_force.is_some_and(|route| guard::admit(table, route, &parts.headers).is_ok());
+    let endpoint = match public::admit(table, name, parts, peer, has_key) {
+        Ok(endpoint) => endpoint,
+        Err(why) => return Ok(why.answer()),
+    };
+    let collected = if endpoint.reads_body() {
+        let limits = Limits {
+            body: in_force.map_or(0, |route| route.options.max_body_size.value),
+            buffered: table.server.max_buffered_bytes,
+        };
+        Some(body::collect(body, limits, &proxy.budget).await?)
+    } else {
+        None
+    };
+    let bytes = collected.as_ref().map_or(&[][..], |body| &body.bytes[..]);
+    Ok(status::answer(
+        endpoint,
+        table,
+        route,
+        parts,
+        bytes,
+        &proxy.sinks.events,
+    ))
 }

@@ -52,7 +52,7 @@ impl Events {
         let PeerRef { route, peer, name } = at;
         match change {
             Change::Banned => {
-                self.metrics.route(&route.into()).banned(peer.as_str());
+                self.metrics.banned(route, peer.as_str());
                 tracing::warn!(route, %peer, name, why = %why, "peer banned");
             }
             Change::Recovered => tracing::info!(route, %peer, name, why = %why, "peer recovered"),

@@ -4,6 +4,7 @@
 
 mod encode;
 pub mod format;
+mod live;
 mod page;
 mod process;
 mod route;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 use router_core::pool::PeerKey;
 
+pub use live::Live;
 pub use page::{Page, PageError};
 pub use route::{Gate, RequestDone, RouteMetrics};
 
@@ -65,6 +67,13 @@ impl Metrics {
     /// The counters of requests that no route answered.
     pub fn unrouted(&self) -> &Arc<RouteMetrics> {
         &self.unrouted
+    }
+
+    /// Counts a ban of a configured peer; a route that is gone gets no series back.
+    pub(super) fn banned(&self, route: &str, peer: &str) {
+        if let Some(known) = self.routes.read().get(route) {
+            known.banned(peer);
+        }
     }
 
     /// Brings the series in line with the configured routes: new ones start at zero, those of routes

@@ -71,7 +71,7 @@ impl Prober {
         match evidence {
             Evidence::Busy => {
                 self.events
-                    .probe_busy(peer, why, tokio::time::Instant::now().into_std())
+                    .probe_busy(peer, why, tokio::time::Instant::now().into_std());
             }
             Evidence::Healthy | Evidence::Failed => {
                 tracing::debug!(route = &*at.route.name, peer = %key, ?evidence, why = %why, "peer probed");
@@ -98,7 +98,7 @@ impl Prober {
         match list {
             Some(list) => route.state.models.put(key, list),
             None => {
-                tracing::debug!(route = &*route.name, peer = %key, "model list unusable, the last one stays")
+                tracing::debug!(route = &*route.name, peer = %key, "model list unusable, the last one stays");
             }
         }
     }

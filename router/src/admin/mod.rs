@@ -1,0 +1,189 @@
+//! The admin port, and the status paths it shares with the public port.
+//!
+//! `/healthz`, `/readyz` and `/metrics` are open; the rest is guarded by [`access`]. Handlers read
+//! the table in force and change nothing but a route's runtime switches; reload and drain only pull
+//! the strings of [`Control`].
+
+pub mod access;
+mod answer;
+mod process;
+pub mod public;
+mod query;
+mod routes;
+pub mod status;
+mod token;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use self::access::{Caller, Denied};
+use self::status::Endpoint;
+use crate::control::Control;
+use crate::proxy::budget::ByteBudget;
+use crate::proxy::serve::PeerAddr;
+use crate::state::{Lifecycle, RouteTable};
+use crate::telemetry::events::Events;
+use crate::telemetry::metrics::{Live, Metrics, Page};
+
+pub use answer::Answer;
+
+/// What the admin port's handlers share. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AdminState {
+    tables: Arc<ArcSwap<RouteTable>>,
+    lifecycle: Lifecycle,
+    control: Control,
+    metrics: Arc<Metrics>,
+    events: Arc<Events>,
+    page: Arc<Page>,
+}
+
+impl AdminState {
+    /// The state over the process's parts.
+    pub fn new(
+        tables: Arc<ArcSwap<RouteTable>>,
+        lifecycle: Lifecycle,
+        control: Control,
+        metrics: Arc<Metrics>,
+        events: Arc<Events>,
+        budget: ByteBudget,
+    ) -> Self {
+        let live = Live::new(Arc::clone(&tables), budget);
+        let page = Arc::new(Page::new(&metrics, live));
+        Self {
+            tables,
+            lifecycle,
+            control,
+            metrics,
+            events,
+            page,
+        }
+    }
+}
+
+/// The admin port. Requests carry their [`PeerAddr`] as an extension; one without is refused
+/// wherever the caller matters.
+pub fn router(state: AdminState) -> Router {
+    let reads = Router::new()
+        .route("/_routes", get(process::routes))
+        .route("/_decisions", get(process::decisions))
+        .route_layer(from_fn_with_state(state.clone(), guard_read));
+    let writes = Router::new()
+        .route("/_reload", post(process::reload))
+        .route("/_drain", post(process::drain))
+        .route_layer(from_fn_with_state(state.clone(), guard_write));
+    Router::new()
+        .route("/healthz", get(process::healthz))
+        .route("/readyz", get(process::readyz))
+        .route("/metrics", get(process::metrics))
+        // Guarded by itself: whether a request writes depends on the endpoint.
+        .route("/{route}/{endpoint}", any(route_status))
+        .merge(reads)
+        .merge(writes)
+        .fallback(|| async { answer::not_found("there is no such path").into_axum() })
+        .method_not_allowed_fallback(|| async { answer::wrong_method().into_axum() })
+        .with_state(state)
+}
+
+async fn guard_read(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match may_read(&state, &parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(why) => why.answer().into_axum(),
+    }
+}
+
+async fn guard_write(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match may_write(&state, &parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(why) => why.answer().into_axum(),
+    }
+}
+
+async fn may_read(state: &AdminState, parts: &Parts) -> Result<(), Denied> {
+    let server = Arc::clone(&state.tables.load().server);
+    let token = token::check(server.admin_token_file.as_deref(), &parts.headers).await;
+    access::admin_read(server.admin_read, caller(parts), token)
+}
+
+async fn may_write(state: &AdminState, parts: &Parts) -> Result<(), Denied> {
+    let server = Arc::clone(&state.tables.load().server);
+    let token = token::check(server.admin_token_file.as_deref(), &parts.headers).await;
+    access::admin_write(caller(parts), token)
+}
+
+fn caller(parts: &Parts) -> Caller {
+    let mut caller = Caller {
+        is_loopback: false,
+        is_from_a_page: access::is_from_a_page(&parts.headers),
+    };
+    if let Some(PeerAddr(peer)) = parts.extensions.get::<PeerAddr>() {
+        caller = Caller::of(peer.ip(), parts);
+    }
+    caller
+}
+
+/// `/<route>/_…`.
+async fn route_status(
+    State(state): State<AdminState>,
+    Path((route, name)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let endpoint = Endpoint::of(&name);
+    let allowed = match endpoint {
+        Some(endpoint) if endpoint.writes(&parts.method) => may_write(&state, &parts).await,
+        _ => may_read(&state, &parts).await,
+    };
+    if let Err(why) = allowed {
+        return why.answer().into_axum();
+    }
+    let Some(endpoint) = endpoint else {
+        return Denied::Hidden.answer().into_axum();
+    };
+    let table = state.tables.load_full();
+    let body = if endpoint.reads_body() {
+        collect(body, table.max_body_size()).await
+    } else {
+        Ok(Bytes::new())
+    };
+    match body {
+        Ok(body) => {
+            status::answer(endpoint, &table, &route, &parts, &body, &state.events).into_axum()
+        }
+        Err(refusal) => refusal.into_axum(),
+    }
+}
+
+async fn collect(body: Body, limit: u64) -> Result<Bytes, Answer> {
+    let limit_bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+    match Limited::new(body, limit_bytes).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(answer::too_large(limit)),
+        Err(_) => Err(answer::bad_request("the request body broke off")),
+    }
+}
+
+/// From our answers to axum's.
+trait IntoAxum {
+    fn into_axum(self) -> Response;
+}
+
+impl IntoAxum for Answer {
+    fn into_axum(self) -> Response {
+        self.map(Body::from).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests;

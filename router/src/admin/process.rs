@@ -1,0 +1,115 @@
+//! Endpoints about the process: health, readiness, metrics, routes, reload, drain.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::header::{self, HeaderMap};
+use http::{StatusCode, Uri};
+use proto::admin::{Drain, Readiness, Reload};
+
+use super::query::Params;
+use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
+use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::telemetry::metrics::format::Format;
+
+/// `GET /healthz`: the process is up.
+pub(super) async fn healthz() -> Response {
+    answer::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok\n").into_axum()
+}
+
+/// `GET /readyz`: at least one route has a usable peer and the process is not going away.
+pub(super) async fn readyz(State(state): State<AdminState>) -> Response {
+    let readiness = readiness(&state.tables.load(), &state.lifecycle);
+    let status = if readiness.status == READY {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    answer::json(status, &readiness).into_axum()
+}
+
+const READY: &str = "ready";
+
+fn readiness(table: &RouteTable, lifecycle: &Lifecycle) -> Readiness {
+    let usable_routes = table.routes().filter(|route| route.is_usable()).count();
+    let status = match (lifecycle.phase(), usable_routes) {
+        (Phase::Serving, 0) => "unready",
+        (Phase::Serving, _) => READY,
+        (Phase::Leaving | Phase::Draining | Phase::Stopped, _) => "draining",
+    };
+    Readiness {
+        status: status.to_owned(),
+        usable_routes,
+        routes: table.entries.len(),
+    }
+}
+
+/// `GET /metrics`.
+pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    // Several Accept headers mean what one with commas means.
+    let accept: Vec<&str> = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    let format = Format::negotiate(Some(&accept.join(",")));
+    match state.page.render(format) {
+        Ok(page) => answer::typed(StatusCode::OK, format.content_type(), page).into_axum(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics page cannot be rendered");
+            let message = "the metrics page cannot be rendered";
+            answer::error(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message).into_axum()
+        }
+    }
+}
+
+/// `GET /_routes`.
+pub(super) async fn routes(State(state): State<AdminState>) -> Response {
+    let routes = listing::routes(
+        &state.tables.load(),
+        state.metrics.reload(),
+        state.lifecycle.phase(),
+    );
+    answer::json(StatusCode::OK, &routes).into_axum()
+}
+
+/// `GET /_decisions`: of all routes together.
+pub(super) async fn decisions(State(state): State<AdminState>, uri: Uri) -> Response {
+    let table = state.tables.load_full();
+    let answered = Params::of(&uri).and_then(|params| status::recent(table.routes(), &params));
+    answered.unwrap_or_else(answer::bad_request).into_axum()
+}
+
+/// `POST /_reload`: 200 when every file is in force as it is on disk, else 422 with the reasons.
+pub(super) async fn reload(State(state): State<AdminState>) -> Response {
+    match state.control.reload().await {
+        Some(reloaded) => reload_answer(reloaded).into_axum(),
+        None => answer::ending().into_axum(),
+    }
+}
+
+fn reload_answer(reloaded: crate::control::Reloaded) -> Answer {
+    let (errors, warnings): (Vec<_>, Vec<_>) = reloaded
+        .problems
+        .iter()
+        .partition(|problem| problem.is_fatal());
+    let status = if reloaded.refused {
+        StatusCode::UNPROCESSABLE_ENTITY
+    } else {
+        StatusCode::OK
+    };
+    let body = Reload {
+        ok: !reloaded.refused,
+        routes: reloaded.routes,
+        errors: listing::problems(errors),
+        warnings: listing::problems(warnings),
+    };
+    answer::json(status, &body)
+}
+
+/// `POST /_drain`: readiness goes off and the process ends when its requests have. Asking again
+/// changes nothing.
+pub(super) async fn drain(State(state): State<AdminState>) -> Response {
+    tracing::info!("drain asked for through the admin port");
+    state.control.drain();
+    answer::json(StatusCode::OK, &Drain { draining: true }).into_axum()
+}

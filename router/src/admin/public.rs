@@ -1,0 +1,35 @@
+//! `/<route>/_…` on the public port.
+
+use std::net::IpAddr;
+
+use http::request::Parts;
+
+use super::access::{Caller, Denied, public_read, public_write};
+use super::status::Endpoint;
+use crate::state::RouteTable;
+
+/// The endpoint of a status path, when this caller may use it. `peer` is the TCP peer; `has_key`
+/// says whether the caller's key opens the route, open routes included (false for a route that is
+/// not in force). Answer a pass with [`status::answer`](super::status::answer), after reading the
+/// body if [`Endpoint::reads_body`].
+///
+/// # Errors
+/// Why not; [`Denied::answer`] says it.
+pub fn admit(
+    table: &RouteTable,
+    name: &str,
+    parts: &Parts,
+    peer: IpAddr,
+    has_key: bool,
+) -> Result<Endpoint, Denied> {
+    let class = table.server.status_access;
+    let caller = Caller::of(peer, parts);
+    let endpoint = Endpoint::of(name);
+    let allowed = match endpoint {
+        Some(endpoint) if endpoint.writes(&parts.method) => public_write(class, caller),
+        // Who may not read does not learn which endpoints there are.
+        _ => public_read(class, caller, has_key),
+    };
+    allowed?;
+    endpoint.ok_or(Denied::Hidden)
+}

@@ -1,0 +1,76 @@
+//! Query parameters, read strictly: what means nothing is an error, never a default.
+
+use axum::extract::Query;
+use http::Uri;
+
+/// Decoded parameters in the order they came.
+#[derive(Debug)]
+pub(super) struct Params(Vec<(String, String)>);
+
+/// Why parameters are refused, for the client.
+pub(super) type Refused = String;
+
+impl Params {
+    /// Reads a query.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refused> {
+        match Query::<Vec<(String, String)>>::try_from_uri(uri) {
+            Ok(Query(pairs)) => Ok(Self(pairs)),
+            Err(_) => Err("the query cannot be read".to_owned()),
+        }
+    }
+
+    /// A parameter; given twice it is refused.
+    pub(super) fn get(&self, name: &str) -> Result<Option<&str>, Refused> {
+        let mut values = self
+            .0
+            .iter()
+            .filter(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str());
+        let first = values.next();
+        if values.next().is_some() {
+            Err(format!("'{name}' is given twice"))
+        } else {
+            Ok(first)
+        }
+    }
+
+    /// Whether any of these is there.
+    pub(super) fn has_any(&self, names: &[&str]) -> bool {
+        self.0.iter().any(|(key, _)| names.contains(&key.as_str()))
+    }
+
+    /// Refuses parameters beyond `allowed`.
+    pub(super) fn only(&self, allowed: &[&str]) -> Result<(), Refused> {
+        if self
+            .0
+            .iter()
+            .all(|(key, _)| allowed.contains(&key.as_str()))
+        {
+            Ok(())
+        } else {
+            Err(format!(
+                "unknown parameter; this endpoint takes {}",
+                allowed.join(", ")
+            ))
+        }
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn number(
+        &self,
+        name: &str,
+        bounds: std::ops::RangeInclusive<usize>,
+    ) -> Result<Option<usize>, Refused> {
+        let Some(text) = self.get(name)? else {
+            return Ok(None);
+        };
+        match text.parse() {
+            Ok(number) if bounds.contains(&number) => Ok(Some(number)),
+            _ => Err(format!(
+                "'{name}' must be a whole number from {} to {}",
+                bounds.start(),
+                bounds.end()
+            )),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `GET /_routes`: every route, whether its file is in force, and why not.
+
+use std::path::Path;
+
+use proto::admin::{
+    Auth, Config, KeyProblem, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes,
+    SwitchState,
+};
+
+use super::status::standing;
+use crate::config::keys::{InForce, KeyState};
+use crate::config::report;
+use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
+use crate::telemetry::metrics::ReloadTally;
+
+/// The whole answer.
+pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) -> Routes {
+    let last_success = reloads.last_success_unix_ms();
+    Routes {
+        routes: table
+            .entries
+            .iter()
+            .map(|entry| route(table, entry))
+            .collect(),
+        keys: keys(&table.keys),
+        config: Config {
+            last_reload_success: reloads.is_last_success(),
+            last_success_unix_ms: (last_success > 0).then_some(last_success),
+        },
+        phase: match phase {
+            Phase::Serving => "serving",
+            Phase::Leaving => "leaving",
+            Phase::Draining => "draining",
+            Phase::Stopped => "stopped",
+        }
+        .to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Problems for programs.
+pub(super) fn problems<'p>(
+    problems: impl IntoIterator<Item = &'p report::Problem>,
+) -> Vec<Problem> {
+    let problem = |problem: &report::Problem| {
+        let report::Machine {
+            file,
+            line,
+            column,
+            severity,
+            message,
+        } = problem.machine();
+        Problem {
+            file,
+            line,
+            column,
+            message,
+            severity: severity.to_owned(),
+        }
+    };
+    problems.into_iter().map(problem).collect()
+}
+
+fn route(table: &RouteTable, entry: &Entry) -> Route {
+    match entry {
+        Entry::Ready { route, stale } => Route {
+            name: route.name.to_string(),
+            path: shown(&route.path),
+            status: if stale.is_empty() {
+                RouteStatus::Ok
+            } else {
+                RouteStatus::Stale
+            },
+            errors: problems(stale.iter()),
+            pools: pools(route),
+            auth: auth(table, &route.keys),
+            switches: Switch::ALL
+                .into_iter()
+                .map(|switch| (switch.name().to_owned(), switch_state(route, switch)))
+                .collect(),
+        },
+        Entry::Invalid {
+            name,
+            path,
+            problems: errors,
+        } => Route {
+            name: name.to_string(),
+            path: shown(path),
+            status: RouteStatus::Invalid,
+            errors: problems(errors.iter()),
+            pools: Vec::new(),
+            auth: auth(table, &RouteKeys::Shared),
+            switches: Default::default(),
+        },
+    }
+}
+
+fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
+    let now = standing(route, switch);
+    SwitchState {
+        enabled: now.value,
+        source: now.source.as_str().to_owned(),
+    }
+}
+
+fn pools(route: &state::Route) -> Vec<Pool> {
+    let pool = |id: router_core::book::PoolId| {
+        let limits = route.limits(id);
+        let configured = &route.peers[id.0];
+        let peers = route
+            .peer_facts(id)
+            .into_iter()
+            .zip(configured)
+            .map(|(now, peer)| Peer {
+                peer: now.peer.to_string(),
+                name: now.name,
+                priority: now.priority,
+                max: now.slots,
+                in_flight: now.in_flight,
+                enabled: now.enabled,
+                banned: now.banned,
+                ban_left_s: now.ban_left_s,
+                gpu: peer.spec.gpu.as_deref().map(str::to_owned),
+            });
+        Pool {
+            model: route.spec().pools[id.0].model.as_deref().map(str::to_owned),
+            limit: limits.limit,
+            in_flight: limits.in_flight,
+            healthy_peers: limits.healthy_peers,
+            peers: peers.collect(),
+        }
+    };
+    route.pool_ids().map(pool).collect()
+}
+
+fn auth(table: &RouteTable, keys: &RouteKeys) -> Auth {
+    match keys {
+        RouteKeys::Shared if table.keys.is_open() => Auth::Open,
+        RouteKeys::Shared => Auth::Shared,
+        RouteKeys::Own(keys) if keys.is_empty() => Auth::Open,
+        RouteKeys::Own(_) => Auth::Own,
+    }
+}
+
+fn keys(state: &KeyState) -> Keys {
+    Keys {
+        file: shown(&state.path),
+        status: state.status.as_str().to_owned(),
+        detail: state.detail.clone(),
+        in_force: match state.in_force {
+            InForce::Keys(_) => KeysInForce::Keys,
+            InForce::Open => KeysInForce::Open,
+            InForce::Closed => KeysInForce::Closed,
+        },
+        count: state.keys_len(),
+        problems: state
+            .problems
+            .iter()
+            .map(|problem| KeyProblem {
+                line: problem.line,
+                message: problem.message.to_owned(),
+            })
+            .collect(),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,37 @@
+//! `_decisions`: the last receipts, newest first.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use proto::admin::Decisions;
+use router_core::decision::Receipt;
+
+use crate::admin::answer::{self, Answer};
+use crate::admin::query::{Params, Refused};
+use crate::state::Route;
+
+/// Receipts shown unless told.
+const SHOWN: usize = 20;
+
+/// Most receipts one answer shows; no route keeps more.
+const SHOWN_MAX: usize = 256;
+
+/// The last `?n=` receipts of some routes, or the one of `?request_id=`.
+pub(in crate::admin) fn recent<'r>(
+    routes: impl IntoIterator<Item = &'r Arc<Route>>,
+    params: &Params,
+) -> Result<Answer, Refused> {
+    let n = params.number("n", 1..=SHOWN_MAX)?.unwrap_or(SHOWN);
+    let request_id = params.get("request_id")?;
+    let mut decisions: Vec<Receipt> = Vec::new();
+    for route in routes {
+        let ring = &route.state.decisions;
+        match request_id {
+            Some(id) => decisions.extend(ring.find(id)),
+            None => decisions.extend(ring.last(n)),
+        }
+    }
+    decisions.sort_by_key(|receipt| std::cmp::Reverse(receipt.at_unix_ms));
+    decisions.truncate(n);
+    Ok(answer::json(StatusCode::OK, &Decisions { decisions }))
+}

@@ -1,0 +1,196 @@
+//! `_route_debug` and `_route_inspect`: what would become of a request. Nothing is sent or counted.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use http::request::Parts;
+use proto::admin::{ErrorBody, RouteDebug, RouteInspect, Score, UnknownModel};
+use router_core::admission::Refusal;
+use router_core::affinity::{Affinity, Hash, hash};
+use router_core::book::{Ask, PoolId};
+use router_core::decision::{Explanation, Outcome, PeerFacts};
+
+use super::{has_no_peers, no_peers};
+use crate::admin::answer::{self, Answer};
+use crate::admin::query::{Params, Refused};
+use crate::content::Inspection;
+use crate::proxy::session_of;
+use crate::state::{Route, RouteTable};
+
+/// The session that `_route_debug` asks about unless told.
+const DEFAULT_SESSION: &str = "default";
+
+/// `_route_debug`.
+pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
+    let sid = params.get("sid")?.unwrap_or(DEFAULT_SESSION);
+    let model = params.get("model")?;
+    if has_no_peers(route) {
+        return Ok(answer::json(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &ErrorBody { error: no_peers() },
+        ));
+    }
+    let Some(pool) = route.pool(model) else {
+        return Ok(unknown_model(route, model));
+    };
+    let acts = route.affinity_acts();
+    let explanation = route.explain(Ask {
+        pool,
+        session: acts.then_some(sid.as_bytes()),
+    });
+    let natural = natural(route, pool, sid);
+    let natural = natural.and_then(|(key, score)| {
+        explanation
+            .peers
+            .iter()
+            .find(|peer| peer.peer.as_str() == key)
+            .map(|peer| (peer, score))
+    });
+    let actual = Actual::of(&explanation);
+    let debug = RouteDebug {
+        route: route.name.to_string(),
+        model: route.spec().pools[pool.0]
+            .model
+            .as_deref()
+            .map(str::to_owned),
+        session_id: sid.to_owned(),
+        algorithm: algorithm(route),
+        natural_target: natural.map(|(peer, _)| peer.name.clone()),
+        natural_peer: natural.map(|(peer, _)| peer.peer.to_string()),
+        natural_hash: natural.map(|(_, score)| score),
+        natural_banned: natural.map(|(peer, _)| peer.banned),
+        actual_pick: actual.name,
+        actual_peer: actual.peer,
+        actual_hash: actual.hash,
+        actual_mode: actual.mode,
+        session_affinity_enabled: acts,
+        scores: explanation.peers.iter().enumerate().map(score).collect(),
+        explanation,
+    };
+    Ok(answer::json(StatusCode::OK, &debug))
+}
+
+/// `_route_inspect`.
+pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[u8]) -> Answer {
+    if has_no_peers(route) {
+        return answer::json(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &ErrorBody { error: no_peers() },
+        );
+    }
+    let inspection = match body {
+        [] => Inspection::empty(&table.fields),
+        body => Inspection::read(&table.fields, body),
+    };
+    let model = inspection.model();
+    let Some(pool) = route.pool(model.as_deref()) else {
+        return unknown_model(route, model.as_deref());
+    };
+    let session = session_of(route, &parts.headers, &inspection);
+    let explanation = route.explain(Ask {
+        pool,
+        session: session.placed(),
+    });
+    let actual = Actual::of(&explanation);
+    let status = match &explanation.outcome {
+        Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+        Outcome::Refuse(_) | Outcome::Send { .. } => StatusCode::OK,
+    };
+    let inspected = RouteInspect {
+        route: route.name.to_string(),
+        model: model.map(Cow::into_owned),
+        session_id: session.routed_text().into_owned(),
+        source: session.source().to_owned(),
+        mode: actual.mode,
+        hash: actual.hash,
+        pick: actual.name,
+        peer: actual.peer,
+        active_level: route.limits(pool).tier.unwrap_or_default(),
+        explanation,
+    };
+    answer::json(status, &inspected)
+}
+
+/// 200: the question was understood, and this is its answer.
+pub(super) fn unknown_model(route: &Route, model: Option<&str>) -> Answer {
+    let unknown = UnknownModel {
+        route: route.name.to_string(),
+        error: "model_not_supported".to_owned(),
+        hint: "name one of supported_models".to_owned(),
+        model: model.map(str::to_owned),
+        supported_models: route.models().map(str::to_owned).collect(),
+    };
+    answer::json(StatusCode::OK, &unknown)
+}
+
+/// The end of an explanation, as the two endpoints show it.
+#[derive(Default)]
+struct Actual {
+    name: Option<String>,
+    peer: Option<String>,
+    mode: Option<String>,
+    hash: Option<u64>,
+}
+
+impl Actual {
+    fn of(explanation: &Explanation) -> Self {
+        match &explanation.outcome {
+            Outcome::Send {
+                peer,
+                name,
+                mode,
+                facts,
+            } => Self {
+                name: Some(name.clone()),
+                peer: Some(peer.to_string()),
+                mode: Some(mode.as_str().to_owned()),
+                hash: facts.home.map(|home| home.score),
+            },
+            Outcome::Refuse(_) => Self::default(),
+        }
+    }
+}
+
+fn score((idx, peer): (usize, &PeerFacts)) -> Score {
+    Score {
+        idx,
+        name: peer.name.clone(),
+        peer: peer.peer.to_string(),
+        hash: peer.score,
+        banned: peer.banned,
+    }
+}
+
+fn placement(route: &Route) -> Option<Hash> {
+    match route.spec().affinity {
+        Affinity::Hash { hash, .. } => Some(hash),
+        Affinity::None => None,
+    }
+}
+
+fn algorithm(route: &Route) -> String {
+    let name = match placement(route) {
+        Some(Hash::Crc32) => "crc32",
+        Some(Hash::Rendezvous) => "rendezvous",
+        Some(Hash::RendezvousMd5) => "rendezvous_md5",
+        None => "none",
+    };
+    name.to_owned()
+}
+
+/// Where a session lives when nobody is banned: in the highest tier with an enabled peer.
+fn natural<'r>(route: &'r Route, pool: PoolId, sid: &str) -> Option<(&'r str, u64)> {
+    let enabled = || {
+        route.spec().pools[pool.0]
+            .peers
+            .iter()
+            .filter(|peer| peer.enabled)
+    };
+    let tier = enabled().map(|peer| peer.priority).max()?;
+    let keys: Vec<&str> = enabled()
+        .filter(|peer| peer.priority == tier)
+        .map(|peer| peer.key.as_str())
+        .collect();
+    let (index, score) = hash::home(placement(route)?, sid.as_bytes(), keys.iter().copied())?;
+    keys.get(index).map(|key| (*key, score))
+}

@@ -1,0 +1,138 @@
+//! `/<route>/_…`: what one route says about itself, and its switches. The same answers on both
+//! ports; who may ask is in [`access`](super::access).
+
+mod decisions;
+mod explain;
+mod health;
+mod room;
+mod toggle;
+
+use http::request::Parts;
+use http::{Method, StatusCode};
+
+use super::answer::{self, Answer};
+use super::query::Params;
+use crate::state::{Entry, Route, RouteTable, Switch};
+use crate::telemetry::events::Events;
+
+pub(super) use decisions::recent;
+pub(super) use toggle::standing;
+
+const READS: &str = "GET, HEAD";
+const POSTS: &str = "POST";
+const BOTH: &str = "GET, HEAD, POST";
+
+/// One endpoint below a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `_health_status`
+    HealthStatus,
+    /// `_active_conns`
+    ActiveConns,
+    /// `_route_state`
+    RouteState,
+    /// `_route_debug`
+    RouteDebug,
+    /// `_route_inspect`
+    RouteInspect,
+    /// `_decisions`
+    Decisions,
+    /// `_<switch>_toggle`
+    Toggle(Switch),
+}
+
+impl Endpoint {
+    /// The endpoint of a path's last segment.
+    pub fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "_health_status" => Self::HealthStatus,
+            "_active_conns" => Self::ActiveConns,
+            "_route_state" => Self::RouteState,
+            "_route_debug" => Self::RouteDebug,
+            "_route_inspect" => Self::RouteInspect,
+            "_decisions" => Self::Decisions,
+            name => Self::Toggle(
+                Switch::ALL
+                    .into_iter()
+                    .find(|switch| switch.endpoint() == name)?,
+            ),
+        })
+    }
+
+    /// Whether this method may change something here: such a request passes the write guard.
+    pub fn writes(self, method: &Method) -> bool {
+        matches!(self, Self::Toggle(_)) && method == Method::POST
+    }
+
+    /// Whether the request's body matters.
+    pub fn reads_body(self) -> bool {
+        self == Self::RouteInspect
+    }
+
+    fn allows(self) -> &'static str {
+        match self {
+            Self::RouteInspect => POSTS,
+            Self::Toggle(_) => BOTH,
+            _ => READS,
+        }
+    }
+}
+
+/// Answers a request that passed its guard. `body` is empty unless
+/// [`Endpoint::reads_body`].
+pub fn answer(
+    endpoint: Endpoint,
+    table: &RouteTable,
+    route: &str,
+    parts: &Parts,
+    body: &[u8],
+    events: &Events,
+) -> Answer {
+    let route = match table.get(route) {
+        Some(Entry::Ready { route, .. }) => route,
+        Some(Entry::Invalid { .. }) => {
+            let message = "this route's file is invalid; GET /_routes says why";
+            return answer::error(StatusCode::SERVICE_UNAVAILABLE, "route_invalid", message);
+        }
+        None => {
+            return answer::error(
+                StatusCode::NOT_FOUND,
+                "route_not_found",
+                "there is no such route",
+            );
+        }
+    };
+    let allow = endpoint.allows();
+    if !allow
+        .split(", ")
+        .any(|method| method == parts.method.as_str())
+    {
+        return answer::method_not_allowed(allow);
+    }
+    let answered = Params::of(&parts.uri).and_then(|params| match endpoint {
+        Endpoint::HealthStatus => Ok(health::status(table, route)),
+        Endpoint::ActiveConns => Ok(health::active(route)),
+        Endpoint::RouteState => room::state(route, &params),
+        Endpoint::RouteDebug => explain::debug(route, &params),
+        Endpoint::RouteInspect => Ok(explain::inspect(table, route, parts, body)),
+        Endpoint::Decisions => recent([route], &params),
+        Endpoint::Toggle(switch) if parts.method == Method::POST => {
+            toggle::set(route, switch, &params, events)
+        }
+        Endpoint::Toggle(switch) => Ok(toggle::show(route, switch, &params)),
+    });
+    answered.unwrap_or_else(answer::bad_request)
+}
+
+/// 503 of a route whose peer list is empty.
+fn no_peers() -> proto::admin::ErrorDetail {
+    answer::detail(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "no_healthy_peer",
+        "no peers are configured on this route",
+    )
+}
+
+fn has_no_peers(route: &Route) -> bool {
+    route.peers.iter().all(Vec::is_empty)
+}

@@ -1,0 +1,197 @@
+//! Gauges of the present, read from their owners at each scrape: one short lock per pool, and the
+//! request path maintains nothing for them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::gauge::ConstGauge;
+use router_core::decision::PeerFacts;
+
+use super::encode::{Labels, family, gauge};
+use super::route::NONE;
+use crate::config::keys::KeyFileStatus;
+use crate::proxy::budget::ByteBudget;
+use crate::state::{Entry, Route, RouteTable, Switch};
+
+const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
+    KeyFileStatus::Ok,
+    KeyFileStatus::Missing,
+    KeyFileStatus::Unreadable,
+    KeyFileStatus::Empty,
+];
+
+/// The families of the table in force.
+#[derive(Debug)]
+pub struct Live {
+    tables: Arc<ArcSwap<RouteTable>>,
+    budget: ByteBudget,
+}
+
+/// What one scrape saw of one route.
+struct Seen<'t> {
+    route: &'t Route,
+    /// Distinct peers.
+    peers: BTreeMap<String, PeerFacts>,
+    /// Pool limits by model label.
+    limits: Vec<(String, u64)>,
+}
+
+impl Live {
+    /// The families of whatever table is in force when the page is asked for.
+    pub fn new(tables: Arc<ArcSwap<RouteTable>>, budget: ByteBudget) -> Self {
+        Self { tables, budget }
+    }
+}
+
+impl Collector for Live {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let table = self.tables.load();
+        let seen: Vec<Seen<'_>> = table.routes().map(|route| Seen::of(route)).collect();
+        peers(encoder, &seen)?;
+        routes(encoder, &seen)?;
+        configuration(encoder, &table)?;
+        let used = self.budget.used() as f64;
+        gauge(
+            encoder,
+            "llm_router_buffered_bytes",
+            "Request body bytes held in memory.",
+            used,
+        )?;
+        let limit = table.server.max_buffered_bytes as f64;
+        gauge(
+            encoder,
+            "llm_router_buffered_bytes_limit",
+            "Most request body bytes held in memory.",
+            limit,
+        )
+    }
+}
+
+impl<'t> Seen<'t> {
+    fn of(route: &'t Route) -> Self {
+        let facts = route.pool_ids().flat_map(|pool| route.peer_facts(pool));
+        let peers = facts.map(|peer| (peer.peer.to_string(), peer)).collect();
+        let limits = route.pool_ids().map(|pool| {
+            let model = route.spec().pools[pool.0].model.as_deref().unwrap_or(NONE);
+            (model.to_owned(), route.limits(pool).limit)
+        });
+        Self {
+            route,
+            peers,
+            limits: limits.collect(),
+        }
+    }
+
+    fn label(&self) -> Labels<'static> {
+        vec![("route", self.route.name.to_string().into())]
+    }
+
+    fn labels(&self, name: &'static str, value: &str) -> Labels<'static> {
+        vec![
+            ("route", self.route.name.to_string().into()),
+            (name, value.to_owned().into()),
+        ]
+    }
+}
+
+fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
+    let each = |of: fn(&PeerFacts) -> u64| {
+        seen.iter().flat_map(move |seen| {
+            seen.peers
+                .iter()
+                .map(move |(key, peer)| (seen.labels("peer", key), ConstGauge::new(of(peer))))
+        })
+    };
+    family(
+        encoder,
+        "llm_router_in_flight",
+        "Requests reserved on a peer and not finished.",
+        each(|peer| u64::from(peer.in_flight)),
+    )?;
+    // A disabled peer is neither: nobody asks it.
+    let enabled = seen.iter().flat_map(|seen| {
+        seen.peers
+            .iter()
+            .filter(|(_, peer)| peer.enabled)
+            .map(move |(key, peer)| {
+                (
+                    seen.labels("peer", key),
+                    ConstGauge::new(u64::from(!peer.banned)),
+                )
+            })
+    });
+    family(
+        encoder,
+        "llm_router_peer_healthy",
+        "1 while an enabled peer is not banned.",
+        enabled,
+    )
+}
+
+fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
+    family(
+        encoder,
+        "llm_router_limit",
+        "Concurrency limit of a pool: the sum over the active tier's unbanned peers.",
+        seen.iter().flat_map(|seen| {
+            seen.limits
+                .iter()
+                .map(|(model, limit)| (seen.labels("model", model), ConstGauge::new(*limit)))
+        }),
+    )?;
+    family(
+        encoder,
+        "llm_router_sessions",
+        "Sessions remembered; placement by hash remembers none.",
+        seen.iter()
+            .map(|seen| (seen.label(), ConstGauge::new(0_u64))),
+    )?;
+    family(
+        encoder,
+        "llm_router_override_active",
+        "1 while a switch is set on the running router.",
+        seen.iter().flat_map(|seen| {
+            Switch::ALL.into_iter().map(|switch| {
+                let is_set = seen.route.state.overrides.get(switch).is_some();
+                (
+                    seen.labels("switch", switch.name()),
+                    ConstGauge::new(u64::from(is_set)),
+                )
+            })
+        }),
+    )
+}
+
+fn configuration(encoder: &mut DescriptorEncoder<'_>, table: &RouteTable) -> fmt::Result {
+    let valid = table.entries.iter().map(|entry| {
+        let is_valid = matches!(entry, Entry::Ready { stale, .. } if stale.is_empty());
+        (
+            vec![("route", entry.name().to_string().into())],
+            ConstGauge::new(u64::from(is_valid)),
+        )
+    });
+    family(
+        encoder,
+        "llm_router_route_valid",
+        "1 while a route's file on disk is the version in force.",
+        valid,
+    )?;
+    let statuses = KEY_FILE_STATUSES.into_iter().map(|status| {
+        let is_now = table.keys.status == status;
+        (
+            vec![("status", status.as_str().into())],
+            ConstGauge::new(u64::from(is_now)),
+        )
+    });
+    family(
+        encoder,
+        "llm_router_key_file_status",
+        "1 for what the last read of the key file found.",
+        statuses,
+    )
+}
