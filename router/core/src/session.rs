@@ -127,7 +127,7 @@ fn visible(raw: &[u8], bytes_max: usize) -> Cow<'_, str> {
     {
         return Cow::Borrowed(text);
     }
-    let mut text = String::with_capacity(bytes_max + 2);
+    let mut text = String::with_capacity(bytes_max.min(raw.len() * 3));
     for &byte in raw {
         if text.len() >= bytes_max {
             break;
