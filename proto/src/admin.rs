@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The body of every error: OpenAI's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -347,6 +348,36 @@ pub struct PoolState {
     pub healthy_peers_in_level: u32,
     /// As in [`RouteState`].
     pub largest_tier_limit: u64,
+}
+
+/// `GET /<route>/_route_opts`: every option of the route as it is in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteOpts {
+    /// The route.
+    pub route: String,
+    /// In the order of the reference.
+    pub options: Vec<RouteOption>,
+}
+
+/// One option of [`RouteOpts`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteOption {
+    /// As written in the file.
+    pub key: String,
+    /// For people.
+    pub label: String,
+    /// The heading it stands under.
+    pub group: String,
+    /// What is allowed.
+    pub kind: String,
+    /// The built-in default as it would be written; for keys without one, what holds instead.
+    pub default: String,
+    /// Its meaning, one or two sentences of Markdown.
+    pub description: String,
+    /// The value in force: durations and sizes as they are written, the rest as JSON.
+    pub value: Value,
+    /// Where it comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    pub source: String,
 }
 
 /// `GET /<route>/_route_debug?sid=&model=`: where a session lives and where it would go now. `E` is

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::guard;
-use crate::admin;
-use crate::state::{Lifecycle, Route, RouteTable};
+use crate::state::{Lifecycle, Phase, Route, RouteTable};
 
 /// A JSON response.
 pub(super) fn json_response(status: StatusCode, value: &Value) -> Response<Bytes> {
@@ -34,7 +33,18 @@ pub(super) fn health() -> Response<Bytes> {
 
 /// `GET /ready`: at least one route has a usable peer and the process is not going away.
 pub(super) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Response<Bytes> {
-    admin::ready(table, lifecycle)
+    let total = table.entries.len();
+    let usable = table.routes().filter(|route| route.is_usable()).count();
+    let draining = lifecycle.phase() > Phase::Serving;
+    let (status, word) = match (draining, usable) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        (false, 0) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
+        (false, _) => (StatusCode::OK, "ready"),
+    };
+    json_response(
+        status,
+        &json!({ "status": word, "usable_routes": usable, "routes": total }),
+    )
 }
 
 /// What `/v1/models…` below a route means to the router.

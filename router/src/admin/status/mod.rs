@@ -4,6 +4,7 @@
 mod decisions;
 mod explain;
 mod health;
+mod options;
 mod room;
 mod toggle;
 
@@ -31,6 +32,8 @@ pub enum Endpoint {
     ActiveConns,
     /// `_route_state`
     RouteState,
+    /// `_route_opts`
+    RouteOpts,
     /// `_route_debug`
     RouteDebug,
     /// `_route_inspect`
@@ -48,6 +51,7 @@ impl Endpoint {
             "_health_status" => Self::HealthStatus,
             "_active_conns" => Self::ActiveConns,
             "_route_state" => Self::RouteState,
+            "_route_opts" => Self::RouteOpts,
             "_route_debug" => Self::RouteDebug,
             "_route_inspect" => Self::RouteInspect,
             "_decisions" => Self::Decisions,
@@ -113,6 +117,7 @@ pub fn answer(
         Endpoint::HealthStatus => Ok(health::status(table, route)),
         Endpoint::ActiveConns => Ok(health::active(route)),
         Endpoint::RouteState => room::state(route, &params),
+        Endpoint::RouteOpts => Ok(options::all(route)),
         Endpoint::RouteDebug => explain::debug(route, &params),
         Endpoint::RouteInspect => Ok(explain::inspect(table, route, parts, body)),
         Endpoint::Decisions => recent([route], &params),

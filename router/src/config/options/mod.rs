@@ -1,6 +1,7 @@
 //! The option catalogue: every key of every file once, with its kind, its built-in default and its
 //! meaning. The check reads by it, the JSON Schema and the reference in the docs are made from it.
 
+mod effective;
 mod peer;
 mod reference;
 mod route;
@@ -8,6 +9,7 @@ mod server;
 
 use std::time::Duration;
 
+pub use effective::effective;
 pub(in crate::config) use peer::*;
 pub use reference::markdown;
 pub(in crate::config) use route::*;
