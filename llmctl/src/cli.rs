@@ -97,6 +97,11 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Check, list, show, write and explain routes
+    #[command(subcommand)]
+    Route(RouteCommand),
+    /// Show what running routers are doing: routes, peers, load, bans, switches
+    Status(cmd::status::StatusArgs),
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache
@@ -104,11 +109,31 @@ pub enum Command {
     Engine(engine::Args),
 }
 
+/// `llmctl route …`
+#[derive(Debug, Subcommand)]
+pub enum RouteCommand {
+    /// Check router.yaml and route files; report every problem with its place
+    Check(cmd::route::check::CheckArgs),
+    /// List the routes
+    List(cmd::route::list::ListArgs),
+    /// Show a route's peers and every option, with its value and where that came from
+    Show(cmd::route::show::ShowArgs),
+    /// Print the JSON Schema of a route file, for editors
+    Schema(cmd::route::schema::SchemaArgs),
+    /// Write a new route file
+    New(cmd::route::new::NewArgs),
+    /// Explain where a request goes and why
+    Explain(cmd::route::explain::ExplainArgs),
+}
+
 impl Command {
     /// Whether `--output github` means something.
     pub fn annotates(&self) -> bool {
         match self {
-            Self::Replay(_) | Self::Engine(_) => false,
+            Self::Route(RouteCommand::Check(_)) => true,
+            Self::Route(_) | Self::Status(_) | Self::Replay(_) | Self::Engine(_) => {
+                false
+            }
         }
     }
 }

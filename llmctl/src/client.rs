@@ -73,8 +73,7 @@ impl fmt::Debug for Token {
 /// # Errors
 /// When TLS cannot be set up: an https URL on a machine without root certificates.
 pub fn plain_client(url: &Url) -> Result<reqwest::ClientBuilder, Failure> {
-    // Somebody else in the process may have been first; either way one is installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    router::install_crypto_provider();
     let builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
@@ -179,11 +178,21 @@ impl Router {
         if !status.is_success() {
             return Err(self.refused(format!("{}{}", reason_of(status, &body), advice(status))));
         }
-        serde_json::from_slice(&body).map_err(|error| {
-            self.refused(format!(
-                "its answer is not what the admin port of a router of this version says ({error})"
-            ))
-        })
+        serde_json::from_slice(&body).map_err(|error| self.foreign(&error))
+    }
+
+    /// An answer that was read as any JSON, as what it should be.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] when it is something else.
+    pub fn read_as<T: DeserializeOwned>(&self, answer: Value) -> Result<T, Failure> {
+        serde_json::from_value(answer).map_err(|error| self.foreign(&error))
+    }
+
+    fn foreign(&self, error: &serde_json::Error) -> Failure {
+        self.refused(format!(
+            "its answer is not what the admin port of a router of this version says ({error})"
+        ))
     }
 
     async fn read(&self, mut response: reqwest::Response) -> Result<Vec<u8>, Failure> {

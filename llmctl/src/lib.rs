@@ -8,6 +8,7 @@ pub mod client;
 pub mod cmd;
 pub mod engine;
 pub mod exit;
+mod nonce;
 pub mod render;
 pub mod settings;
 mod signals;
@@ -66,8 +67,10 @@ async fn dispatch(
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
     match command {
+        Command::Route(command) => cmd::route::run(command, settings, screen).await,
+        Command::Status(args) => cmd::status::run(&args, settings, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,
-        Command::Replay(args) => cmd::replay::run(args, settings, screen).await,
+        Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
     }
 }
 

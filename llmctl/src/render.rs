@@ -320,6 +320,17 @@ pub mod testing {
         }
     }
 
+    /// What `print` writes to stdout, and what it answers.
+    pub async fn capture_async<T>(
+        format: Format,
+        print: impl AsyncFnOnce(&mut Screen) -> T,
+    ) -> (String, T) {
+        let sink = Sink::default();
+        let answer = print(&mut Screen::to(format, sink.clone(), io::sink())).await;
+        let bytes = sink.0.lock().clone();
+        (String::from_utf8(bytes).unwrap(), answer)
+    }
+
     /// What `print` writes to stdout.
     pub fn capture(format: Format, print: impl FnOnce(&mut Screen)) -> String {
         let sink = Sink::default();

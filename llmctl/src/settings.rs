@@ -89,6 +89,18 @@ impl Settings {
         })
     }
 
+    /// Settings that read these files.
+    #[cfg(test)]
+    pub fn of_files(config: Option<PathBuf>, routes: Option<PathBuf>) -> Self {
+        Self {
+            routers: Vec::new(),
+            token: None,
+            config,
+            routes,
+            subject: Ok(Subject::Files),
+        }
+    }
+
     /// Whether to ask routers or to read files, for commands that can do both. Files are read
     /// unless a router was given; a flag beats what the environment or a file gives.
     ///

@@ -2,3 +2,5 @@
 
 pub mod engine;
 pub mod replay;
+pub mod route;
+pub mod status;

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use clap::Args;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use rand::TryRng;
-use rand::rngs::SysRng;
 use reqwest::Url;
 use tokio::task::JoinSet;
 
@@ -26,6 +24,7 @@ use self::switch::Switch;
 use self::workload::Conversation;
 use crate::client::{Router, Token, plain_client};
 use crate::exit::{Ended, Failure};
+use crate::nonce::nonce;
 use crate::render::Screen;
 use crate::settings::Settings;
 
@@ -82,7 +81,7 @@ pub struct ReplayArgs {
 /// # Errors
 /// When the router cannot be reached, refuses a request or the switch, or the run is interrupted.
 pub async fn run(
-    args: ReplayArgs,
+    args: &ReplayArgs,
     settings: &Settings,
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
@@ -91,7 +90,7 @@ pub async fn run(
         Some(route) => route.clone(),
         None => only_route(&admin).await?,
     };
-    let mut replay = Replay::new(&args, &route)?;
+    let mut replay = Replay::new(args, &route)?;
     if replay.model.is_empty() {
         replay.model = replay.first_model().await?;
     }
@@ -193,7 +192,7 @@ impl Replay {
 
     /// Runs every conversation to its end; the first failure stops the others.
     async fn arm(self: &Arc<Self>) -> Result<Vec<Sample>, Failure> {
-        let mark = mark()?;
+        let mark = nonce()?;
         let mut running = JoinSet::new();
         for index in 0..self.sessions {
             let (replay, mark) = (Arc::clone(self), mark.clone());
@@ -221,19 +220,11 @@ impl Replay {
         for _ in 0..self.turns {
             let body = conversation.ask(&self.model);
             let sample = measure::turn(&self.http, &url, headers.clone(), &body).await?;
-            conversation.answer(sample.content.clone());
+            conversation.answer(&sample.content);
             samples.push(sample);
         }
         Ok(samples)
     }
-}
-
-/// A text that no run had before.
-fn mark() -> Result<String, Failure> {
-    let random = SysRng
-        .try_next_u64()
-        .map_err(|error| Failure::Wrong(format!("no randomness: {error}")))?;
-    Ok(format!("{random:016x}"))
 }
 
 /// The route to use when none was named.

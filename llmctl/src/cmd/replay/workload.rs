@@ -81,7 +81,7 @@ impl Conversation {
     }
 
     /// Adds what the engine said.
-    pub(super) fn answer(&mut self, content: String) {
+    pub(super) fn answer(&mut self, content: &str) {
         self.messages
             .push(json!({"role": "assistant", "content": content}));
     }
@@ -128,7 +128,7 @@ mod tests {
     fn a_later_turn_extends_the_earlier_one() {
         let mut conversation = Conversation::new("m", 0);
         let first = conversation.ask("x");
-        conversation.answer("fine".to_owned());
+        conversation.answer("fine");
         let second = conversation.ask("x");
         let (first, second) = (
             first["messages"].as_array().unwrap(),

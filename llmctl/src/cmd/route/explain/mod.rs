@@ -1,0 +1,149 @@
+//! `llmctl route explain`: where would a request go and why; or where did one go.
+//!
+//! From files the answer is for an idle fleet in which every peer is up, decided by the router's own
+//! code. From a live router it is the router's own answer.
+
+mod live;
+mod offline;
+mod past;
+mod receipt;
+mod story;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::json;
+
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Screen};
+use crate::settings::{Settings, Subject};
+
+/// Bytes of a body; a router's own ceiling is 200 MiB by default.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
+/// What `llmctl route explain` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --router the answer comes from the files, for an idle fleet in which every peer is up.
+--last and --request-id ask a running router what happened to a request that is over.
+
+Examples:
+  llmctl route explain chat --session user-42
+  llmctl route explain chat --body request.json -H 'x-session-id: user-42'
+  llmctl route explain chat --session user-42 --router http://127.0.0.1:8090
+  llmctl route explain chat --last --router http://127.0.0.1:8090"
+)]
+pub struct ExplainArgs {
+    /// The route
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The session id, wherever the request would carry it
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// The model the request asks for
+    #[arg(long, value_name = "MODEL", conflicts_with = "body")]
+    pub model: Option<String>,
+    /// File with the request's body; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub body: Option<PathBuf>,
+    /// A header of the request, 'name: value'; repeat for more
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    pub headers: Vec<String>,
+    /// What happened to the route's last request
+    #[arg(long, conflicts_with_all = ["session", "model", "body", "headers", "request_id"])]
+    pub last: bool,
+    /// What happened to the request with this x-request-id
+    #[arg(long, value_name = "ID", conflicts_with_all = ["session", "model", "body", "headers"])]
+    pub request_id: Option<String>,
+}
+
+/// Explains.
+///
+/// # Errors
+/// When the arguments or files are no good, or the router cannot be asked.
+pub async fn run(
+    args: &ExplainArgs,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    if args.last || args.request_id.is_some() {
+        return past::run(args, settings, screen).await;
+    }
+    let request = Request::of(args)?;
+    let case = match settings.subject()? {
+        Subject::Files => offline::explain(args, &request, settings)?,
+        Subject::Live => live::explain(args, request, settings).await?,
+    };
+    if screen.format() == Format::Json {
+        screen.json(&case)?;
+    } else {
+        case.show(screen);
+    }
+    Ok(Ended::Fine)
+}
+
+/// The request to explain, as a client would send it.
+#[derive(Debug, Default)]
+struct Request {
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Request {
+    fn of(args: &ExplainArgs) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        for header in &args.headers {
+            let (name, value) = parse_header(header)?;
+            request.headers.append(name, value);
+        }
+        if let Some(file) = &args.body {
+            request.body = read_body(file)?;
+        } else if let Some(model) = &args.model {
+            request.body = json!({ "model": model }).to_string().into_bytes();
+        }
+        Ok(request)
+    }
+}
+
+/// `name: value`, as curl takes it.
+fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let wrong = || Failure::Usage(format!("-H {text:?}: expected 'name: value'"));
+    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
+    let name = HeaderName::try_from(name.trim()).map_err(|_| wrong())?;
+    let value = HeaderValue::from_bytes(value.trim_ascii().as_bytes()).map_err(|_| wrong())?;
+    Ok((name, value))
+}
+
+fn read_body(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin()
+            .lock()
+            .take(BODY_BYTES_MAX + 1)
+            .read_to_end(&mut body)
+    } else {
+        std::fs::File::open(file)
+            .and_then(|open| open.take(BODY_BYTES_MAX + 1).read_to_end(&mut body))
+    };
+    read.map_err(|error| Failure::file("read", file, &error))?;
+    if body.len() as u64 > BODY_BYTES_MAX {
+        return Err(Failure::Wrong(format!(
+            "{}: larger than {BODY_BYTES_MAX} bytes",
+            file.display()
+        )));
+    }
+    Ok(body)
+}
+
+/// What to say of a model that a by-model route does not have.
+fn model_not_supported<S: AsRef<str>>(route: &str, asked: &str, models: &[S]) -> Failure {
+    let models: Vec<&str> = models.iter().map(AsRef::as_ref).collect();
+    Failure::Wrong(format!(
+        "route {route} does not serve {asked}, the router answers 400 model_not_supported; it serves: {}",
+        models.join(", ")
+    ))
+}

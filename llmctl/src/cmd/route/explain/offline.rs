@@ -1,0 +1,81 @@
+//! The answer from files: the router's own code, over an idle fleet in which every peer is up.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use proto::admin::SwitchState;
+use router::config::valid::AffinityKind;
+use router::content::inspect::{Fields, Inspection};
+use router::proxy::session_of;
+use router::state::{Route, TableBuilder};
+use router_core::book::Ask;
+use router_core::session::{Session, SessionId};
+
+use super::super::{loaded, route_of};
+use super::story::Case;
+use super::{ExplainArgs, Request};
+use crate::exit::Failure;
+use crate::settings::Settings;
+
+/// Decides as a router that just started would.
+///
+/// # Errors
+/// When the files are invalid, there is no such route, or the route does not serve the model.
+pub(super) fn explain(
+    args: &ExplainArgs,
+    request: &Request,
+    settings: &Settings,
+) -> Result<Case, Failure> {
+    let loaded = loaded(settings)?;
+    let valid = route_of(&loaded, &args.name)?.clone();
+    let route = TableBuilder::new(Arc::default()).attach(valid);
+    let fields = Fields::new(route.body_fields());
+    let inspection = Inspection::read(&fields, &request.body);
+    let model = inspection.model();
+    let Some(pool) = route.pool(model.as_deref()) else {
+        let models: Vec<&str> = route.models().collect();
+        let asked = model
+            .as_deref()
+            .map_or("no model".to_owned(), |model| format!("model `{model}`"));
+        return Err(super::model_not_supported(&route.name, &asked, &models));
+    };
+    let session = match &args.session {
+        Some(id) => Session::new(Some(given(id)), route.affinity_acts()),
+        None => session_of(&route, &request.headers, &inspection),
+    };
+    let explanation = route.explain(Ask {
+        pool,
+        session: session.placed(),
+    });
+    Ok(Case {
+        route: route.name.to_string(),
+        model: model.map(Cow::into_owned),
+        session: session.routed_text().into_owned(),
+        source: session.source().to_owned(),
+        affinity: affinity(&route),
+        balance: Some(route.options.balance.value),
+        explanation,
+    })
+}
+
+/// Whether sessions are placed, and the option that says so.
+fn affinity(route: &Route) -> SwitchState {
+    let options = &route.options;
+    let source = if options.affinity.value == AffinityKind::None {
+        options.affinity.source
+    } else {
+        options.affinity_enabled.source
+    };
+    SwitchState {
+        enabled: route.affinity_acts(),
+        source: source.as_str().to_owned(),
+    }
+}
+
+/// The id of `--session`.
+fn given(id: &str) -> SessionId<'_> {
+    SessionId {
+        raw: Cow::Borrowed(id.as_bytes()),
+        source: Arc::from("--session"),
+    }
+}

@@ -1,0 +1,77 @@
+//! What happened to a request that is over, told from its receipt.
+
+use chrono::DateTime;
+use router_core::decision::{Choice, Receipt};
+
+use super::story::{Line, facts_lines, refusal_line, show_lines};
+use crate::render::{Screen, tame};
+
+/// Writes a receipt.
+pub(super) fn show(receipt: &Receipt, screen: &mut Screen) {
+    screen.heading(&format!(
+        "request {} on route {}: {}",
+        tame(&receipt.request_id),
+        receipt.route,
+        receipt.status
+    ));
+    screen.line("");
+    show_lines(screen, &lines(receipt));
+}
+
+fn lines(receipt: &Receipt) -> Vec<Line> {
+    let mut lines = vec![
+        ("arrived", arrival(receipt.at_unix_ms)),
+        (
+            "request",
+            format!("{} {}", tame(&receipt.method), tame(&receipt.path)),
+        ),
+        (
+            "session",
+            format!(
+                "{} (from {})",
+                tame(&receipt.session),
+                tame(&receipt.source)
+            ),
+        ),
+    ];
+    if let Some(model) = &receipt.model {
+        lines.push(("model", tame(model).into_owned()));
+    }
+    match &receipt.decision {
+        Choice::Send { mode, facts } => {
+            lines.push(("mode", mode.as_str().to_owned()));
+            lines.extend(facts_lines(facts));
+        }
+        Choice::Refuse(refusal) => lines.push(("refused", refusal_line(refusal))),
+    }
+    for attempt in &receipt.attempts {
+        let ended = attempt.error.as_deref().map_or("served it".into(), tame);
+        lines.push(("attempt", format!("{}: {ended}", attempt.peer)));
+    }
+    let ttft = receipt
+        .ttft_ms
+        .map_or(String::new(), |ms| format!(", first byte after {ms} ms"));
+    let gone = if receipt.client_gone {
+        "; the client left before the end"
+    } else {
+        ""
+    };
+    lines.push((
+        "ended",
+        format!(
+            "{} after {} ms{ttft}{gone}",
+            receipt.status, receipt.duration_ms
+        ),
+    ));
+    lines
+}
+
+fn arrival(at_unix_ms: u64) -> String {
+    let at = i64::try_from(at_unix_ms)
+        .ok()
+        .and_then(DateTime::from_timestamp_millis);
+    at.map_or_else(
+        || format!("{at_unix_ms} ms since 1970"),
+        |at| at.format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
+    )
+}

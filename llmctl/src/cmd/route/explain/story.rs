@@ -1,0 +1,340 @@
+//! A decision told as sentences: what was asked, what the facts were, what follows. Pure text.
+
+use proto::admin::SwitchState;
+use router_core::admission::Refusal;
+use router_core::affinity::Hash;
+use router_core::balance::Balance;
+use router_core::decision::{Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts};
+use serde::Serialize;
+
+use crate::render::{Paint, Screen, Table, tame};
+
+/// A request and what would happen to it; its JSON form is stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Case {
+    /// The route.
+    pub route: String,
+    /// The body's or `--model`'s model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The session as `X-Routed-Session` shows it, `-` without one.
+    pub session: String,
+    /// Where it came from, as `X-Routed-Source` shows it.
+    pub source: String,
+    /// Whether sessions are placed at all, and who says so.
+    pub affinity: SwitchState,
+    /// How requests without a home are spread; a live router names it only by the mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
+    /// The decision and its facts.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+}
+
+/// One labelled line of a story.
+pub(super) type Line = (&'static str, String);
+
+impl Case {
+    /// Writes the story.
+    pub(super) fn show(&self, screen: &mut Screen) {
+        screen.heading(&self.verdict());
+        screen.line("");
+        show_lines(screen, &self.lines());
+        screen.line("");
+        screen.table(&self.peers());
+    }
+
+    fn verdict(&self) -> String {
+        let route = &self.route;
+        match &self.explanation.outcome {
+            Outcome::Send {
+                peer, name, mode, ..
+            } => {
+                format!(
+                    "route {route}: goes to {}, mode {}",
+                    called(name, peer.as_str()),
+                    mode.as_str()
+                )
+            }
+            Outcome::Refuse(refusal) => format!("route {route}: refused, {}", refusal.code()),
+        }
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![("session", self.session_line())];
+        if let Some(model) = &self.model {
+            lines.push(("model", tame(model).into_owned()));
+        }
+        lines.push(("affinity", affinity_line(&self.affinity)));
+        match &self.explanation.outcome {
+            Outcome::Send { mode, facts, .. } => {
+                lines.extend(
+                    facts
+                        .home
+                        .map(|home| ("home", self.home_line(home, facts.tier))),
+                );
+                lines.push(("choice", choice_line(*mode, self.balance)));
+                lines.extend(facts_lines(facts));
+            }
+            Outcome::Refuse(refusal) => {
+                lines.push(("refused", refusal_line(refusal)));
+                lines.push(("needed", self.remedy(refusal)));
+            }
+        }
+        lines
+    }
+
+    fn session_line(&self) -> String {
+        match (self.session.as_str(), self.source.as_str()) {
+            (_, "affinity_off") => "ignored: affinity is off".to_owned(),
+            ("-", _) => "none: no source of the route held a usable id".to_owned(),
+            (id, _) => format!("{} (from {})", tame(id), tame(&self.source)),
+        }
+    }
+
+    /// How the hash came to this peer, so that it can be checked by hand.
+    fn home_line(&self, home: Home, tier: i64) -> String {
+        let peers = &self.explanation.peers;
+        let Some(peer) = peers.get(home.index as usize) else {
+            return format!("peer {} of the pool", home.index);
+        };
+        let how = match home.hash {
+            Hash::Crc32 => {
+                let count = peers
+                    .iter()
+                    .filter(|p| p.enabled && p.priority == tier)
+                    .count() as u64;
+                let place = home.score.checked_rem(count).unwrap_or(0);
+                format!(
+                    "crc32 of the id is {}, modulo {count} peers of the tier is {place}",
+                    home.score
+                )
+            }
+            Hash::Rendezvous => format!("the highest xxh3 weight, {}", home.score),
+            Hash::RendezvousMd5 => format!("the highest md5 weight, {}", home.score),
+        };
+        let state = match home.state {
+            HomeState::Usable => "it has room",
+            HomeState::Banned => "it is banned",
+            HomeState::Saturated => "it is at its own maximum",
+        };
+        format!("{}: {how}; {state}", called(&peer.name, peer.peer.as_str()))
+    }
+
+    /// What would have let the request in.
+    fn remedy(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::ConcurrencyLimit {
+                in_flight,
+                limit,
+                factor,
+                ..
+            } => format!(
+                "{} of the {in_flight} in flight would have to end; or more max_concurrency than {limit} \
+                 (× rt_limit_factor {factor}), or full_policy: overflow",
+                in_flight.saturating_sub(running_max(*limit, *factor)) + 1,
+            ),
+            Refusal::NoHealthyPeer { peers: 0, .. } => "the route needs a peer".to_owned(),
+            Refusal::NoHealthyPeer { .. } => {
+                let next = self
+                    .explanation
+                    .peers
+                    .iter()
+                    .filter(|p| p.enabled && p.banned)
+                    .min_by_key(|p| p.ban_left_s);
+                match next {
+                    Some(PeerFacts {
+                        name,
+                        ban_left_s: Some(left),
+                        ..
+                    }) => format!(
+                        "a probe would have to succeed; else the ban of {} ends by itself in {left} s",
+                        tame(name)
+                    ),
+                    Some(_) => "a probe would have to succeed".to_owned(),
+                    None => "a peer would have to be enabled".to_owned(),
+                }
+            }
+        }
+    }
+
+    fn peers(&self) -> Table {
+        let scored = self
+            .explanation
+            .peers
+            .iter()
+            .any(|peer| peer.score.is_some());
+        let mut head = vec!["peer", "address", "tier", "in-flight", "max", "state"];
+        head.extend(scored.then_some("weight"));
+        let mut table = Table::new(&head);
+        for peer in &self.explanation.peers {
+            let (state, paint) = state_of(peer);
+            let mut row: Vec<(String, Paint)> = [
+                peer.name.clone(),
+                peer.peer.to_string(),
+                peer.priority.to_string(),
+                peer.in_flight.to_string(),
+                peer.slots.to_string(),
+            ]
+            .map(|cell| (cell, Paint::Plain))
+            .into();
+            row.push((state, paint));
+            row.extend(scored.then(|| {
+                (
+                    peer.score.map_or("-".to_owned(), |s| s.to_string()),
+                    Paint::Plain,
+                )
+            }));
+            table.painted_row(row);
+        }
+        table
+    }
+}
+
+/// Writes labelled lines, labels in one column.
+pub(super) fn show_lines(screen: &mut Screen, lines: &[Line]) {
+    for (label, text) in lines {
+        let label = screen.paint(Paint::Dim, &format!("{label:<9}"));
+        screen.line(&format!("  {label} {text}"));
+    }
+}
+
+/// A peer by name and address, once when they are the same.
+pub(super) fn called(name: &str, address: &str) -> String {
+    if name == address {
+        address.to_owned()
+    } else {
+        format!("{} ({address})", tame(name))
+    }
+}
+
+/// What a peer is to the choice, in words.
+pub(crate) fn state_of(peer: &PeerFacts) -> (String, Paint) {
+    match (peer.enabled, peer.banned, peer.candidate) {
+        (false, _, _) => ("disabled".to_owned(), Paint::Dim),
+        (true, true, _) => {
+            let left = peer
+                .ban_left_s
+                .map_or(String::new(), |left| format!(", {left} s left"));
+            (format!("banned{left}"), Paint::Red)
+        }
+        (true, false, true) if peer.in_flight >= peer.slots => ("full".to_owned(), Paint::Yellow),
+        (true, false, true) => ("candidate".to_owned(), Paint::Green),
+        (true, false, false) => ("standby: a higher tier is active".to_owned(), Paint::Plain),
+    }
+}
+
+fn affinity_line(affinity: &SwitchState) -> String {
+    let who = match affinity.source.as_str() {
+        "runtime" => "set on the running router",
+        "route" => "the route's file",
+        "global" => "defaults of the main file",
+        "default" => "built-in default",
+        "default (invalid)" => "built-in default, the file's value is invalid",
+        other => other,
+    };
+    let state = if affinity.enabled {
+        "on"
+    } else {
+        "off: every request is balanced"
+    };
+    format!("{state} ({})", tame(who))
+}
+
+fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
+    let by = |balance| match balance {
+        Balance::LeastConn => "least_conn: the smallest in-flight ÷ max, ties at random",
+        Balance::RoundRobin => "round_robin: the next in file order",
+        Balance::PowerOfTwo => "power_of_two: the less loaded of two drawn at random",
+    };
+    match (mode, balance) {
+        (Mode::Hash, _) => "hash: the session is at home there".to_owned(),
+        (Mode::HashFallback, Some(balance)) => {
+            format!("hash_fallback: the home cannot take it, so {}", by(balance))
+        }
+        (Mode::HashFallback, None) => {
+            "hash_fallback: the home cannot take it, so the route's balance chose".to_owned()
+        }
+        (Mode::LeastConn, _) => by(Balance::LeastConn).to_owned(),
+        (Mode::RoundRobin, _) => by(Balance::RoundRobin).to_owned(),
+        (Mode::PowerOfTwo, _) => by(Balance::PowerOfTwo).to_owned(),
+    }
+}
+
+/// The numbers of an admission.
+pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
+    vec![
+        (
+            "tier",
+            format!(
+                "{} is active, with {} unbanned",
+                facts.tier,
+                counted(facts.healthy_peers, "peer")
+            ),
+        ),
+        (
+            "admitted",
+            format!(
+                "{} in flight, limit {}{}",
+                facts.in_flight,
+                facts.limit,
+                scaled(facts.factor)
+            ),
+        ),
+        (
+            "peer",
+            format!(
+                "{} in flight of {} before this request",
+                facts.peer_in_flight, facts.peer_slots
+            ),
+        ),
+    ]
+}
+
+/// A refusal in one sentence, with its numbers.
+pub(super) fn refusal_line(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoHealthyPeer { peers: 0, .. } => {
+            "no_healthy_peer: the pool has no peers".to_owned()
+        }
+        Refusal::NoHealthyPeer { peers, banned } => {
+            format!(
+                "no_healthy_peer: of {} {banned} banned and {} disabled",
+                counted(*peers, "peer"),
+                peers.saturating_sub(*banned)
+            )
+        }
+        Refusal::ConcurrencyLimit {
+            in_flight,
+            limit,
+            factor,
+            healthy_peers,
+            tier,
+        } => format!(
+            "concurrency_limit: {in_flight} in flight, limit {limit}{} over {} of tier {tier}",
+            scaled(*factor),
+            counted(*healthy_peers, "unbanned peer"),
+        ),
+    }
+}
+
+/// The most requests that run at once under a limit.
+fn running_max(limit: u64, factor: f64) -> u64 {
+    (limit as f64 * factor - 1e-9).ceil().max(0.0) as u64
+}
+
+fn scaled(factor: f64) -> String {
+    if factor == 1.0 {
+        String::new()
+    } else {
+        format!(" × {factor}")
+    }
+}
+
+fn counted(count: u32, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}

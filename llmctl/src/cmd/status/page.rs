@@ -1,0 +1,197 @@
+//! The page that `llmctl status` shows of one router.
+
+use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Route, RouteStatus, Routes};
+
+use crate::render::{Paint, Screen, Table, tame};
+
+type Cell = (String, Paint);
+
+/// Writes the page.
+pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
+    screen.heading(&format!(
+        "{router}: {}, version {}",
+        tame(&status.phase),
+        tame(&status.version)
+    ));
+    screen.line(&format!("keys: {}", keys(&status.keys)));
+    if !status.config.last_reload_success {
+        let warning = screen.paint(
+            Paint::Red,
+            "the last load refused a file; what is in force is older",
+        );
+        screen.line(&format!("configuration: {warning}"));
+    }
+    screen.line("");
+    if status.routes.is_empty() {
+        screen.line("no routes");
+        screen.line("");
+        return;
+    }
+    screen.table(&routes(&status.routes));
+    screen.line("");
+    let peers = peers(&status.routes);
+    if !peers.is_empty() {
+        screen.table(&peers);
+        screen.line("");
+    }
+    for problem in status.routes.iter().flat_map(|route| &route.errors) {
+        screen.line(&format!(
+            "{}:{}:{}: {}: {}",
+            tame(&problem.file),
+            problem.line,
+            problem.column,
+            tame(&problem.severity),
+            tame(&problem.message)
+        ));
+    }
+}
+
+fn keys(keys: &Keys) -> String {
+    let in_force = match keys.in_force {
+        KeysInForce::Keys => format!("{} in force", keys.count),
+        KeysInForce::Open => "open to everyone".to_owned(),
+        KeysInForce::Closed => "closed to everyone".to_owned(),
+    };
+    let detail = keys
+        .detail
+        .as_deref()
+        .map_or(String::new(), |detail| format!(" ({})", tame(detail)));
+    let skipped = match keys.problems.len() {
+        0 => String::new(),
+        count => format!(", {count} entries with problems"),
+    };
+    format!(
+        "{in_force}; file {} is {}{detail}{skipped}",
+        tame(&keys.file),
+        tame(&keys.status)
+    )
+}
+
+fn routes(routes: &[Route]) -> Table {
+    let mut table = Table::new(&[
+        "route",
+        "model",
+        "file",
+        "healthy",
+        "in-flight",
+        "limit",
+        "auth",
+        "switched",
+    ]);
+    for route in routes {
+        let (status, paint) = match route.status {
+            RouteStatus::Ok => ("ok", Paint::Green),
+            RouteStatus::Stale => ("stale", Paint::Yellow),
+            RouteStatus::Invalid => ("invalid", Paint::Red),
+        };
+        let begin =
+            |model: &str| vec![plain(&route.name), plain(model), (status.to_owned(), paint)];
+        if route.pools.is_empty() {
+            let mut row = begin("-");
+            row.extend(["-", "-", "-"].map(plain));
+            row.extend(rest(route));
+            table.painted_row(row);
+        }
+        for pool in &route.pools {
+            let mut row = begin(pool.model.as_deref().unwrap_or("-"));
+            row.extend(room(pool));
+            row.extend(rest(route));
+            table.painted_row(row);
+        }
+    }
+    table
+}
+
+/// How much of a pool is up and taken.
+fn room(pool: &Pool) -> [Cell; 3] {
+    let enabled = pool.peers.iter().filter(|peer| peer.enabled).count();
+    let banned = pool
+        .peers
+        .iter()
+        .filter(|peer| peer.enabled && peer.banned)
+        .count();
+    let healthy = match (enabled - banned, banned) {
+        (0, _) => Paint::Red,
+        (_, 0) => Paint::Plain,
+        _ => Paint::Yellow,
+    };
+    let full = if pool.limit > 0 && pool.in_flight >= pool.limit {
+        Paint::Yellow
+    } else {
+        Paint::Plain
+    };
+    [
+        (format!("{}/{enabled}", enabled - banned), healthy),
+        (pool.in_flight.to_string(), full),
+        plain(&pool.limit.to_string()),
+    ]
+}
+
+/// Who may use a route, and what was switched on the running router.
+fn rest(route: &Route) -> [Cell; 2] {
+    let auth = match route.auth {
+        Auth::Shared => "shared keys",
+        Auth::Own => "own keys",
+        Auth::Open => "open",
+    };
+    let switched: Vec<String> = route
+        .switches
+        .iter()
+        .filter(|(_, state)| state.source == "runtime")
+        .map(|(name, state)| format!("{name}={}", if state.enabled { "on" } else { "off" }))
+        .collect();
+    let switched = if switched.is_empty() {
+        plain("-")
+    } else {
+        (switched.join(" "), Paint::Yellow)
+    };
+    [plain(auth), switched]
+}
+
+fn peers(routes: &[Route]) -> Table {
+    let mut table = Table::new(&[
+        "route",
+        "model",
+        "peer",
+        "address",
+        "tier",
+        "in-flight",
+        "max",
+        "state",
+    ]);
+    for route in routes {
+        for pool in &route.pools {
+            for peer in &pool.peers {
+                table.painted_row(vec![
+                    plain(&route.name),
+                    plain(pool.model.as_deref().unwrap_or("-")),
+                    plain(&peer.name),
+                    plain(&peer.peer),
+                    plain(&peer.priority.to_string()),
+                    plain(&peer.in_flight.to_string()),
+                    plain(&peer.max.to_string()),
+                    state(peer),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+fn state(peer: &Peer) -> Cell {
+    match (peer.enabled, peer.banned) {
+        (false, _) => ("disabled".to_owned(), Paint::Dim),
+        (true, true) => {
+            let left = peer
+                .ban_left_s
+                .map_or(String::new(), |left| format!(", {left} s left"));
+            (format!("banned{left}"), Paint::Red)
+        }
+        (true, false) if peer.in_flight >= peer.max => ("full".to_owned(), Paint::Yellow),
+        (true, false) => ("healthy".to_owned(), Paint::Green),
+    }
+}
+
+fn plain(text: &str) -> Cell {
+    (text.to_owned(), Paint::Plain)
+}

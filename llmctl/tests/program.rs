@@ -1,0 +1,253 @@
+//! The program as it is run: exit codes, streams, and what a closed pipe does.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test helper that fails has found the failure"
+)]
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const GOOD: &str =
+    "peers: [{address: 10.0.0.11:8000, name: gpu-1}, {address: 10.0.0.12:8000, name: gpu-2}]\n";
+const BAD: &str = "peers: [{adress: 10.0.0.11:8000}]\n";
+
+/// `llmctl` in a directory of its own, with nothing of this machine's settings.
+fn llmctl(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_llmctl"));
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .env_clear()
+        .env("XDG_CONFIG_HOME", directory);
+    command
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    llmctl(directory, arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A directory with `router.yaml` and these routes.
+fn files(routes: &[(&str, &str)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("router.yaml"), "routes: routes/\n").unwrap();
+    fs::create_dir(directory.path().join("routes")).unwrap();
+    for (name, text) in routes {
+        fs::write(directory.path().join(format!("routes/{name}.yaml")), text).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn results_go_to_stdout_and_failures_to_stderr() {
+    let directory = files(&[("good", GOOD), ("bad", BAD)]);
+    let fine = run(directory.path(), &["route", "check", "routes/good.yaml"]);
+    assert_eq!((fine.status.code(), text(&fine.stderr)), (Some(0), ""));
+    let found = run(directory.path(), &["route", "check"]);
+    assert_eq!((found.status.code(), text(&found.stderr)), (Some(1), ""));
+    assert!(
+        text(&found.stdout).contains("routes/bad.yaml:1:10"),
+        "{}",
+        text(&found.stdout)
+    );
+    let failed = run(directory.path(), &["route", "show", "nobody"]);
+    assert_eq!((failed.status.code(), text(&failed.stdout)), (Some(1), ""));
+    assert!(
+        text(&failed.stderr).contains("there are: bad, good"),
+        "{}",
+        text(&failed.stderr)
+    );
+}
+
+#[test]
+fn usage_errors_end_with_2() {
+    let directory = files(&[("good", GOOD)]);
+    for arguments in [
+        &["no-such-command"][..],
+        &["route", "show"],
+        &["status", "--router", "ftp://x"],
+        &["route", "list", "--output", "github"],
+        &[
+            "route",
+            "list",
+            "--router",
+            "http://127.0.0.1:1",
+            "--config",
+            "router.yaml",
+        ],
+        &["route", "explain", "good", "-H", "no colon"],
+        &["route", "new", "v1", "--print"],
+        &["up", "--engines", "0"],
+    ] {
+        let ended = run(directory.path(), arguments);
+        assert_eq!(
+            ended.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            text(&ended.stderr)
+        );
+        assert!(
+            !ended.stderr.is_empty() && ended.stdout.is_empty(),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn a_router_that_cannot_be_reached_ends_with_3() {
+    let directory = files(&[("good", GOOD)]);
+    let router = closed_port();
+    for arguments in [
+        &["status"][..],
+        &["route", "list"],
+        &["route", "explain", "good", "--last"],
+        &["replay"],
+    ] {
+        let ended = run(
+            directory.path(),
+            &[arguments, &["--router", &router]].concat(),
+        );
+        assert_eq!(
+            ended.status.code(),
+            Some(3),
+            "{arguments:?}: {}",
+            text(&ended.stderr)
+        );
+        assert!(
+            text(&ended.stderr).contains(&router),
+            "{}",
+            text(&ended.stderr)
+        );
+    }
+}
+
+/// The URL of a port that nobody listens on.
+fn closed_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+#[test]
+fn flag_beats_environment_beats_file() {
+    let directory = files(&[("good", GOOD)]);
+    fs::create_dir(directory.path().join("llmctl")).unwrap();
+    let (by_file, by_env, by_flag) = (closed_port(), closed_port(), closed_port());
+    fs::write(
+        directory.path().join("llmctl/config.yaml"),
+        format!("router: {by_file}\n"),
+    )
+    .unwrap();
+    let asked = |mut command: Command| text(&command.output().unwrap().stderr).to_owned();
+    assert!(asked(llmctl(directory.path(), &["status"])).contains(&by_file));
+    let mut with_env = llmctl(directory.path(), &["status"]);
+    with_env.env("LLMCTL_ROUTER", &by_env);
+    assert!(asked(with_env).contains(&by_env));
+    let mut with_flag = llmctl(directory.path(), &["status", "--router", &by_flag]);
+    with_flag.env("LLMCTL_ROUTER", &by_env);
+    assert!(asked(with_flag).contains(&by_flag));
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let directory = files(&[("good", GOOD)]);
+    let mut command = llmctl(directory.path(), &["route", "schema"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut complaint = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut complaint)
+        .unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), complaint.as_str()),
+        (Some(0), "")
+    );
+}
+
+#[test]
+fn nothing_is_coloured_off_a_terminal() {
+    let directory = files(&[("good", GOOD), ("bad", BAD)]);
+    for arguments in [
+        &["route", "check"][..],
+        &["route", "list"],
+        &["route", "show", "good"],
+        &["--help"],
+        &["nope"],
+    ] {
+        let ended = run(directory.path(), arguments);
+        assert!(
+            !ended.stdout.contains(&0x1b) && !ended.stderr.contains(&0x1b),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn explain_offline_names_the_home_of_a_session() {
+    let directory = files(&[("good", GOOD)]);
+    let explain = |more: &[&str]| {
+        let ended = run(
+            directory.path(),
+            &[&["route", "explain", "good", "--output", "json"], more].concat(),
+        );
+        assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+        serde_json::from_slice::<serde_json::Value>(&ended.stdout).unwrap()
+    };
+    // crc32("sess-1") is 862954847, an odd number.
+    let told = explain(&["--session", "sess-1"]);
+    assert_eq!(told["outcome"]["send"]["name"], "gpu-2");
+    assert_eq!(
+        told["outcome"]["send"]["facts"]["home"]["score"],
+        862_954_847
+    );
+    fs::write(
+        directory.path().join("body.json"),
+        r#"{"model":"m","metadata":{"session_id":"sess-1"}}"#,
+    )
+    .unwrap();
+    let told = explain(&["--body", "body.json"]);
+    assert_eq!(
+        (&told["source"], &told["model"]),
+        (&"body.metadata.session_id".into(), &"m".into())
+    );
+    assert_eq!(told["outcome"]["send"]["name"], "gpu-2");
+    let told = explain(&["--body", "body.json", "-H", "x-session-id: sess-2"]);
+    assert_eq!(
+        (&told["session"], &told["source"]),
+        (&"sess-2".into(), &"header.x-session-id".into())
+    );
+    let told = explain(&[]);
+    assert_eq!(
+        (&told["session"], &told["outcome"]["send"]["mode"]),
+        (&"-".into(), &"least_conn".into())
+    );
+}
+
+#[test]
+fn a_new_route_passes_its_check() {
+    let directory = files(&[]);
+    let made = run(
+        directory.path(),
+        &["route", "new", "chat", "--peer", "10.0.0.11:8000"],
+    );
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let checked = run(directory.path(), &["route", "check", "--strict"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+    let again = run(directory.path(), &["route", "new", "chat"]);
+    assert_eq!(again.status.code(), Some(1));
+}
