@@ -97,6 +97,8 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a router and simulated engines in this terminal
+    Up(cmd::up::UpArgs),
     /// Check, list, show, write and explain routes
     #[command(subcommand)]
     Route(RouteCommand),
@@ -131,7 +133,7 @@ impl Command {
     pub fn annotates(&self) -> bool {
         match self {
             Self::Route(RouteCommand::Check(_)) => true,
-            Self::Route(_) | Self::Status(_) | Self::Replay(_) | Self::Engine(_) => {
+            Self::Up(_) | Self::Route(_) | Self::Status(_) | Self::Replay(_) | Self::Engine(_) => {
                 false
             }
         }

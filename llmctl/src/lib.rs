@@ -67,6 +67,7 @@ async fn dispatch(
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
     match command {
+        Command::Up(args) => cmd::up::run(&args, screen).await,
         Command::Route(command) => cmd::route::run(command, settings, screen).await,
         Command::Status(args) => cmd::status::run(&args, settings, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,

@@ -4,3 +4,4 @@ pub mod engine;
 pub mod replay;
 pub mod route;
 pub mod status;
+pub mod up;

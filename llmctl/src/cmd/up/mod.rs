@@ -1,0 +1,161 @@
+//! `llmctl up`: a router and its engines in one process, from nothing.
+//!
+//! The router is the very code of the `router` binary, reading ordinary files; the engines are those
+//! of `llmctl engine`. Everything listens on loopback only: this is for trying things out.
+
+mod files;
+mod greeting;
+mod peers;
+mod ports;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use router::config::Sources;
+use router::config::report::{self, Style};
+use router::control::Control;
+use router::telemetry::log::{self, LogFormat};
+use router::{Options, Ready, StartError};
+
+use self::files::{Access, Workspace, keys_text, main_text, route_text, write_new};
+use self::greeting::Up;
+use self::peers::Behind;
+use self::ports::Ports;
+use crate::exit::{Ended, Failure};
+use crate::nonce::nonce;
+use crate::render::{Format, Screen};
+
+/// How long the engines may finish once the router is gone; it has waited for its own requests.
+const ENGINE_GRACE: Duration = Duration::from_secs(1);
+
+/// What `llmctl up` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Files: router.yaml and routes/chat.yaml, written to --dir (kept) or to a temporary directory
+(removed at the end). A file that is already in --dir is used as it is and never overwritten;
+engines are then started where it says. The router takes up changes of the files by itself.
+
+Everything listens on 127.0.0.1 and wants no key.
+
+Examples:
+  llmctl up
+  llmctl up --engines 5 --port 9000
+  llmctl up --backend http://10.0.0.11:8000 --backend http://10.0.0.12:8000 --dir ./trial"
+)]
+pub struct UpArgs {
+    /// A real engine to put behind the router instead of simulated ones; repeat for more
+    #[arg(long = "backend", value_name = "URL")]
+    pub backends: Vec<String>,
+    /// Directory for the files, kept at the end
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Public port, 0 for a free one; the admin port is ten above it, or a free one [default: 8080]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// How many simulated engines [default: 3]
+    #[arg(long, value_name = "N", conflicts_with = "backends", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub engines: Option<u16>,
+}
+
+/// Runs until told to stop: Ctrl-C drains, a second one ends at once.
+///
+/// # Errors
+/// When a port is taken, a file is no good, or the router cannot start.
+pub async fn run(args: &UpArgs, screen: &mut Screen) -> Result<Ended, Failure> {
+    let workspace = Workspace::open(args.dir.as_deref())?;
+    let ports = Ports::choose(args.port, workspace.main_file().exists())?;
+    if let Ports::Chosen { public, admin } = ports {
+        write_new(
+            &workspace.main_file(),
+            &main_text(public, admin),
+            Access::Usual,
+        )?;
+    }
+    write_new(
+        &workspace.key_file(),
+        &keys_text(&nonce()?),
+        Access::Private,
+    )?;
+    let behind = Behind::start(args, &workspace, screen).await?;
+    write_new(
+        &workspace.route_file(),
+        &route_text(&behind.new_peers()),
+        Access::Usual,
+    )?;
+    let served = serve(&workspace, ports, &behind, screen).await;
+    behind.stop(ENGINE_GRACE).await;
+    served
+}
+
+async fn serve(
+    workspace: &Workspace,
+    ports: Ports,
+    behind: &Behind,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let log_format = if screen.format() == Format::Json {
+        LogFormat::Json
+    } else {
+        LogFormat::Text
+    };
+    log::init(log_format)
+        .map_err(|error| Failure::Usage(format!("the log cannot be set up: {error}")))?;
+    router::raise_descriptor_limit();
+    router::install_crypto_provider();
+    let (listen, admin_listen) = ports.overrides();
+    let sources = Sources {
+        config: Some(workspace.main_file()),
+        ..Sources::default()
+    };
+    let options = Options {
+        sources,
+        listen,
+        admin_listen,
+        log_format,
+    };
+    let (control, controlled) = Control::new();
+    let signals = router::signals::listen(control.clone())
+        .map_err(|error| Failure::Wrong(format!("signals cannot be handled: {error}")))?;
+    let running = router::run(options, control, controlled, |ready| {
+        greet(ready, workspace, behind, screen);
+    });
+    let ended = tokio::select! {
+        ended = running => ended,
+        () = signals => unreachable!("signals are passed on for ever"),
+    };
+    match ended {
+        Ok(router::Ended::Drained) => Ok(Ended::Fine),
+        Ok(router::Ended::Cut) => Ok(Ended::Wrong),
+        Err(StartError::Config(problems)) => Err(Failure::Wrong(format!(
+            "the main file is invalid\n{}",
+            report::render(&problems, Style::Plain).trim_end()
+        ))),
+        Err(error) => Err(Failure::Wrong(error.to_string())),
+    }
+}
+
+fn greet(ready: &Ready, workspace: &Workspace, behind: &Behind, screen: &mut Screen) {
+    let up = Up {
+        openai_base_url: format!("http://{}/v1", ready.public),
+        public: ready.public,
+        admin: ready.admin,
+        route: files::ROUTE.to_owned(),
+        model: behind.model.clone(),
+        peers: behind.urls(),
+        simulated: behind.is_simulated(),
+        dir: workspace.path().to_owned(),
+        dir_is_temporary: workspace.is_temporary(),
+    };
+    if screen.format() == Format::Json {
+        // Written on one line: a program that starts us reads a line and knows.
+        let line = serde_json::to_string(&up).unwrap_or_default();
+        screen.line(&line);
+    } else {
+        let program = std::env::args()
+            .next()
+            .unwrap_or_else(|| "llmctl".to_owned());
+        let greeting = up.greeting(&program);
+        screen.text(&greeting);
+    }
+}

@@ -1,0 +1,242 @@
+//! The whole stack in one process, as a newcomer meets it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test helper that fails has found the failure"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use serde_json::Value;
+
+/// A running `llmctl up`.
+struct Up {
+    child: Child,
+    greeting: Value,
+}
+
+impl Up {
+    /// Starts it and waits until it says where it is.
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = llmctl(&["up", "--port", "0", "--output", "json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let greeting = serde_json::from_str(&line)
+            .unwrap_or_else(|_| panic!("{line:?}, then {}", rest(&mut child)));
+        // Access lines must not fill the pipe while the test runs.
+        child.stdout = None;
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        let mut stderr = child.stderr.take().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        Self { child, greeting }
+    }
+
+    fn public(&self) -> String {
+        format!("http://{}", self.greeting["public"].as_str().unwrap())
+    }
+
+    fn admin(&self) -> String {
+        format!("http://{}", self.greeting["admin"].as_str().unwrap())
+    }
+
+    /// Runs a command against it.
+    fn ask(&self, arguments: &[&str]) -> Value {
+        let ended = llmctl(arguments)
+            .args(["--router", &self.admin(), "--output", "json"])
+            .output()
+            .unwrap();
+        assert!(
+            ended.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
+        serde_json::from_slice(&ended.stdout).unwrap()
+    }
+
+    /// Ctrl-C.
+    fn interrupt(mut self) -> ExitStatus {
+        let sent = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Gone already when the test ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rest(child: &mut Child) -> String {
+    let mut text = String::new();
+    let _ = child.stderr.take().unwrap().read_to_string(&mut text);
+    text
+}
+
+fn llmctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_llmctl"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env_remove("LLMCTL_ROUTER")
+        .env_remove("LLM_ROUTER_CONFIG");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    llmctl(arguments).output().unwrap()
+}
+
+#[test]
+fn a_newcomer_sees_what_affinity_is_worth() {
+    let up = Up::start(&[]);
+    let report = up.ask(&[
+        "replay",
+        "--url",
+        &up.public(),
+        "--sessions",
+        "6",
+        "--turns",
+        "4",
+    ]);
+    let hit_rate = |arm: usize| report["arms"][arm]["hit_rate"].as_f64().unwrap();
+    assert_eq!(
+        (
+            &report["arms"][0]["affinity"],
+            &report["arms"][1]["affinity"]
+        ),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(report["arms"][0]["requests"], 24);
+    // By tokens, not by time: at home every turn finds all the turns before it.
+    assert!(hit_rate(0) > hit_rate(1), "{report}");
+    let switch = &up.ask(&["status"])[0]["status"]["routes"][0]["switches"]["affinity"];
+    assert_eq!(
+        (&switch["enabled"], &switch["source"]),
+        (&true.into(), &"default".into()),
+        "the switch is put back"
+    );
+    assert!(up.interrupt().success());
+}
+
+#[test]
+fn a_live_router_explains_what_it_would_do_and_what_it_did() {
+    let up = Up::start(&["--engines", "2"]);
+    let foreseen = up.ask(&["route", "explain", "chat", "--session", "demo"]);
+    let inspected = up.ask(&[
+        "route",
+        "explain",
+        "chat",
+        "--model",
+        "sim",
+        "-H",
+        "x-session-id: demo",
+    ]);
+    assert_eq!(
+        foreseen["outcome"]["send"]["peer"],
+        inspected["outcome"]["send"]["peer"]
+    );
+    assert_eq!(inspected["source"], "header.x-session-id");
+    up.ask(&[
+        "replay",
+        "--url",
+        &up.public(),
+        "--sessions",
+        "1",
+        "--turns",
+        "1",
+    ]);
+    let past = up.ask(&["route", "explain", "chat", "--last"]);
+    assert_eq!(
+        (&past["route"], &past["status"]),
+        (&"chat".into(), &200.into())
+    );
+    let id = past["request_id"].as_str().unwrap();
+    assert_eq!(
+        up.ask(&["route", "explain", "chat", "--request-id", id]),
+        past
+    );
+    assert_eq!(up.ask(&["route", "list"])[0]["peers"], 2);
+    assert_eq!(
+        up.ask(&["route", "show", "chat"])["pools"][0]["peers"][1]["name"],
+        "engine-2"
+    );
+}
+
+#[test]
+fn files_without_a_directory_of_their_own_are_gone_at_the_end() {
+    let up = Up::start(&["--engines", "1"]);
+    let directory = up.greeting["dir"].as_str().unwrap().to_owned();
+    assert!(Path::new(&directory).join("routes/chat.yaml").is_file());
+    assert!(up.interrupt().success());
+    assert!(!Path::new(&directory).exists());
+}
+
+#[test]
+fn files_in_a_directory_are_kept_and_used_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().to_str().unwrap();
+    let up = Up::start(&["--dir", dir, "--engines", "2"]);
+    let peers = up.greeting["peers"].clone();
+    assert!(up.interrupt().success());
+    let route = directory.path().join("routes/chat.yaml");
+    let edited = format!("# mine\n{}", std::fs::read_to_string(&route).unwrap());
+    std::fs::write(&route, &edited).unwrap();
+    let again = Up::start(&["--dir", dir]);
+    assert_eq!(
+        again.greeting["peers"], peers,
+        "the engines are where the file says"
+    );
+    assert!(again.interrupt().success());
+    assert_eq!(std::fs::read_to_string(&route).unwrap(), edited);
+    let contradicted = run(&["up", "--dir", dir, "--port", "0", "--engines", "3"]);
+    assert_eq!(
+        contradicted.status.code(),
+        Some(2),
+        "{}",
+        String::from_utf8_lossy(&contradicted.stderr)
+    );
+}
+
+#[test]
+fn a_real_engine_can_stand_behind_it() {
+    let front = Up::start(&["--engines", "1"]);
+    let backend = front.greeting["peers"][0].as_str().unwrap().to_owned();
+    let up = Up::start(&["--backend", &backend]);
+    assert_eq!(
+        (&up.greeting["simulated"], &up.greeting["model"]),
+        (&false.into(), &"sim".into())
+    );
+    let report = up.ask(&[
+        "replay",
+        "--url",
+        &up.public(),
+        "--sessions",
+        "1",
+        "--turns",
+        "2",
+    ]);
+    assert_eq!(report["arms"][1]["requests"], 2);
+}
+
+#[test]
+fn a_taken_port_is_an_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let ended = run(&["up", "--port", &port]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains(&port));
+}
