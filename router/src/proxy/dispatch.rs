@@ -7,6 +7,11 @@ pub(super) enum Destination<'p> {
     Health,
     /// `/ready`.
     Ready,
+    /// `/finish_session`, or `/<route>/finish_session`.
+    FinishSession {
+        /// `None`: every route that the key opens.
+        route: Option<&'p str>,
+    },
     /// `/v1/…` without a route prefix.
     Unprefixed,
     /// `/<route>/…`: the rest keeps its leading slash. Whether the rest is served is the route's
@@ -58,6 +63,7 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
     match path {
         "/health" => return Ok(Destination::Health),
         "/ready" => return Ok(Destination::Ready),
+        "/finish_session" => return Ok(Destination::FinishSession { route: None }),
         _ => {}
     }
     if path.starts_with("/v1/") {
@@ -76,6 +82,9 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
     let (route, path) = rest.split_at(slash);
     if route.is_empty() {
         return Ok(Destination::Nowhere);
+    }
+    if path == "/finish_session" {
+        return Ok(Destination::FinishSession { route: Some(route) });
     }
     match path.strip_prefix("/_") {
         Some(_) => Ok(Destination::Status {

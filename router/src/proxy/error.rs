@@ -50,6 +50,7 @@ pub struct ApiError {
     details: Map<String, Value>,
     retry: Retry,
     closes: bool,
+    allow: Option<&'static str>,
 }
 
 impl ApiError {
@@ -66,6 +67,7 @@ impl ApiError {
             details: Map::new(),
             retry,
             closes: false,
+            allow: None,
         }
     }
 
@@ -150,6 +152,17 @@ impl ApiError {
             message,
             Retry::Useless,
         )
+    }
+
+    /// 405 with what is allowed.
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let message = format!("this path takes {allow}");
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        let error = Self::new(status, "method_not_allowed", message, Retry::Useless);
+        Self {
+            allow: Some(allow),
+            ..error
+        }
     }
 
     /// 408: the client stopped sending its body.
@@ -342,6 +355,9 @@ impl ApiError {
         self.retry_headers(headers);
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if self.closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -27,7 +27,7 @@ use super::head::HeadWatch;
 use super::local::{self, ModelsPath};
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
-use super::{guard, limits, status};
+use super::{finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
 use crate::telemetry::metrics::Gate;
@@ -152,6 +152,19 @@ impl Proxy {
                 status::answer(self, call.table, route, name, &parts, body, call.peer)
                     .await
                     .map(Reply::Local)
+            }
+            Destination::FinishSession { route: None } => {
+                guard::admit_any(call.table, &parts.headers)?;
+                finish::answer(&parts).map(Reply::Local)
+            }
+            Destination::FinishSession { route: Some(name) } => {
+                let route = call
+                    .table
+                    .get(name)
+                    .and_then(Entry::route)
+                    .ok_or_else(|| ApiError::route_not_found("there is no such route", None))?;
+                guard::admit(call.table, route, &parts.headers)?;
+                finish::answer(&parts).map(Reply::Local)
             }
             Destination::Nowhere => self.nowhere(call, parts, body, &path).await,
             Destination::Unprefixed => {
@@ -375,7 +388,7 @@ fn decide(
     };
     let model = inspection
         .model()
-        .or_else(|| local::model_in_query(parts.uri.query()).map(Cow::Owned));
+        .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
     exchange.model = model.as_deref().map(Arc::from);
     let pool = route.pool(model.as_deref());
     let pool = pool.ok_or_else(|| {

@@ -175,12 +175,10 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// `model` of a query string, decoded.
-pub(super) fn model_in_query(query: Option<&str>) -> Option<String> {
-    let pairs = query?.split('&');
-    let value = pairs
-        .filter_map(|pair| pair.strip_prefix("model="))
-        .next()?;
+/// The value of a parameter in a query string, decoded once; the first one counts.
+pub(super) fn query_value(query: Option<&str>, name: &str) -> Option<String> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(key, _)| *key == name)?;
     Some(percent_decode(&value.replace('+', " ")))
 }
 
@@ -204,9 +202,9 @@ mod tests {
         assert_eq!(percent_decode("org%2Fm%25"), "org/m%");
         assert_eq!(percent_decode("100%"), "100%");
         assert_eq!(
-            model_in_query(Some("a=1&model=org%2Fm")).as_deref(),
+            query_value(Some("a=1&model=org%2Fm"), "model").as_deref(),
             Some("org/m")
         );
-        assert_eq!(model_in_query(Some("xmodel=a")), None);
+        assert_eq!(query_value(Some("xmodel=a"), "model"), None);
     }
 }

@@ -9,6 +9,7 @@ pub mod budget;
 mod dispatch;
 pub mod error;
 pub mod exchange;
+mod finish;
 mod forward;
 mod guard;
 mod handle;

@@ -234,8 +234,8 @@ mod tests {
             ("x-api-key", "gateway"),
         ];
         let own = HeaderValue::from_static("Bearer engine");
-        let cases: [(Option<&HeaderValue>, bool, bool, Option<&str>, bool); 4] = [
-            (None, true, false, None, false),
+        let cases = [
+            (None::<&HeaderValue>, true, false, None, false),
             (None, true, true, Some("Bearer gateway"), true),
             (None, false, false, Some("Bearer gateway"), true),
             (Some(&own), false, true, Some("Bearer engine"), false),

@@ -125,40 +125,6 @@ async fn openmetrics_and_protobuf_by_accept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn proxy_metrics_need_a_key_when_keys_exist() {
-    let peer = Peer::plain().await;
-    let open = over(&[&peer], "").start().await;
-    let reply = open.get("/proxy/metrics").await;
-    assert!(
-        reply.status == 200 && reply.text().contains(&peer.address.to_string()),
-        "{}",
-        reply.text()
-    );
-    let json = call(
-        open.public,
-        "GET",
-        "/proxy/metrics",
-        &[("accept", "application/json")],
-        "",
-    )
-    .await;
-    assert_eq!(
-        (json.status, json.header("content-type")),
-        (200, "application/json")
-    );
-    json.json();
-    let closed = over(&[&peer], "").keys("sk-a:alice\n").start().await;
-    assert_eq!(closed.get("/proxy/metrics").await.status, 401);
-    let key = [("authorization", "Bearer sk-a")];
-    assert_eq!(
-        call(closed.public, "GET", "/proxy/metrics", &key, "")
-            .await
-            .status,
-        200
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn access_line_has_its_fixed_form() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
