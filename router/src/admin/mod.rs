@@ -35,6 +35,7 @@ use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{Live, Metrics, Page};
 
 pub use answer::Answer;
+pub(crate) use process::ready;
 
 /// What the admin port's handlers share. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -18,13 +18,18 @@ pub(super) async fn healthz() -> Response {
 
 /// `GET /readyz`: at least one route has a usable peer and the process is not going away.
 pub(super) async fn readyz(State(state): State<AdminState>) -> Response {
-    let readiness = readiness(&state.tables.load(), &state.lifecycle);
+    ready(&state.tables.load(), &state.lifecycle).into_axum()
+}
+
+/// The readiness of the process, the same on both ports.
+pub(crate) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Answer {
+    let readiness = readiness(table, lifecycle);
     let status = if readiness.status == READY {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    answer::json(status, &readiness).into_axum()
+    answer::json(status, &readiness)
 }
 
 const READY: &str = "ready";

@@ -70,7 +70,7 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
         return Ok(Destination::Unprefixed);
     }
     let before_v1 = path.find("/v1/").map_or(path, |at| &path[..at]);
-    if find_encoded(before_v1, b'f').is_some() {
+    if find_encoded(before_v1, b'f').is_some() || has_backslash(before_v1) {
         return Err(BadPath::EncodedSlash);
     }
     let Some(rest) = path.strip_prefix('/') else {
@@ -132,6 +132,15 @@ fn has_dot_segment(path: &str) -> bool {
         }
         rest = &rest[end + width..];
     }
+}
+
+/// Some servers read a backslash as a slash.
+fn has_backslash(text: &str) -> bool {
+    text.contains('\\')
+        || text
+            .as_bytes()
+            .windows(3)
+            .any(|w| w.eq_ignore_ascii_case(b"%5c"))
 }
 
 /// The position of `%2<digit>`, the digit in either case.
@@ -214,6 +223,7 @@ mod tests {
     fn an_encoded_slash_before_v1_is_refused() {
         assert_eq!(dispatch("/chat%2Fv1/v1/x"), Err(BadPath::EncodedSlash));
         assert_eq!(dispatch("/chat%2fx"), Err(BadPath::EncodedSlash));
+        assert_eq!(dispatch("/chat%5Cv1/v1/x"), Err(BadPath::EncodedSlash));
     }
 
     #[test]

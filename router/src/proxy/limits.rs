@@ -1,5 +1,7 @@
 //! The bounds on a request's head, and the framing that two readers could read differently.
 
+use http::Version;
+use http::header::{self, HeaderValue};
 use http::request::Parts;
 
 use super::error::ApiError;
@@ -32,8 +34,22 @@ impl Framing {
 /// # Errors
 /// 400, 414 or 431; the connection ends with each.
 pub(super) fn check(parts: &Parts, framing: Framing) -> Result<(), ApiError> {
-    if framing.is_ambiguous() {
+    // hyper wants `chunked` last; what stands before it some readers honour and others do not.
+    let encoding = parts
+        .headers
+        .get(header::TRANSFER_ENCODING)
+        .map(HeaderValue::as_bytes);
+    let is_plain =
+        encoding.is_none_or(|encoding| encoding.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+    if framing.is_ambiguous() || !is_plain {
         return Err(ApiError::ambiguous_framing());
+    }
+    if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1
+    {
+        return Err(ApiError::bad_request(
+            "bad_host",
+            "a request has exactly one Host header",
+        ));
     }
     let target = parts
         .uri

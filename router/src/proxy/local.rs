@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::guard;
-use crate::state::{Lifecycle, Phase, Route, RouteTable};
+use crate::admin;
+use crate::state::{Lifecycle, Route, RouteTable};
 
 /// A JSON response.
 pub(super) fn json_response(status: StatusCode, value: &Value) -> Response<Bytes> {
@@ -33,18 +34,7 @@ pub(super) fn health() -> Response<Bytes> {
 
 /// `GET /ready`: at least one route has a usable peer and the process is not going away.
 pub(super) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Response<Bytes> {
-    let total = table.entries.len();
-    let usable = table.routes().filter(|route| route.is_usable()).count();
-    let draining = lifecycle.phase() > Phase::Serving;
-    let (status, word) = match (draining, usable) {
-        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        (false, 0) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
-        (false, _) => (StatusCode::OK, "ready"),
-    };
-    json_response(
-        status,
-        &json!({ "status": word, "usable_routes": usable, "routes": total }),
-    )
+    admin::ready(table, lifecycle)
 }
 
 /// What `/v1/models…` below a route means to the router.

@@ -99,7 +99,7 @@ pub(in crate::config) static MAX_BUFFERED_BYTES: Knob<u64> = Knob::new(
     "server",
     "max_buffered_bytes",
     Kind::Size {
-        min: 1 << 20,
+        min: 1,
         max: 1 << 50,
     },
     check::size,

@@ -178,15 +178,34 @@ impl Tally {
             Some(peer) if self.peers.contains_key(peer) => peer,
             Some(_) => OTHER,
         };
-        let by_peer = match self.requests.get_mut(model) {
-            Some(known) => known,
-            None => self.requests.entry(model.into()).or_default(),
-        };
-        let by_code = match by_peer.get_mut(peer) {
-            Some(known) => known,
-            None => by_peer.entry(peer.into()).or_default(),
-        };
-        *by_code.entry(code).or_default() += 1;
+        let count = self
+            .requests
+            .get_mut(model)
+            .and_then(|by_peer| by_peer.get_mut(peer)?.get_mut(&code));
+        match count {
+            Some(count) => *count += 1,
+            None => self.begin_series(model, peer, code),
+        }
+    }
+
+    /// A series that is new with this request.
+    fn begin_series(&mut self, model: &str, peer: &str, code: u16) {
+        // What stood for the peer's requests until their model was known has done its work.
+        if model != NONE
+            && let Some(placeholder) = self
+                .requests
+                .get_mut(NONE)
+                .and_then(|by_peer| by_peer.get_mut(peer))
+            && placeholder.get(&200) == Some(&0)
+        {
+            placeholder.remove(&200);
+        }
+        let by_peer = self.requests.entry(model.into()).or_default();
+        *by_peer
+            .entry(peer.into())
+            .or_default()
+            .entry(code)
+            .or_default() += 1;
     }
 
     /// The label of a model name. A name that the request was refused for takes no place from a real
@@ -233,14 +252,20 @@ impl Tally {
         self.models = models;
         for (model, peers) in pools {
             let model = model.clone().unwrap_or_else(|| NONE.into());
-            let by_peer = self.requests.entry(model).or_default();
             for peer in peers {
                 let peer: Arc<str> = peer.as_str().into();
-                by_peer
-                    .entry(Arc::clone(&peer))
-                    .or_default()
-                    .entry(200)
-                    .or_default();
+                let is_seen = self
+                    .requests
+                    .values()
+                    .any(|by_peer| by_peer.get(&peer).is_some_and(|codes| !codes.is_empty()));
+                if *model != *NONE || !is_seen {
+                    let by_peer = self.requests.entry(Arc::clone(&model)).or_default();
+                    by_peer
+                        .entry(Arc::clone(&peer))
+                        .or_default()
+                        .entry(200)
+                        .or_default();
+                }
                 self.peers.entry(peer).or_default();
             }
         }

@@ -120,6 +120,25 @@ fn series_that_stay_keep_their_counts() {
 }
 
 #[test]
+fn the_series_without_a_model_goes_once_a_model_is_known() {
+    let metrics = Arc::new(Metrics::default());
+    let configured = [labels("chat", &[(None, &["a:1", "b:1"])])];
+    metrics.sync(&configured);
+    metrics
+        .route(&"chat".into())
+        .request_done(&done(Some("m1"), Some("a:1"), 200));
+    metrics.sync(&configured);
+    let page = page(&metrics);
+    assert_eq!(
+        series(&page, "llm_router_requests_total"),
+        [
+            r#"llm_router_requests_total{route="chat",model="-",peer="b:1",code="200"} 0"#,
+            r#"llm_router_requests_total{route="chat",model="m1",peer="a:1",code="200"} 1"#,
+        ]
+    );
+}
+
+#[test]
 fn invented_models_are_capped() {
     let metrics = Arc::new(Metrics::default());
     metrics.sync(&[labels("chat", &[(Some("real"), &["a:1"])])]);

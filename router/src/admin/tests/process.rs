@@ -1,0 +1,195 @@
+//! Endpoints about the process.
+
+use std::time::Duration;
+
+use http::Method;
+
+use super::*;
+use crate::config::report::{Problem, Severity};
+use crate::control::Reloaded;
+use crate::state::Phase;
+
+#[tokio::test]
+async fn readiness_follows_peers_and_phase() {
+    let port = Port::over(
+        "",
+        &[
+            ("chat", CHAT),
+            ("empty", "peers: []"),
+            ("broken", "peers: 7"),
+        ],
+    );
+    let ready = port.get("/readyz").await;
+    assert_eq!(ready.status, 200);
+    assert_eq!(
+        ready.json(),
+        json!({"status": "ready", "usable_routes": 1, "routes": 3})
+    );
+    let chat = port.current.load_full();
+    let chat = chat.get("chat").unwrap().route().unwrap().clone();
+    for peer in chat.distinct_peers() {
+        chat.observe(&peer.spec.key, Evidence::Failed);
+    }
+    let unready = port.get("/readyz").await;
+    assert_eq!(
+        (unready.status, &unready.json()["status"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("unready"))
+    );
+    chat.observe(&chat.distinct_peers()[0].spec.key, Evidence::Healthy);
+    assert_eq!(port.get("/readyz").await.status, 200);
+    port.lifecycle.advance(Phase::Leaving);
+    let leaving = port.get("/readyz").await;
+    assert_eq!(
+        (leaving.status, &leaving.json()["status"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("draining"))
+    );
+    let health = port.get("/healthz").await;
+    assert_eq!((health.status, &*health.text), (StatusCode::OK, "ok\n"));
+}
+
+#[tokio::test]
+async fn routes_say_what_is_in_force_and_why_not() {
+    let port = Port::over(
+        "",
+        &[
+            ("chat", CHAT),
+            ("broken", "peers:\n  - {adress: 10.0.0.1:1}\n"),
+        ],
+    );
+    let reply = port.get("/_routes").await;
+    let directory = port.tables.directory().display().to_string();
+    let text = pretty(&reply)
+        .replace(&directory, "DIR")
+        .replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    insta::assert_snapshot!("routes", text);
+}
+
+#[tokio::test]
+async fn reload_answers_what_came_of_it() {
+    let mut port = Port::chat();
+    let path = std::path::Path::new("routes/chat.yaml");
+    let bad = Problem::of_file(Severity::Error, path, "it is empty");
+    let odd = Problem::of_file(Severity::Warning, path, "write `true`");
+    let results = [
+        Reloaded {
+            routes: vec!["chat".into()],
+            problems: vec![odd.clone()],
+            refused: false,
+        },
+        Reloaded {
+            routes: vec!["chat".into()],
+            problems: vec![bad, odd],
+            refused: true,
+        },
+    ];
+    let router = port.router.clone();
+    let post = async || {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri("/_reload")
+            .header("host", "localhost");
+        let mut request = request.body(Body::empty()).unwrap();
+        request
+            .extensions_mut()
+            .insert(PeerAddr("127.0.0.1:1".parse().unwrap()));
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice::<Value>(&bytes).unwrap())
+    };
+    let mut answers = Vec::new();
+    for result in results {
+        let (answer, ()) = tokio::join!(post(), async {
+            let asked =
+                tokio::time::timeout(Duration::from_secs(30), port.controlled.reload.recv());
+            asked.await.unwrap().unwrap().send(result).unwrap();
+        });
+        answers.push(answer);
+    }
+    let warning = json!({"file": "routes/chat.yaml", "line": 1, "column": 1, "message": "write `true`", "severity": "warning"});
+    assert_eq!(
+        answers[0],
+        (
+            StatusCode::OK,
+            json!({"ok": true, "routes": ["chat"], "errors": [], "warnings": [warning]})
+        )
+    );
+    let error = json!({"file": "routes/chat.yaml", "line": 1, "column": 1, "message": "it is empty", "severity": "error"});
+    assert_eq!(
+        answers[1],
+        (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            json!({"ok": false, "routes": ["chat"], "errors": [error], "warnings": [warning]})
+        )
+    );
+    drop(port.controlled.reload);
+    assert_eq!(post().await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn drain_pulls_the_string_once() {
+    let port = Port::chat();
+    for _ in 0..2 {
+        let reply = port.post("/_drain").await;
+        assert_eq!(
+            (reply.status, reply.json()),
+            (StatusCode::OK, json!({"draining": true}))
+        );
+        assert!(port.controlled.drain.is_cancelled() && !port.controlled.cut.is_cancelled());
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_the_present() {
+    let port = Port::over("", &[("chat", CHAT), ("multi", MULTI)]);
+    let _held = port.reserve("s");
+    port.observe("gpu-b", Evidence::Failed);
+    let reply = port.get("/metrics").await;
+    assert_eq!(
+        reply.headers["content-type"],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    let page = reply.text;
+    for expected in [
+        r#"llm_router_limit{route="chat",model="-"} 4"#,
+        r#"llm_router_limit{route="multi",model="m2"} 20"#,
+        r#"llm_router_peer_healthy{route="chat",peer="10.0.0.11:8000"} 1"#,
+        r#"llm_router_peer_healthy{route="chat",peer="10.0.0.12:8000"} 0"#,
+        r#"llm_router_in_flight{route="chat",peer="10.0.0.13:8000"} 0"#,
+        r#"llm_router_in_flight{route="multi",peer="10.0.0.12:8000"} 0"#,
+        r#"llm_router_sessions{route="chat"} 0"#,
+        r#"llm_router_override_active{route="chat",switch="affinity"} 0"#,
+        r#"llm_router_route_valid{route="chat"} 1"#,
+        r#"llm_router_key_file_status{status="missing"} 1"#,
+        r#"llm_router_key_file_status{status="ok"} 0"#,
+        "llm_router_buffered_bytes 0.0",
+    ] {
+        assert!(
+            page.lines().any(|line| line == expected),
+            "{expected}\nnot in\n{page}"
+        );
+    }
+    // A disabled peer is not unhealthy.
+    assert!(
+        !page.contains(r#"llm_router_peer_healthy{route="multi",peer="10.0.0.12:8000"}"#),
+        "{page}"
+    );
+    let in_flight: f64 = page
+        .lines()
+        .filter(|line| line.starts_with("llm_router_in_flight{route=\"chat\""))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!((in_flight - 1.0).abs() < f64::EPSILON, "{page}");
+    let accept = [(
+        "accept",
+        "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.1",
+    )];
+    let open = port.send("10.0.0.9", "GET", "/metrics", &accept, "").await;
+    assert!(
+        open.text.ends_with("# EOF\n")
+            && open.headers["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with("application/openmetrics")
+    );
+}

@@ -1,0 +1,341 @@
+//! `/<route>/_…`.
+
+use router_core::decision::{Choice, Receipt};
+
+use super::*;
+
+#[tokio::test]
+async fn health_status_lists_every_distinct_peer() {
+    let port = Port::chat();
+    let _held = port.reserve("s");
+    port.observe("gpu-a", Evidence::Failed);
+    let reply = port.get("/chat/_health_status").await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["content-type"], "application/json");
+    let json = reply.json();
+    assert_eq!(json["10.0.0.11:8000"]["banned"], json!(true));
+    assert_eq!(json["10.0.0.12:8000"]["banned"], json!(false));
+    let active: u64 = ["10.0.0.11:8000", "10.0.0.12:8000"]
+        .iter()
+        .map(|p| json[p]["active"].as_u64().unwrap())
+        .sum();
+    assert_eq!(active, 1);
+    assert_eq!(
+        json["_meta"],
+        json!({"api_keys_configured": false, "route_auth_enabled": false, "key_file_status": "missing"})
+    );
+    let conns = port.get("/chat/_active_conns").await.json();
+    assert_eq!(conns.as_object().unwrap().len(), 3);
+    assert_eq!(conns["10.0.0.13:8000"], json!(0));
+}
+
+#[tokio::test]
+async fn route_state_shows_tiers_and_room() {
+    let port = Port::chat();
+    port.observe("gpu-b", Evidence::Failed);
+    insta::assert_snapshot!("route_state", pretty(&port.get("/chat/_route_state").await));
+    port.observe("gpu-a", Evidence::Failed);
+    let spare = port.get("/chat/_route_state").await.json();
+    assert_eq!(
+        (&spare["active_level"], &spare["limit"]),
+        (&json!(-1), &json!(8))
+    );
+    port.observe("spare", Evidence::Failed);
+    let none = port.get("/chat/_route_state").await.json();
+    assert_eq!(
+        (
+            &none["active_level"],
+            &none["limit"],
+            &none["healthy_peers_in_level"]
+        ),
+        (&json!(0), &json!(0), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn route_debug_tells_the_home_from_the_pick() {
+    let port = Port::chat();
+    let first = port.get("/chat/_route_debug?sid=s-19").await;
+    insta::assert_snapshot!("route_debug", pretty(&first));
+    let before = first.json();
+    assert_eq!(before["natural_target"], before["actual_pick"]);
+    assert_eq!(
+        (&before["actual_mode"], &before["natural_banned"]),
+        (&json!("hash"), &json!(false))
+    );
+    let home = before["natural_target"].as_str().unwrap();
+    port.observe(home, Evidence::Failed);
+    let after = port.get("/chat/_route_debug?sid=s-19").await.json();
+    assert_eq!(after["natural_target"], json!(home));
+    assert_eq!(
+        (&after["actual_mode"], &after["natural_banned"]),
+        (&json!("hash_fallback"), &json!(true))
+    );
+    assert_ne!(after["actual_pick"], json!(home));
+    let off = port.post("/chat/_affinity_toggle?on=0").await;
+    assert_eq!(off.status, 200);
+    let balanced = port.get("/chat/_route_debug?sid=s-19").await.json();
+    assert_eq!(balanced["session_affinity_enabled"], json!(false));
+    assert_eq!(balanced["actual_mode"], json!("least_conn"));
+}
+
+#[tokio::test]
+async fn every_option_is_listed_with_its_layer_and_a_switch_shows_as_runtime() {
+    let port = Port::over("defaults: {hash: rendezvous}", &[("chat", CHAT)]);
+    port.post("/chat/_affinity_toggle?on=0").await;
+    let reply = port.get("/chat/_route_opts").await.json();
+    let option = |key: &str| {
+        let options = reply["options"].as_array().unwrap();
+        let found = options.iter().find(|option| option["key"] == key).unwrap();
+        (found["value"].clone(), found["source"].clone())
+    };
+    assert_eq!(option("hash"), (json!("rendezvous"), json!("global")));
+    assert_eq!(option("affinity_enabled"), (json!(false), json!("runtime")));
+    assert_eq!(option("full_status"), (json!(429), json!("default")));
+}
+
+#[tokio::test]
+async fn debug_of_a_by_model_route_needs_one_of_its_models() {
+    let port = Port::over("", &[("multi", MULTI)]);
+    let reply = port.get("/multi/_route_debug?sid=s&model=m2").await.json();
+    assert_eq!(
+        (&reply["model"], &reply["actual_pick"]),
+        (&json!("m2"), &json!("gpu-a"))
+    );
+    for target in [
+        "/multi/_route_debug?model=m3",
+        "/multi/_route_debug",
+        "/multi/_route_state?model=m3",
+    ] {
+        let reply = port.get(target).await;
+        assert_eq!(reply.status, 200, "{target}");
+        assert_eq!(
+            reply.json()["error"],
+            json!("model_not_supported"),
+            "{target}"
+        );
+        assert_eq!(
+            reply.json()["supported_models"],
+            json!(["m1", "m2"]),
+            "{target}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn inspect_decides_as_a_request_would_and_counts_nothing() {
+    let port = Port::chat();
+    let body = r#"{"model":"m","metadata":{"session_id":"s-19"}}"#;
+    let reply = port
+        .send("127.0.0.1", "POST", "/chat/_route_inspect", &[], body)
+        .await;
+    assert_eq!(reply.status, 200);
+    let json = reply.json();
+    assert_eq!(
+        (
+            &json["session_id"],
+            &json["source"],
+            &json["mode"],
+            &json["model"]
+        ),
+        (
+            &json!("s-19"),
+            &json!("body.metadata.session_id"),
+            &json!("hash"),
+            &json!("m")
+        )
+    );
+    let header = [("x-session-id", "s-20")];
+    let json = port
+        .send("127.0.0.1", "POST", "/chat/_route_inspect", &header, body)
+        .await
+        .json();
+    assert_eq!(
+        (&json["session_id"], &json["source"]),
+        (&json!("s-20"), &json!("header.x-session-id"))
+    );
+    let none = port.post("/chat/_route_inspect").await.json();
+    assert_eq!(
+        (&none["session_id"], &none["source"]),
+        (&json!("-"), &json!("none"))
+    );
+    let state = port.get("/chat/_route_state").await.json();
+    assert_eq!(state["in_flight"], json!(0));
+    for peer in ["gpu-a", "gpu-b", "spare"] {
+        port.observe(peer, Evidence::Failed);
+    }
+    let reply = port.post("/chat/_route_inspect").await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(
+        reply.json()["explanation"]["outcome"]["refuse"]["reason"],
+        json!("no_healthy_peer")
+    );
+    assert_eq!(port.get("/chat/_route_inspect").await.status, 405);
+}
+
+#[tokio::test]
+async fn an_inspected_body_is_bounded() {
+    let port = Port::over("", &[("chat", &format!("{CHAT}max_body_size: 1k\n"))]);
+    let body = "x".repeat(1025);
+    let reply = port
+        .send("127.0.0.1", "POST", "/chat/_route_inspect", &[], &body)
+        .await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["code"]),
+        (StatusCode::PAYLOAD_TOO_LARGE, &json!("body_too_large"))
+    );
+    let reply = port
+        .send("127.0.0.1", "POST", "/chat/_route_inspect", &[], &body[1..])
+        .await;
+    assert_eq!(reply.status, 200);
+}
+
+#[tokio::test]
+async fn a_toggle_answers_before_after_and_source() {
+    let port = Port::over("", &[("chat", &format!("{CHAT}affinity_enabled: true\n"))]);
+    let shown = port.get("/chat/_affinity_toggle").await.json();
+    assert_eq!(
+        shown,
+        json!({"route": "chat", "switch": "affinity", "enabled": true, "source": "route"})
+    );
+    let off = port.post("/chat/_affinity_toggle?on=0").await.json();
+    assert_eq!(
+        off,
+        json!({"route": "chat", "switch": "affinity", "before": true, "source_before": "route",
+               "after": false, "enabled": false, "source": "runtime"})
+    );
+    let metrics = port.get("/metrics").await.text;
+    assert!(
+        metrics.contains(r#"llm_router_override_active{route="chat",switch="affinity"} 1"#),
+        "{metrics}"
+    );
+    let reset = port.post("/chat/_affinity_toggle?reset=1").await.json();
+    assert_eq!(
+        (&reset["before"], &reset["after"], &reset["source"]),
+        (&json!(false), &json!(true), &json!("route"))
+    );
+}
+
+#[tokio::test]
+async fn a_bad_value_is_400_and_changes_nothing() {
+    let port = Port::chat();
+    port.post("/chat/_affinity_toggle?on=0").await;
+    for query in [
+        "",
+        "?on=",
+        "?on=2",
+        "?on=true",
+        "?on=1&on=1",
+        "?on=1&reset=1",
+        "?reset=0",
+        "?reset",
+        "?on=1&ttl=5",
+        "?reset_counters=1",
+    ] {
+        let reply = port.post(&format!("/chat/_affinity_toggle{query}")).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (StatusCode::BAD_REQUEST, &Value::Null),
+            "{query}"
+        );
+        assert_eq!(
+            port.get("/chat/_affinity_toggle").await.json()["enabled"],
+            json!(false),
+            "{query}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_route_without_peers_is_503_with_meta() {
+    let port = Port::over("", &[("empty", "peers: []")]);
+    let health = port.get("/empty/_health_status").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["_meta"]["key_file_status"], json!("missing"));
+    for target in [
+        "/empty/_active_conns",
+        "/empty/_route_debug",
+        "/empty/_route_state",
+    ] {
+        let reply = port.get(target).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &json!("no_healthy_peer"))
+        );
+    }
+    assert_eq!(port.get("/empty/_affinity_toggle").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_invalid_route_answers_503() {
+    let port = Port::over("", &[("broken", "peers: 7")]);
+    let reply = port.get("/broken/_route_state").await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["code"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("route_invalid"))
+    );
+    let metrics = port.get("/metrics").await.text;
+    assert!(
+        metrics.contains(r#"llm_router_route_valid{route="broken"} 0"#),
+        "{metrics}"
+    );
+}
+
+fn receipt(route: &str, request_id: &str, at_unix_ms: u64) -> Receipt {
+    Receipt {
+        request_id: request_id.into(),
+        at_unix_ms,
+        route: route.into(),
+        model: None,
+        method: "POST".into(),
+        path: "/v1/chat/completions".into(),
+        session: "-".into(),
+        source: "none".into(),
+        decision: Choice::Refuse(router_core::admission::Refusal::NoHealthyPeer {
+            peers: 1,
+            banned: 1,
+        }),
+        attempts: Vec::new(),
+        status: 503,
+        duration_ms: 1,
+        ttft_ms: None,
+        client_gone: false,
+    }
+}
+
+#[tokio::test]
+async fn decisions_are_newest_first_and_merged_at_the_root() {
+    let port = Port::over("", &[("a", CHAT), ("b", CHAT)]);
+    let table = port.current.load_full();
+    let routes: Vec<_> = table.routes().collect();
+    for (n, route) in routes.into_iter().cycle().take(60).enumerate() {
+        route
+            .state
+            .decisions
+            .push(receipt(&route.name, &format!("rid-{n}"), n as u64));
+    }
+    let ids = async |target: &str| -> Vec<String> {
+        let json = port.get(target).await.json();
+        let decisions = json["decisions"].as_array().unwrap().iter();
+        decisions
+            .map(|d| d["request_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids("/_decisions?n=3").await, ["rid-59", "rid-58", "rid-57"]);
+    assert_eq!(ids("/a/_decisions?n=2").await, ["rid-58", "rid-56"]);
+    assert_eq!(ids("/_decisions").await.len(), 20);
+    assert_eq!(ids("/_decisions?request_id=rid-7").await, ["rid-7"]);
+    assert!(ids("/a/_decisions?request_id=rid-7").await.is_empty());
+    for bad in ["n=0", "n=257", "n=-1", "n=x", "n=", "n=1&n=2"] {
+        assert_eq!(
+            port.get(&format!("/a/_decisions?{bad}")).await.status,
+            400,
+            "{bad}"
+        );
+        assert_eq!(
+            port.get(&format!("/_decisions?{bad}")).await.status,
+            400,
+            "{bad}"
+        );
+    }
+}
