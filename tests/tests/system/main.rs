@@ -25,3 +25,4 @@ mod simulated;
 mod smuggling;
 mod streaming;
 mod upstream_tls;
+mod vectors;
