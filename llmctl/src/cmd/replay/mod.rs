@@ -9,12 +9,14 @@ mod report;
 mod switch;
 mod workload;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap};
+use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::task::JoinSet;
 
@@ -30,6 +32,10 @@ use crate::settings::Settings;
 
 /// A prompt of the workload is short; an engine that needs longer is stuck.
 const TURN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Requests in flight, at most: fewer than conversations, or the replay would show how a full fleet
+/// queues.
+const AT_ONCE: usize = 4;
 
 /// What `llmctl replay` takes.
 #[derive(Debug, Args)]
@@ -60,7 +66,7 @@ pub struct ReplayArgs {
     /// The model to ask for [default: the first one the route lists]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Conversations that run side by side
+    /// Conversations, of which four at a time have a turn under way
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub sessions: u16,
     /// Requests per conversation, one after the other
@@ -191,39 +197,49 @@ impl Replay {
     }
 
     /// Runs every conversation to its end; the first failure stops the others.
+    ///
+    /// A few workers take the conversations in turn, so between two turns of one conversation come
+    /// turns of others, as with people who think before they answer. Were each conversation to ask
+    /// again at once, the peer that just answered it would be the least loaded one, and balancing
+    /// alone would look like affinity.
     async fn arm(self: &Arc<Self>) -> Result<Vec<Sample>, Failure> {
         let mark = nonce()?;
-        let mut running = JoinSet::new();
-        for index in 0..self.sessions {
-            let (replay, mark) = (Arc::clone(self), mark.clone());
-            running.spawn(async move { replay.converse(&mark, index).await });
+        let conversations = (0..self.sessions).map(|index| Conversation::new(&mark, index));
+        let waiting = Arc::new(Mutex::new(conversations.collect::<VecDeque<_>>()));
+        let mut workers = JoinSet::new();
+        for _ in 0..self.sessions.min(AT_ONCE) {
+            let (replay, waiting) = (Arc::clone(self), Arc::clone(&waiting));
+            workers.spawn(async move { replay.work(&waiting).await });
         }
         let mut samples = Vec::with_capacity(self.sessions * self.turns);
-        while let Some(ended) = running.join_next().await {
-            let conversation = ended
-                .map_err(|error| Failure::Wrong(format!("a conversation ended badly: {error}")))?;
-            samples.extend(conversation?);
+        while let Some(ended) = workers.join_next().await {
+            let worked =
+                ended.map_err(|error| Failure::Wrong(format!("a worker ended badly: {error}")))?;
+            samples.extend(worked?);
         }
         Ok(samples)
     }
 
-    async fn converse(&self, mark: &str, index: usize) -> Result<Vec<Sample>, Failure> {
+    /// Takes the conversation that has waited longest, has one turn of it, and puts it back.
+    async fn work(&self, waiting: &Mutex<VecDeque<Conversation>>) -> Result<Vec<Sample>, Failure> {
         let url = self.address(&["v1", "chat", "completions"]);
-        let mut conversation = Conversation::new(mark, index);
-        let mut headers = self.headers.clone();
-        let session = HeaderValue::from_str(&conversation.session);
-        headers.insert(
-            "x-session-id",
-            session.expect("the workload's ids are plain ASCII"),
-        );
-        let mut samples = Vec::with_capacity(self.turns);
-        for _ in 0..self.turns {
+        let mut samples = Vec::new();
+        loop {
+            // A statement of its own, so that the lock is gone before the request.
+            let next = waiting.lock().pop_front();
+            let Some(mut conversation) = next else {
+                return Ok(samples);
+            };
             let body = conversation.ask(&self.model);
-            let sample = measure::turn(&self.http, &url, headers.clone(), &body).await?;
+            let mut headers = self.headers.clone();
+            headers.insert("x-session-id", conversation.session.clone());
+            let sample = measure::turn(&self.http, &url, headers, &body).await?;
             conversation.answer(&sample.content);
             samples.push(sample);
+            if conversation.turns() < self.turns {
+                waiting.lock().push_back(conversation);
+            }
         }
-        Ok(samples)
     }
 }
 

@@ -4,6 +4,7 @@
 //! carry anything from one arm to the other, while the sessions of one arm share the system prompt
 //! as the conversations of one application do.
 
+use http::HeaderValue;
 use serde_json::{Value, json};
 
 /// Words of the shared system prompt, about as many tokens.
@@ -44,7 +45,7 @@ const WORDS: [&str; 24] = [
 #[derive(Clone, Debug)]
 pub(super) struct Conversation {
     /// What goes into `x-session-id`.
-    pub session: String,
+    pub session: HeaderValue,
     messages: Vec<Value>,
     seed: usize,
 }
@@ -54,7 +55,8 @@ impl Conversation {
     pub(super) fn new(mark: &str, index: usize) -> Self {
         let system = format!("[{mark}] {}", words(0, SYSTEM_WORDS));
         Self {
-            session: format!("replay-{mark}-{index}"),
+            session: HeaderValue::from_str(&format!("replay-{mark}-{index}"))
+                .expect("a mark is hexadecimal"),
             messages: vec![json!({"role": "system", "content": system})],
             seed: index + 1,
         }
@@ -78,6 +80,11 @@ impl Conversation {
             "stream": true,
             "stream_options": {"include_usage": true},
         })
+    }
+
+    /// How many turns it has had.
+    pub(super) fn turns(&self) -> usize {
+        self.messages.len() / 2
     }
 
     /// Adds what the engine said.
@@ -136,5 +143,7 @@ mod tests {
         );
         assert_eq!(second[..first.len()], first[..]);
         assert_eq!(second.len(), first.len() + 2);
+        conversation.answer("fine");
+        assert_eq!(conversation.turns(), 2);
     }
 }
