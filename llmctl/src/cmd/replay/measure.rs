@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::Url;
 use serde_json::Value;
@@ -55,11 +56,7 @@ pub(super) async fn turn(
         .await
         .map_err(|error| unreachable(url, &error))?;
     if !response.status().is_success() {
-        let status = response.status();
-        return Err(refused(
-            url,
-            &format!("{} (HTTP {})", message_of(response).await, status.as_u16()),
-        ));
+        return Err(refused(url, &refusal(response).await));
     }
     let mut stream = ChatStream::default();
     while let Some(chunk) = response
@@ -90,11 +87,7 @@ pub(super) async fn models(
         .await
         .map_err(|error| unreachable(url, &error))?;
     if !response.status().is_success() {
-        let status = response.status();
-        return Err(refused(
-            url,
-            &format!("{} (HTTP {})", message_of(response).await, status.as_u16()),
-        ));
+        return Err(refused(url, &refusal(response).await));
     }
     response
         .json()
@@ -114,6 +107,20 @@ fn refused(url: &Url, reason: &str) -> Failure {
         router: url.to_string(),
         reason: reason.to_owned(),
     }
+}
+
+/// What an error answer says, and what to do about it.
+async fn refusal(response: reqwest::Response) -> String {
+    let status = response.status();
+    let advice = match status {
+        StatusCode::UNAUTHORIZED => "; pass --api-key-file with a key of the route",
+        _ => "",
+    };
+    format!(
+        "{} (HTTP {}){advice}",
+        message_of(response).await,
+        status.as_u16()
+    )
 }
 
 async fn message_of(mut response: reqwest::Response) -> String {
