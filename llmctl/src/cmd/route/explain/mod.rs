@@ -10,6 +10,7 @@ mod receipt;
 mod story;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use router_core::decision::{Choice, Receipt};
 
-use super::story::{Line, facts_lines, refusal_line, show_lines};
+use super::words::{Line, facts_lines, refusal_line, show_lines};
 use crate::render::{Screen, tame};
 
 /// Writes a receipt.

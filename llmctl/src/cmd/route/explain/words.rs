@@ -1,0 +1,161 @@
+//! The sentences that stories and receipts share. Pure text.
+
+use proto::admin::SwitchState;
+use router_core::admission::Refusal;
+use router_core::balance::Balance;
+use router_core::decision::{Facts, Mode, PeerFacts};
+
+use crate::render::{Paint, Screen, tame};
+
+/// One labelled line.
+pub(super) type Line = (&'static str, String);
+
+/// Writes labelled lines, labels in one column.
+pub(super) fn show_lines(screen: &mut Screen, lines: &[Line]) {
+    for (label, text) in lines {
+        let label = screen.paint(Paint::Dim, &format!("{label:<9}"));
+        screen.line(&format!("  {label} {text}"));
+    }
+}
+
+/// A peer by name and address, once when they are the same.
+pub(super) fn called(name: &str, address: &str) -> String {
+    if name == address {
+        address.to_owned()
+    } else {
+        format!("{} ({address})", tame(name))
+    }
+}
+
+/// What a peer is to the choice, in words.
+pub(super) fn state_of(peer: &PeerFacts) -> (String, Paint) {
+    match (peer.enabled, peer.banned, peer.candidate) {
+        (false, _, _) => ("disabled".to_owned(), Paint::Dim),
+        (true, true, _) => {
+            let left = peer
+                .ban_left_s
+                .map_or(String::new(), |left| format!(", {left} s left"));
+            (format!("banned{left}"), Paint::Red)
+        }
+        (true, false, true) if peer.in_flight >= peer.slots => ("full".to_owned(), Paint::Yellow),
+        (true, false, true) => ("candidate".to_owned(), Paint::Green),
+        (true, false, false) => ("standby: a higher tier is active".to_owned(), Paint::Plain),
+    }
+}
+
+/// Whether sessions are placed, and who says so.
+pub(super) fn affinity_line(affinity: &SwitchState) -> String {
+    let who = match affinity.source.as_str() {
+        "runtime" => "set on the running router",
+        "route" => "the route's file",
+        "global" => "defaults of the main file",
+        "default" => "built-in default",
+        "default (invalid)" => "built-in default, the file's value is invalid",
+        other => other,
+    };
+    let state = if affinity.enabled {
+        "on"
+    } else {
+        "off: every request is balanced"
+    };
+    format!("{state} ({})", tame(who))
+}
+
+/// How the peer was found.
+pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
+    let by = |balance| match balance {
+        Balance::LeastConn => "least_conn: the smallest in-flight ÷ max, ties at random",
+        Balance::RoundRobin => "round_robin: the next in file order",
+        Balance::PowerOfTwo => "power_of_two: the less loaded of two drawn at random",
+    };
+    match (mode, balance) {
+        (Mode::Hash, _) => "hash: the session is at home there".to_owned(),
+        (Mode::HashFallback, Some(balance)) => {
+            format!("hash_fallback: the home cannot take it, so {}", by(balance))
+        }
+        (Mode::HashFallback, None) => {
+            "hash_fallback: the home cannot take it, so the route's balance chose".to_owned()
+        }
+        (Mode::LeastConn, _) => by(Balance::LeastConn).to_owned(),
+        (Mode::RoundRobin, _) => by(Balance::RoundRobin).to_owned(),
+        (Mode::PowerOfTwo, _) => by(Balance::PowerOfTwo).to_owned(),
+    }
+}
+
+/// The numbers of an admission.
+pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
+    vec![
+        (
+            "tier",
+            format!(
+                "{} is active, with {} unbanned",
+                facts.tier,
+                counted(facts.healthy_peers, "peer")
+            ),
+        ),
+        (
+            "admitted",
+            format!(
+                "{} in flight, limit {}{}",
+                facts.in_flight,
+                facts.limit,
+                scaled(facts.factor)
+            ),
+        ),
+        (
+            "peer",
+            format!(
+                "{} in flight of {} before this request",
+                facts.peer_in_flight, facts.peer_slots
+            ),
+        ),
+    ]
+}
+
+/// A refusal in one sentence, with its numbers.
+pub(super) fn refusal_line(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoHealthyPeer { peers: 0, .. } => {
+            "no_healthy_peer: the pool has no peers".to_owned()
+        }
+        Refusal::NoHealthyPeer { peers, banned } => {
+            format!(
+                "no_healthy_peer: of {} {banned} banned and {} disabled",
+                counted(*peers, "peer"),
+                peers.saturating_sub(*banned)
+            )
+        }
+        Refusal::ConcurrencyLimit {
+            in_flight,
+            limit,
+            factor,
+            healthy_peers,
+            tier,
+        } => format!(
+            "concurrency_limit: {in_flight} in flight, limit {limit}{} over {} of tier {tier}",
+            scaled(*factor),
+            counted(*healthy_peers, "unbanned peer"),
+        ),
+    }
+}
+
+/// The most requests that run at once under a limit.
+pub(super) fn running_max(limit: u64, factor: f64) -> u64 {
+    (limit as f64 * factor - 1e-9).ceil().max(0.0) as u64
+}
+
+fn scaled(factor: f64) -> String {
+    if factor == 1.0 {
+        String::new()
+    } else {
+        format!(" × {factor}")
+    }
+}
+
+fn counted(count: u32, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}

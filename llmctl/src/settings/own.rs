@@ -1,0 +1,164 @@
+//! `llmctl`'s own file: where it is and what it may say.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::{env, fmt, fs};
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::exit::Failure;
+
+/// Bytes of the file; it holds two keys.
+const OWN_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// `llmctl`'s own file and whether it has to exist: one that was named must, the usual place may be
+/// empty.
+pub(super) fn own_file() -> Option<(PathBuf, bool)> {
+    let named = |variable| {
+        env::var_os(variable)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(path) = named("LLMCTL_CONFIG") {
+        return Some((path, true));
+    }
+    let base =
+        named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")))?;
+    Some((base.join("llmctl/config.yaml"), false))
+}
+
+/// The content of `llmctl`'s own file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Own {
+    /// Admin URLs.
+    pub(super) router: Routers,
+    /// The admin token's file, relative to this one.
+    pub(super) token_file: Option<PathBuf>,
+}
+
+impl Own {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// When it is not what it should be, or is required and not there.
+    pub(super) fn read(path: &Path, required: bool) -> Result<Self, Failure> {
+        let text = match fs::metadata(path) {
+            Ok(found) if found.len() > OWN_FILE_BYTES_MAX => {
+                return Err(Failure::Usage(format!(
+                    "{}: {} bytes; at most {OWN_FILE_BYTES_MAX} are allowed",
+                    path.display(),
+                    found.len()
+                )));
+            }
+            Ok(_) => {
+                fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && !required => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(Failure::file("read", path, &error)),
+        };
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let mut own: Self = serde_saphyr::from_str(&text)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        if let (Some(token_file), Some(base)) = (&mut own.token_file, path.parent()) {
+            *token_file = base.join(&*token_file);
+        }
+        Ok(own)
+    }
+}
+
+/// One URL, or a list of them.
+#[derive(Debug, Default)]
+pub(super) struct Routers(pub(super) Vec<String>);
+
+impl<'de> Deserialize<'de> for Routers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Routers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL or a list of URLs")
+            }
+
+            fn visit_str<E>(self, one: &str) -> Result<Routers, E> {
+                Ok(Routers(vec![one.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Routers, A::Error> {
+                let mut many = Vec::new();
+                while let Some(one) = seq.next_element()? {
+                    many.push(one);
+                }
+                Ok(Routers(many))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(text: &str) -> Result<Own, Failure> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.yaml");
+        fs::write(&path, text).unwrap();
+        Own::read(&path, true).map(|mut own| {
+            let relative = |file: PathBuf| {
+                file.strip_prefix(directory.path())
+                    .map(Path::to_owned)
+                    .unwrap_or(file)
+            };
+            own.token_file = own.token_file.map(relative);
+            own
+        })
+    }
+
+    #[test]
+    fn own_file_takes_one_router_or_a_list() {
+        assert_eq!(
+            own("router: http://a:1\n").unwrap().router.0,
+            ["http://a:1"]
+        );
+        assert_eq!(
+            own("router: [http://a:1, b:2]\n").unwrap().router.0,
+            ["http://a:1", "b:2"]
+        );
+        assert!(own("# nothing\n").unwrap().router.0.is_empty());
+    }
+
+    #[test]
+    fn a_relative_token_file_is_beside_the_own_file() {
+        assert_eq!(
+            own("token_file: admin\n").unwrap().token_file.unwrap(),
+            Path::new("admin")
+        );
+        assert_eq!(
+            own("token_file: /t\n").unwrap().token_file.unwrap(),
+            Path::new("/t")
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_of_the_own_file_is_an_error_that_names_it() {
+        let error = own("rooter: x\n").unwrap_err();
+        assert_eq!(error.code(), 2);
+        assert!(error.to_string().contains("rooter"), "{error}");
+    }
+
+    #[test]
+    fn a_named_own_file_must_exist_and_the_usual_one_need_not() {
+        let nowhere = Path::new("/nonexistent/llmctl.yaml");
+        assert!(Own::read(nowhere, true).is_err());
+        assert!(Own::read(nowhere, false).is_ok());
+    }
+}
