@@ -26,7 +26,10 @@ async fn every_problem_of_every_file_is_reported_at_once() {
         "one",
         "peers: [{address: 'no-port'}]\nhash: crc33\nmax_more_tries: -1\n",
     );
-    let setup = setup.route("two", "peers: []\nmax_body_size: lots\nmax_body_size: 1m\n");
+    let setup = setup.route(
+        "two",
+        "peers: []\nmax_body_size: lots\nhash: crc32\nhash: rendezvous\n",
+    );
     let finished = setup.run(&["--check"]).await;
     let report = format!("{}\n{}", finished.stdout, finished.stderr);
     assert_eq!(finished.code, Some(1), "{report}");
@@ -43,7 +46,7 @@ async fn every_problem_of_every_file_is_reported_at_once() {
         "one.yaml:3",
         "two.yaml:2:16",
         "lots",
-        "two.yaml:3",
+        "two.yaml:4",
     ];
     for text in expected {
         assert!(report.contains(text), "{text:?} is missing in:\n{report}");

@@ -186,7 +186,6 @@ async fn dot_segments_and_encoded_slashes_before_v1_are_refused() {
         "/%2e/r/v1/chat/completions",
         "/r%2Fv1/chat/completions",
         "/r%2fv1/v1/chat/completions",
-        "/r%5Cv1/v1/chat/completions",
     ];
     for target in targets {
         assert_eq!(router.post(target, CHAT).await.status, 400, "{target}");

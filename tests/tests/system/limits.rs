@@ -151,14 +151,14 @@ async fn the_servers_ceiling_caps_the_route() {
 async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "")
-        .server("max_buffered_bytes: 64k")
+        .server("max_buffered_bytes: 1m")
         .start()
         .await;
-    let body = "x".repeat(40_000);
+    let body = "x".repeat(700_000);
     let mut holder = Wire::connect(router.public).await;
     holder
         .send(format!(
-            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 40000\r\n\r\n"
+            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 700000\r\n\r\n"
         ))
         .await;
     holder.send(&body[1..]).await;
@@ -183,19 +183,19 @@ async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
 async fn abandoned_uploads_give_their_bytes_back() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "")
-        .server("max_buffered_bytes: 64k")
+        .server("max_buffered_bytes: 1m")
         .start()
         .await;
     for _ in 0..5 {
         let mut wire = Wire::connect(router.public).await;
         wire.send(format!(
-            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n"
+            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 900000\r\n\r\n"
         ))
         .await;
-        wire.send("x".repeat(50_000)).await;
+        wire.send("x".repeat(800_000)).await;
         wire.reset();
     }
-    let body = "x".repeat(60_000);
+    let body = "x".repeat(900_000);
     until_answer("the bytes of the abandoned uploads", async || {
         (router.post(CHAT_PATH, &body).await.status == 200).then_some(())
     })
