@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::wire::reset;
+use crate::wire::{READ, reset};
 
 /// What the proxy does to every connection, open ones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ async fn forward(
     mut to: WriteHalf<'_>,
     mut faults: watch::Receiver<Fault>,
 ) {
-    let mut piece = [0; 16 * 1024];
+    let mut piece = vec![0; READ];
     while let Ok(n) = from.read(&mut piece).await {
         if n == 0 || !passes(&mut faults).await || to.write_all(&piece[..n]).await.is_err() {
             return;
@@ -109,7 +109,7 @@ async fn backward(
     mut to: WriteHalf<'_>,
     mut faults: watch::Receiver<Fault>,
 ) -> Ending {
-    let (mut piece, mut passed) = ([0; 16 * 1024], 0);
+    let (mut piece, mut passed) = (vec![0; READ], 0);
     loop {
         let room = match *faults.borrow_and_update() {
             Fault::CutAfter(limit) if passed >= limit => return Ending::Close,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::wait::{until, within};
-use crate::wire::{Headers, find};
+use crate::wire::{Headers, READ, find};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -528,14 +528,8 @@ async fn read_chunks(io: &mut Box<dyn Io>, buffer: &mut Vec<u8>, seen: &mut Seen
 }
 
 async fn more(io: &mut Box<dyn Io>, buffer: &mut Vec<u8>) -> bool {
-    let mut piece = [0; 64 * 1024];
-    match io.read(&mut piece).await {
-        Ok(0) | Err(_) => false,
-        Ok(n) => {
-            buffer.extend_from_slice(&piece[..n]);
-            true
-        }
-    }
+    buffer.reserve(READ);
+    matches!(io.read_buf(buffer).await, Ok(n) if n > 0)
 }
 
 /// An address that refuses connections for as long as the value lives: bound, but nobody listens.

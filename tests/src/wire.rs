@@ -9,6 +9,9 @@ use tokio::net::TcpStream;
 
 use crate::wait::within;
 
+/// Room for one read. On the heap: a buffer in a future makes every future around it as large.
+pub(crate) const READ: usize = 64 * 1024;
+
 /// Header lines in the order they came, names as they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, String)>);
@@ -161,14 +164,9 @@ impl Wire {
 
     /// Reads more bytes into the buffer; false at the end of the connection, however it ends.
     async fn fill(&mut self) -> bool {
-        let mut piece = [0; 64 * 1024];
-        match within("bytes from the server", self.stream.read(&mut piece)).await {
-            Ok(0) | Err(_) => false,
-            Ok(n) => {
-                self.buffer.extend_from_slice(&piece[..n]);
-                true
-            }
-        }
+        self.buffer.reserve(READ);
+        let read = self.stream.read_buf(&mut self.buffer);
+        matches!(within("bytes from the server", read).await, Ok(n) if n > 0)
     }
 
     /// Reads a response head; `None` when the connection ends first.

@@ -158,15 +158,13 @@ async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
     let mut holder = Wire::connect(router.public).await;
     holder
         .send(format!(
-            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 700000\r\n\r\n"
+            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 700000\r\n\r\n"
         ))
         .await;
+    // The router asks for the body once it has charged for it.
+    assert_eq!(holder.try_head("POST").await.unwrap().status, 100);
     holder.send(&body[1..]).await;
-    let refused = until_answer("the budget to be in use", async || {
-        let reply = router.post(CHAT_PATH, &body).await;
-        (reply.status != 200).then_some(reply)
-    })
-    .await;
+    let refused = router.post(CHAT_PATH, &body).await;
     assert_eq!(
         (refused.status, &refused.json()["error"]["code"]),
         (503, &json!("overloaded"))

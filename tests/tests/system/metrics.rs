@@ -20,14 +20,15 @@ const NAMES: [&str; 12] = [
     "llm_router_build_info",
 ];
 
-/// The value of the first sample whose line begins with `name{` and contains every label.
+/// The sum of a metric's samples that carry every label; `None` without one.
 fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
-    let line = text.lines().find(|line| {
+    let of_name = text.lines().filter(|line| {
         let rest = line.strip_prefix(name);
         rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
-            && labels.iter().all(|label| line.contains(label))
     });
-    line?.rsplit(' ').next()?.parse().ok()
+    let carrying = of_name.filter(|line| labels.iter().all(|label| line.contains(label)));
+    let values = carrying.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.reduce(|sum, value| sum + value)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +76,6 @@ async fn requests_refusals_and_gauges_move() {
     let (reply, ()) = tokio::join!(router.post(CHAT_PATH, CHAT), async {
         peer.running(1).await;
         assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 429);
-        router.admin_get("/metrics").await;
         system_tests::wait::until_answer("the gauge of the running request", async || {
             (sample(&text().await, "llm_router_in_flight", &["route=\"r\""]) == Some(1.0))
                 .then_some(())
@@ -84,20 +84,21 @@ async fn requests_refusals_and_gauges_move() {
         gate.open(1);
     });
     assert_eq!(reply.status, 200);
-    system_tests::wait::until_answer("the counters", async || {
-        let text = text().await;
-        let done = sample(
-            &text,
-            "llm_router_requests_total",
-            &["route=\"r\"", "code=\"200\"", &address],
-        ) == Some(1.0)
-            && sample(&text, "llm_router_refusals_total", &refused) == Some(1.0)
-            && sample(&text, "llm_router_in_flight", &["route=\"r\""]) == Some(0.0)
-            && sample(&text, "llm_router_limit", &["route=\"r\""]) == Some(1.0)
-            && sample(&text, "llm_router_peer_healthy", &["route=\"r\"", &address]) == Some(1.0);
-        done.then_some(())
-    })
-    .await;
+    let expected = [
+        ("llm_router_requests_total", "code=\"200\"", 1.0),
+        ("llm_router_requests_total", "code=\"429\"", 1.0),
+        ("llm_router_refusals_total", "gate=\"concurrency\"", 1.0),
+        ("llm_router_in_flight", "", 0.0),
+        ("llm_router_limit", "", 1.0),
+        ("llm_router_peer_healthy", &address, 1.0),
+    ];
+    for (name, label, value) in expected {
+        let what = format!("{name} with {label} to be {value}");
+        system_tests::wait::until_answer(&what, async || {
+            (sample(&text().await, name, &["route=\"r\"", label]) == Some(value)).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
