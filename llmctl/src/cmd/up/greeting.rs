@@ -84,10 +84,11 @@ impl Up {
              {peers:<13}  {list}\n  \
              files          {dir}{kept}\n",
             count = self.peers.len(),
-            kind = if self.simulated {
-                "simulated engines"
-            } else {
-                "backends"
+            kind = match (self.simulated, self.peers.len()) {
+                (true, 1) => "simulated engine",
+                (true, _) => "simulated engines",
+                (false, 1) => "backend",
+                (false, _) => "backends",
             },
             base = self.openai_base_url,
             public = self.public,

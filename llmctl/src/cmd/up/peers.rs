@@ -2,6 +2,7 @@
 //! that are already there name.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -107,7 +108,10 @@ impl Behind {
         let (mut engines, mut elsewhere) = (Vec::new(), Vec::new());
         for peer in route.pools.iter().flat_map(|pool| &pool.peers) {
             match loopback(peer) {
-                Some(address) => engines.push(engine(address, peer.max_concurrency).await?),
+                Some(address) => {
+                    let started = engine(address, peer.max_concurrency).await;
+                    engines.push(started.map_err(|failure| wanted_by(&file, failure))?);
+                }
                 None => elsewhere.push(peer.key.to_string()),
             }
         }
@@ -179,6 +183,14 @@ async fn engine(address: SocketAddr, slots: u32) -> Result<EngineHandle, Failure
         ..Options::default()
     };
     Engine::spawn(options, listener).map_err(wrong)
+}
+
+/// A failure to start an engine where an existing file wants it.
+fn wanted_by(file: &Path, failure: Failure) -> Failure {
+    Failure::Wrong(format!(
+        "{failure}\n{} names that peer; is another `llmctl up` running from there?",
+        file.display()
+    ))
 }
 
 /// Where an engine of ours would have to listen to be this peer.
