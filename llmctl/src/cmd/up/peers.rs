@@ -110,7 +110,7 @@ impl Behind {
             match loopback(peer) {
                 Some(address) => {
                     let started = engine(address, peer.max_concurrency).await;
-                    engines.push(started.map_err(|failure| wanted_by(&file, failure))?);
+                    engines.push(started.map_err(|failure| wanted_by(&file, &failure))?);
                 }
                 None => elsewhere.push(peer.key.to_string()),
             }
@@ -186,7 +186,7 @@ async fn engine(address: SocketAddr, slots: u32) -> Result<EngineHandle, Failure
 }
 
 /// A failure to start an engine where an existing file wants it.
-fn wanted_by(file: &Path, failure: Failure) -> Failure {
+fn wanted_by(file: &Path, failure: &Failure) -> Failure {
     Failure::Wrong(format!(
         "{failure}\n{} names that peer; is another `llmctl up` running from there?",
         file.display()
