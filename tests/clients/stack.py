@@ -50,18 +50,25 @@ class Program:
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env={**os.environ, **(env or {})},
             cwd=cwd,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        # Two pipes: in one, a line of the log could land in the middle of the ready line.
+        streams = (self._process.stdout, self._process.stderr)
+        self._readers = [threading.Thread(target=self._read, args=(s,), daemon=True) for s in streams]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self):
-        for line in self._process.stdout:
+    def _read(self, stream):
+        for line in stream:
             self.lines.append(line.rstrip("\n"))
+
+    def _read_rest(self):
+        for reader in self._readers:
+            reader.join(1)
 
     def find(self, pattern):
         return next((m for line in list(self.lines) if (m := re.search(pattern, line))), None)
@@ -75,12 +82,15 @@ class Program:
         def look():
             found = self.find(pattern)
             if found is None and self._process.poll() is not None:
-                self._reader.join(1)
+                self._read_rest()
                 if (found := self.find(pattern)) is None:
                     raise RuntimeError(f"ended without {pattern!r}:\n" + "\n".join(self.lines[-30:]))
             return found
 
-        return until(f"a line {pattern!r}", look)
+        try:
+            return until(f"a line {pattern!r}", look)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; its last lines:\n" + "\n".join(self.lines[-30:])) from None
 
     def kill(self):
         self._process.kill()
@@ -94,7 +104,7 @@ class Program:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._reader.join(1)
+        self._read_rest()
 
 
 def get(url, headers=None):
@@ -188,8 +198,10 @@ class Router:
         self.url, self.admin = ready.groups()
 
     def attempts(self, request_id):
-        """How often a request with this id was answered, by the access log."""
-        return self.program.count(rf"rid={re.escape(request_id)} ")
+        """How often a request with this id was answered, by the access log: once at least, which is waited for."""
+        line = rf"rid={re.escape(request_id)} "
+        self.program.wait_for(line)
+        return self.program.count(line)
 
     def stop(self):
         self.program.stop()

@@ -22,7 +22,7 @@ def main(port, model, slots):
     parameters.n_ctx = 4096 * slots
     parameters.endpoint_metrics = parameters.endpoint_slots = True
     server = xllamacpp.Server(parameters)
-    print("engine ready", server.listening_address.rstrip("/"), flush=True)
+    print(f"engine ready {server.listening_address.rstrip('/')}", flush=True)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
 
 

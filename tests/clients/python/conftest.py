@@ -31,7 +31,8 @@ def stack(request):
 @pytest.fixture
 def request_id(request):
     """An id of this test's own, to find its requests in the access log."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)[:100]
+    name = f"{request.module.__name__}-{request.node.name}"
+    return "".join(c if c.isalnum() else "-" for c in name)[:100]
 
 
 @pytest.fixture

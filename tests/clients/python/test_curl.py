@@ -43,7 +43,7 @@ def test_http2_prior_knowledge(stack):
 
 
 def test_a_big_body_with_expect_continue(simulated):
-    body = {"model": simulated.model, "max_tokens": 2, "messages": [{"role": "user", "content": "x" * (2 << 20)}]}
+    body = {"model": simulated.model, "max_tokens": 2, "messages": [{"role": "user", "content": "x" * (200 << 10)}]}
     status = curl(
         "-H", f"authorization: Bearer {stacks.KEY}",
         "-H", "expect: 100-continue",

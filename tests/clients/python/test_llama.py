@@ -26,7 +26,7 @@ def test_metrics_of_the_engine_agree_that_nothing_is_left(llama):
 def test_an_engine_that_is_still_loading_costs_no_request():
     ready = stacks.Llama.start()
     port = stacks.free_port()
-    loading = stacks.Llama.launch(layers=96, port=port)
+    loading = stacks.Llama.launch(layers=64, port=port)
     router = stacks.Router(
         {
             "chat": f"peers: [{{address: '127.0.0.1:{port}'}}, {{address: '{stacks.address(ready.url)}'}}]\n"

@@ -111,9 +111,9 @@ def test_tool_call_stream(simulated):
 
 def test_turns_of_a_conversation_find_their_cache(stack):
     sdk = client(stack)
-    for conversation in range(4):
+    for conversation in range(3):
         # Different from the first word on, so that no conversation can profit from another.
-        opening = f"{conversation} is the number of this conversation. " + "Words to remember. " * 12
+        opening = f"{conversation} is the number of this conversation. " + "Words to remember. " * 4
         messages = [{"role": "user", "content": opening}]
         asked = dict(model=stack.model, user=f"user-{conversation}", max_tokens=10, temperature=0)
         raw = sdk.chat.completions.with_raw_response.create(messages=messages, **asked)
@@ -151,7 +151,6 @@ def test_the_engines_400_passes_and_is_not_retried(stack, request_id, bad_messag
         sdk.chat.completions.create(model=stack.model, messages=bad_messages)
     assert caught.value.request_id == request_id
     assert caught.value.body["message"]
-    stacks.until("the access line", lambda: stack.router.attempts(request_id))
     assert stack.router.attempts(request_id) == 1
 
 
@@ -166,11 +165,11 @@ def test_load_refusal_is_retried_until_there_is_room(stack, request_id):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    stacks.until("the refusal", lambda: stack.router.attempts(request_id))
+    assert stack.router.attempts(request_id) >= 1
     holder.close()
     thread.join(60)
     assert result["reply"].choices[0].message.content
-    assert stack.router.attempts(request_id) >= 2
+    stacks.until("the second attempt", lambda: stack.router.attempts(request_id) >= 2)
 
 
 def test_load_refusal_without_retries(stack):
