@@ -85,11 +85,12 @@ for (const kind of ["simulated", "llama"]) {
       assert.equal(final.content[0].text, text);
     });
 
-    test("anthropic: an unknown route raises with the request id", async () => {
-      const client = new Anthropic({ baseURL: stack.base("nosuch"), apiKey: stack.key });
+    test("anthropic: a wrong key raises with the request id", async () => {
+      const id = `node-anthropic-key-${kind}`;
+      const client = anthropic({ apiKey: "wrong", defaultHeaders: { "x-request-id": id } });
       await assert.rejects(client.messages.create({ model: stack.model, max_tokens: 4, messages: HELLO }), (error) => {
-        assert.equal(error.status, 404);
-        assert.ok(error.requestID);
+        assert.ok(error instanceof Anthropic.AuthenticationError);
+        assert.deepEqual([error.status, error.requestID], [401, id]);
         return true;
       });
     });
