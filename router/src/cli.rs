@@ -208,6 +208,8 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
             runtime.block_on(async {
                 let client = reqwest::Client::builder()
                     .no_proxy()
+                    // The images this is for may hold no root certificates, and http needs none.
+                    .tls_certs_only([])
                     .timeout(HEALTHCHECK_TIMEOUT)
                     .build()?;
                 client
@@ -220,11 +222,26 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
     match asked {
         Ok(Ok(_)) => FINE,
         Ok(Err(error)) => {
-            fail(&format!("no healthy answer from {address}: {error}"));
+            fail(&format!(
+                "no healthy answer from {address}: {}",
+                causes(&error)
+            ));
             UNREACHABLE
         }
         Err(error) => fail(&format!("the runtime cannot start: {error}")),
     }
+}
+
+/// An error and what led to it: a client's own text stops at "error sending request".
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
 }
 
 fn fail(message: &str) -> u8 {

@@ -11,6 +11,7 @@ pub mod reload;
 mod run;
 pub mod signals;
 pub mod state;
+mod supervisor;
 pub mod telemetry;
 pub mod upstream;
 

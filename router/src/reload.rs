@@ -6,6 +6,8 @@
 //! while it is broken nothing but the keys moves.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,13 +16,15 @@ use chrono::Utc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::config;
 use crate::config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
 use crate::config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
 use crate::config::report::{Problem, Severity};
+use crate::config::valid::{Main, Server};
 use crate::config::watch::{Changes, Watched};
-use crate::config::{self, valid::Main};
 use crate::control::Reloaded;
 use crate::state::{Entry, RouteTable, TableBuilder};
+use crate::supervisor;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::ConnectTimeout;
@@ -33,6 +37,8 @@ pub struct Reloader {
     keys: Option<Arc<KeyState>>,
     events: Arc<Events>,
     main: Main,
+    /// What the process began with and keeps to its end.
+    fixed: Fixed,
     main_hash: Option<ContentHash>,
     routes_dir: Option<PathBuf>,
     entries: Vec<Entry>,
@@ -61,6 +67,7 @@ impl Reloader {
             builder: TableBuilder::new(metrics),
             keys: None,
             events,
+            fixed: Fixed::of(&main.server),
             main,
             main_hash: None,
             routes_dir: None,
@@ -127,11 +134,13 @@ impl Reloader {
             if reply.is_none() && self.seen.as_ref() == Some(&Seen::of(&loaded, &keys)) {
                 continue;
             }
+            supervisor::reloading();
             let (table, reloaded) = self.apply(loaded, keys);
             changes.follow(self.watched());
             connect_timeout.set(table.server.connect_timeout);
             tables.store(Arc::new(table));
             self.generation.send_modify(|generation| *generation += 1);
+            supervisor::ready();
             if let Some(reply) = reply {
                 // Whoever asked may have left.
                 let _ = reply.send(reloaded);
@@ -146,6 +155,7 @@ impl Reloader {
         let vanished = loaded.routes.is_empty() && !self.entries.is_empty();
         match loaded.main.result {
             Ok(main) => {
+                problems.extend(self.fixed.kept_from(&main));
                 let same_defaults = self.main_hash == loaded.main.hash && self.main_hash.is_some();
                 self.main = main;
                 self.main_hash = loaded.main.hash;
@@ -248,11 +258,15 @@ impl Reloader {
                 tracing::warn!(file = %at, line = problem.line, problem = problem.message, "key file entry skipped");
             }
         }
+        let file = &*state.path;
         match note {
-            Some(Note::Loaded { keys }) => self.events.keys_changed(state.status.as_str(), keys),
-            Some(Note::Kept { status }) => self.events.keys_kept(status.as_str(), state.keys_len()),
-            Some(Note::Open { status }) => self.events.keys_absent(status.as_str(), true),
-            Some(Note::Closed { status }) => self.events.keys_absent(status.as_str(), false),
+            Some(Note::Loaded { keys }) => self.events.keys_changed(file, keys),
+            Some(Note::Kept { status }) => {
+                self.events
+                    .keys_kept(file, status.as_str(), state.keys_len());
+            }
+            Some(Note::Open { status }) => self.events.keys_absent(file, status.as_str(), true),
+            Some(Note::Closed { status }) => self.events.keys_absent(file, status.as_str(), false),
             None => {}
         }
         let state = Arc::new(state);
@@ -274,6 +288,45 @@ impl Reloader {
             let wall_ms = u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default();
             self.events.reload_applied(self.entries.len(), wall_ms);
         }
+    }
+}
+
+/// The server options that a running process cannot take up.
+#[derive(Clone, Copy, Debug)]
+struct Fixed {
+    listen: SocketAddr,
+    admin_listen: SocketAddr,
+    access_log: bool,
+}
+
+impl Fixed {
+    fn of(server: &Server) -> Self {
+        Self {
+            listen: server.listen,
+            admin_listen: server.admin_listen,
+            access_log: server.access_log,
+        }
+    }
+
+    /// A warning for each option that `main` sets to something else.
+    fn kept_from(&self, main: &Main) -> Vec<Problem> {
+        let asked = Self::of(&main.server);
+        let path = main.path.as_deref().unwrap_or(Path::new("router.yaml"));
+        let warning = |key: &str, before: &dyn Display, now: &dyn Display| Problem {
+            key: format!("server.{key}"),
+            ..Problem::of_file(
+                Severity::Warning,
+                path,
+                format!("a change from {before} to {now} takes effect with the next start"),
+            )
+        };
+        let listen =
+            (asked.listen != self.listen).then(|| warning("listen", &self.listen, &asked.listen));
+        let admin = (asked.admin_listen != self.admin_listen)
+            .then(|| warning("admin_listen", &self.admin_listen, &asked.admin_listen));
+        let access = (asked.access_log != self.access_log)
+            .then(|| warning("access_log", &self.access_log, &asked.access_log));
+        [listen, admin, access].into_iter().flatten().collect()
     }
 }
 

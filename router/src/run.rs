@@ -22,6 +22,7 @@ use crate::proxy::exchange::Sinks;
 use crate::proxy::serve::{self, Stop};
 use crate::reload::Reloader;
 use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::supervisor;
 use crate::telemetry::access::{AccessLog, AccessLogEnd};
 use crate::telemetry::events::Events;
 use crate::telemetry::log::LogFormat;
@@ -177,7 +178,7 @@ pub async fn run(
         admin_stop.clone(),
     ));
     ready(&addresses);
-    notify(&[sd_notify::NotifyState::Ready]);
+    supervisor::ready();
 
     let ended = wind_down(&tables, &lifecycle, &public_stop, serving, drain, cut).await;
     background.cancel();
@@ -202,7 +203,7 @@ async fn wind_down(
     cut: CancellationToken,
 ) -> Ended {
     drain.cancelled().await;
-    notify(&[sd_notify::NotifyState::Stopping]);
+    supervisor::stopping();
     let server = Arc::clone(&tables.load().server);
     tracing::info!(delay = ?server.drain_delay, timeout = ?server.drain_timeout, "draining");
     lifecycle.advance(Phase::Leaving);
@@ -260,13 +261,6 @@ fn access_log(
     let (log, end) = AccessLog::start(format, io::stdout(), metrics.access_lines_dropped())
         .map_err(StartError::AccessLog)?;
     Ok((Some(Arc::new(log)), Some(end)))
-}
-
-fn notify(state: &[sd_notify::NotifyState<'_>]) {
-    // Without systemd there is no socket and nothing to say.
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "systemd was not notified");
-    }
 }
 
 /// Makes ring the process's TLS provider. Calling it again changes nothing.

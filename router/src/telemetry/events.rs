@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,14 +127,15 @@ impl Events {
         );
     }
 
-    /// The shared key set was read again. `status` is the key file's.
-    pub fn keys_changed(&self, status: &str, keys: usize) {
-        tracing::info!(status, keys, "keys loaded");
+    /// The shared key set was read again.
+    pub fn keys_changed(&self, file: &Path, keys: usize) {
+        tracing::info!(file = %file.display(), keys, "keys loaded");
     }
 
-    /// The key file is unusable and the last good set stays in force.
-    pub fn keys_kept(&self, status: &str, keys: usize) {
+    /// The key file is unusable and the last good set stays in force. `status` is the file's.
+    pub fn keys_kept(&self, file: &Path, status: &str, keys: usize) {
         tracing::error!(
+            file = %file.display(),
             status,
             keys,
             "key file unusable: the last good keys stay in force"
@@ -141,11 +143,12 @@ impl Events {
     }
 
     /// The key file is unusable and there never was a good set: every caller gets in, or nobody.
-    pub fn keys_absent(&self, status: &str, open: bool) {
+    pub fn keys_absent(&self, file: &Path, status: &str, open: bool) {
+        let file = file.display();
         if open {
-            tracing::error!(status, "key file unusable: requests pass without a key");
+            tracing::error!(%file, status, "key file unusable: requests pass without a key");
         } else {
-            tracing::error!(status, "key file unusable: requests are refused");
+            tracing::error!(%file, status, "key file unusable: requests are refused");
         }
     }
 

@@ -24,5 +24,6 @@ mod sessions;
 mod simulated;
 mod smuggling;
 mod streaming;
+mod supervisor;
 mod upstream_tls;
 mod vectors;

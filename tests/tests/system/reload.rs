@@ -243,3 +243,25 @@ async fn all_files_vanishing_at_once_keeps_the_old_set() {
         200
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_needs_a_restart_is_a_warning_that_says_so() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    router.replace(
+        "router.yaml",
+        "server: {listen: '127.0.0.1:1', access_log: off, drain_delay: 0s}\nkeys: {file: keys}\n",
+    );
+    let reply = router.admin_post("/_reload").await;
+    assert_eq!(reply.status, 200);
+    let warnings = reply.json()["warnings"].to_string();
+    assert!(
+        warnings.contains("server.listen: a change from 0.0.0.0:8080 to 127.0.0.1:1 takes effect with the next start"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("server.access_log"), "{warnings}");
+    router
+        .program
+        .logged("to 127.0.0.1:1 takes effect with the next start")
+        .await;
+}
