@@ -204,6 +204,9 @@ pub struct Config {
     /// When every file last was, milliseconds since the Unix epoch; absent if never.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_success_unix_ms: Option<u64>,
+    /// What is wrong besides the files of routes: the main file, the directory of routes.
+    #[serde(default)]
+    pub errors: Vec<Problem>,
 }
 
 /// `POST /_reload`: 200, or 422 when a file was refused.

@@ -151,6 +151,7 @@ impl Reloader {
     fn apply(&mut self, loaded: Loaded, keys: KeyRead) -> (RouteTable, Reloaded) {
         self.seen = Some(Seen::of(&loaded, &keys));
         let mut problems = loaded.problems.clone();
+        let mut of_no_route = Vec::new();
         let keys = self.take_keys(keys, loaded.main.result.as_ref().ok());
         let vanished = loaded.routes.is_empty() && !self.entries.is_empty();
         match loaded.main.result {
@@ -161,15 +162,18 @@ impl Reloader {
                 self.main_hash = loaded.main.hash;
                 self.routes_dir = loaded.routes_dir;
                 if vanished {
-                    problems.push(vanished_problem(
-                        self.routes_dir.as_deref(),
-                        loaded.routes_state,
-                    ));
+                    let vanished =
+                        vanished_problem(self.routes_dir.as_deref(), loaded.routes_state);
+                    problems.push(vanished.clone());
+                    of_no_route.push(vanished);
                 } else {
                     self.take_routes(loaded.routes, same_defaults || loaded.main.path.is_none());
                 }
             }
-            Err(_) => tracing::error!("the main file is invalid: everything stays as it was"),
+            Err(of_main) => {
+                tracing::error!("the main file is invalid: everything stays as it was");
+                of_no_route = of_main;
+            }
         }
         let refused = problems.iter().any(Problem::is_fatal);
         self.tell(&problems, refused);
@@ -177,6 +181,7 @@ impl Reloader {
             Arc::new(self.main.server.clone()),
             keys,
             self.entries.clone(),
+            of_no_route.into(),
         );
         let routes = table.routes().map(|route| route.name.to_string()).collect();
         (

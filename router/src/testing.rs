@@ -73,8 +73,12 @@ impl Tables {
             main.keys.on_missing,
         )
         .0;
-        self.builder
-            .build(Arc::new(main.server), Arc::new(keys), entries)
+        self.builder.build(
+            Arc::new(main.server),
+            Arc::new(keys),
+            entries,
+            Arc::default(),
+        )
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) ->
         config: Config {
             last_reload_success: reloads.is_last_success(),
             last_success_unix_ms: (last_success > 0).then_some(last_success),
+            errors: problems(table.problems.iter().filter(|problem| problem.is_fatal())),
         },
         phase: match phase {
             Phase::Serving => "serving",

@@ -212,7 +212,18 @@ fn source_of<'a>(text: &'a str, span: &Span) -> &'a str {
 }
 
 /// The parser's words on one line, without the place, which the report names itself.
+/// The parser's words, but for those that speak to its callers instead of to whoever wrote the file.
 fn message(error: &serde_saphyr::Error) -> String {
+    match error.without_snippet() {
+        serde_saphyr::Error::MultipleDocuments { .. } => {
+            return "more than one YAML document: a file holds one, without `---` in its middle"
+                .to_owned();
+        }
+        serde_saphyr::Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            return "an alias that refers to the value it stands in".to_owned();
+        }
+        _ => {}
+    }
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
     line.split_once(" at line ")
@@ -313,5 +324,20 @@ mod tests {
         assert!(parse(&text).is_err());
         let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
         assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn syntax_errors_speak_to_whoever_wrote_the_file() {
+        for (text, expected) in [
+            ("a: 1\n---\na: 2\n", "more than one YAML document"),
+            (
+                "a: &x [*x]\n",
+                "an alias that refers to the value it stands in",
+            ),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(expected), "{error:?}");
+            assert!(error.at.is_some(), "{error:?}");
+        }
     }
 }

@@ -59,6 +59,9 @@ pub struct RouteTable {
     pub keys: Arc<KeyState>,
     /// By name, ascending.
     pub entries: Vec<Entry>,
+    /// What keeps the files on disk out of force and is no route's own fault: the main file, the
+    /// directory of routes. Empty when they are in force.
+    pub problems: Arc<[Problem]>,
     /// What a request body is read for: the union over all routes.
     pub fields: Fields,
     by_name: HashMap<Arc<str>, usize>,
@@ -137,6 +140,7 @@ impl TableBuilder {
         server: Arc<Server>,
         keys: Arc<KeyState>,
         mut entries: Vec<Entry>,
+        problems: Arc<[Problem]>,
     ) -> RouteTable {
         entries.sort_by(|a, b| a.name().cmp(b.name()));
         let by_name: HashMap<_, _> = entries
@@ -155,6 +159,7 @@ impl TableBuilder {
             server,
             keys,
             entries,
+            problems,
             fields,
             by_name,
         };

@@ -207,6 +207,14 @@ async fn bad_main_file_keeps_the_old_one() {
         "server: {max_body_size: huge}\nroutes: routes/\n",
     );
     assert_eq!(router.admin_post("/_reload").await.status, 422);
+    let config = router.admin_get("/_routes").await.json()["config"].clone();
+    let error = config["errors"][0].clone();
+    assert_eq!(config["last_reload_success"], json!(false));
+    assert!(
+        error["file"].as_str().unwrap().ends_with("router.yaml"),
+        "{config}"
+    );
+    assert_eq!((&error["line"], &error["column"]), (&json!(1), &json!(25)));
     assert_eq!(router.post(CHAT_PATH, &"x".repeat(2000)).await.status, 413);
     assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
 }
@@ -236,7 +244,15 @@ async fn all_files_vanishing_at_once_keeps_the_old_set() {
     for name in ["r", "s"] {
         std::fs::remove_file(router.path().join(format!("routes/{name}.yaml"))).unwrap();
     }
-    router.admin_post("/_reload").await;
+    assert_eq!(router.admin_post("/_reload").await.status, 422);
+    let listed = router.admin_get("/_routes").await.json();
+    assert!(
+        listed["config"]["errors"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("the routes stay as they were"),
+        "{listed}"
+    );
     assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
     assert_eq!(
         router.post("/s/v1/chat/completions", CHAT).await.status,

@@ -1,6 +1,6 @@
 //! The page that `llmctl status` shows of one router.
 
-use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Route, RouteStatus, Routes};
+use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes};
 
 use crate::render::{Paint, Screen, Table, tame};
 
@@ -21,6 +21,9 @@ pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
         );
         screen.line(&format!("configuration: {warning}"));
     }
+    for problem in &status.config.errors {
+        screen.line(&told(problem));
+    }
     screen.line("");
     if status.routes.is_empty() {
         screen.line("no routes");
@@ -35,15 +38,19 @@ pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
         screen.line("");
     }
     for problem in status.routes.iter().flat_map(|route| &route.errors) {
-        screen.line(&format!(
-            "{}:{}:{}: {}: {}",
-            tame(&problem.file),
-            problem.line,
-            problem.column,
-            tame(&problem.severity),
-            tame(&problem.message)
-        ));
+        screen.line(&told(problem));
     }
+}
+
+fn told(problem: &Problem) -> String {
+    format!(
+        "{}:{}:{}: {}: {}",
+        tame(&problem.file),
+        problem.line,
+        problem.column,
+        tame(&problem.severity),
+        tame(&problem.message)
+    )
 }
 
 fn keys(keys: &Keys) -> String {
