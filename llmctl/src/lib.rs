@@ -24,7 +24,8 @@ use crate::settings::Settings;
 
 /// Runs the command line and says how it ended.
 pub fn main() -> ExitCode {
-    let matches = match Cli::command().try_get_matches() {
+    let command = router::cli::blank_is_unset(Cli::command());
+    let matches = match command.try_get_matches() {
         Ok(matches) => matches,
         Err(help_or_usage) => return answer(&help_or_usage),
     };

@@ -69,6 +69,39 @@ fn results_go_to_stdout_and_failures_to_stderr() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_none() {
+    let directory = files(&[("good", GOOD)]);
+    let mut command = llmctl(directory.path(), &["route", "check"]);
+    for name in [
+        "LLMCTL_ROUTER",
+        "LLMCTL_TOKEN_FILE",
+        "LLMCTL_OUTPUT",
+        "LLMCTL_ROUTES",
+        "LLMCTL_CONFIG",
+        "LLM_ROUTER_CONFIG",
+    ] {
+        command.env(name, "");
+    }
+    let output = command.output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(0), ""),
+        "{}",
+        text(&output.stdout)
+    );
+    let replayed = llmctl(directory.path(), &["replay", "--router", "127.0.0.1:1"])
+        .env("LLMCTL_URL", "")
+        .output()
+        .unwrap();
+    assert_eq!(
+        replayed.status.code(),
+        Some(3),
+        "{}",
+        text(&replayed.stderr)
+    );
+}
+
+#[test]
 fn usage_errors_end_with_2() {
     let directory = files(&[("good", GOOD)]);
     for arguments in [

@@ -1,12 +1,14 @@
 //! The command line of `router`.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::load::Sources;
 use crate::config::report::{self, Style};
@@ -83,7 +85,8 @@ by themselves. RUST_LOG sets the log level; log lines go to stderr, access lines
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let args = Args::parse();
+    let matches = blank_is_unset(Args::command()).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let sources = Sources {
         config: args.config.clone(),
         ..Sources::default()
@@ -94,6 +97,17 @@ pub fn main() -> ExitCode {
         None => serve(sources, &args),
     };
     ExitCode::from(code)
+}
+
+/// An empty environment variable counts as none, as compose files and unit files leave them.
+pub fn blank_is_unset(command: clap::Command) -> clap::Command {
+    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| match arg.get_env() {
+            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
+            _ => arg,
+        })
+        .mut_subcommands(blank_is_unset)
 }
 
 /// Reports what a start would find.

@@ -18,6 +18,16 @@ async fn sound_files_are_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_variable_counts_as_none() {
+    let mut setup = setup();
+    for name in ["LISTEN", "ADMIN_LISTEN", "LOG_FORMAT", "CONFIG"] {
+        setup = setup.env(&format!("LLM_ROUTER_{name}"), "");
+    }
+    let finished = setup.run(&["--check"]).await;
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_problem_of_every_file_is_reported_at_once() {
     let setup = setup()
         .server("listn: 1.2.3.4:5")
