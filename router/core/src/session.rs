@@ -111,7 +111,7 @@ pub fn pick<'a>(
 
 /// Whether a value holds nothing but white space (Unicode's included). Bytes that are not UTF-8
 /// are content.
-fn is_blank(raw: &[u8]) -> bool {
+pub fn is_blank(raw: &[u8]) -> bool {
     std::str::from_utf8(raw).is_ok_and(|text| text.chars().all(char::is_whitespace))
 }
 

@@ -30,8 +30,8 @@ impl Fields {
         Self { names: all.into() }
     }
 
-    fn position(&self, key: &str) -> Option<usize> {
-        self.names.iter().position(|name| **name == *key)
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        self.names.iter().position(|name| name.as_bytes() == key)
     }
 }
 
@@ -78,7 +78,7 @@ impl<'b> Inspection<'b> {
     }
 
     fn top(&self, key: &str) -> Option<&'b RawValue> {
-        let at = self.fields.position(key)?;
+        let at = self.fields.position(key.as_bytes())?;
         self.values.get(at).copied().flatten()
     }
 }
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut values = vec![None; self.fields.names.len()];
-        while let Some(key) = map.next_key::<BorrowedStr<'de>>()? {
+        while let Some(key) = map.next_key::<BorrowedBytes<'de>>()? {
             match self.fields.position(&key.0) {
                 Some(at) => values[at] = Some(map.next_value()?),
                 None => {
@@ -144,8 +144,8 @@ impl<'de> Visitor<'de> for OneKey<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(key) = map.next_key::<BorrowedStr<'de>>()? {
-            if key.0 == self.key {
+        while let Some(key) = map.next_key::<BorrowedBytes<'de>>()? {
+            if *key.0 == *self.key.as_bytes() {
                 found = Some(map.next_value()?);
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -295,12 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_surrogate_still_names_a_session() {
+    fn a_lone_surrogate_names_a_session_and_as_a_key_hides_none() {
         let fields = Fields::new(["user"]);
         let found = Inspection::read(&fields, br#"{"user":"\ud800"}"#)
             .text(&path("user"))
             .map(Cow::into_owned);
         assert!(found.is_some_and(|bytes| !bytes.is_empty()));
+        let body = r#"{"\ud800":1,"metadata":{"\udfff":2,"session_id":"s"}}"#;
+        assert_eq!(text(body, "metadata.session_id"), Some("s".into()));
     }
 
     #[test]
