@@ -95,6 +95,17 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
     }
 }
 
+/// Whose API a path is of, whatever is wrong with it: the route prefix, `None` without one, and where
+/// `/v1/…` begins.
+pub(super) fn api_of(path: &str) -> Option<(Option<&str>, usize)> {
+    if path.starts_with("/v1/") {
+        return Some((None, 0));
+    }
+    let (route, rest) = path.strip_prefix('/')?.split_once('/')?;
+    rest.starts_with("v1/")
+        .then_some((Some(route), route.len() + 1))
+}
+
 /// Whether a route with these `extra` prefixes forwards `path`: `/v1/…` always, a prefix as a whole
 /// segment (`/tokenize` takes `/tokenize` and `/tokenize/x`, not `/tokenizer`).
 pub(super) fn is_forwarded(path: &str, extra: &[Box<str>]) -> bool {
@@ -224,6 +235,15 @@ mod tests {
         assert_eq!(dispatch("/chat%2Fv1/v1/x"), Err(BadPath::EncodedSlash));
         assert_eq!(dispatch("/chat%2fx"), Err(BadPath::EncodedSlash));
         assert_eq!(dispatch("/chat%5Cv1/v1/x"), Err(BadPath::EncodedSlash));
+    }
+
+    #[test]
+    fn an_api_path_is_known_even_when_it_is_refused() {
+        assert_eq!(api_of("/v1/messages"), Some((None, 0)));
+        assert_eq!(api_of("/chat/v1/../x"), Some((Some("chat"), 5)));
+        for path in ["/chat/tokenize", "/v1", "/chat", "/", "*", "/a/b/v1/x"] {
+            assert_eq!(api_of(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -11,15 +11,15 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::request::Parts;
 use http::{Method, Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use router_core::admission::Refusal;
 use router_core::book::{Ask, PoolId};
 use router_core::decision::Choice;
-use router_core::session::{Place, Session, pick};
+use router_core::session::{Place, Session, is_blank, pick};
 
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
-use super::dispatch::{Destination, dispatch, is_forwarded};
+use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
 use super::forward::{Outgoing, Patience, forward};
@@ -81,7 +81,7 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let rid = match respond::client_request_id(&parts.headers) {
             Some(id) => Arc::from(id),
-            None => Arc::from(uuid::Uuid::now_v7().simple().to_string()),
+            None => Arc::from(respond::new_request_id()),
         };
         let (method, uri) = (parts.method.clone(), parts.uri.clone());
         let sinks = Arc::clone(&self.sinks);
@@ -94,7 +94,7 @@ impl Proxy {
             arrived,
         ));
         exchange.head = Some(Arc::clone(head));
-        let framing = head.take();
+        let framing = head.take(!body.is_end_stream());
         let table = self.tables.load_full();
         let mut stamp = Stamp::IdOnly;
         let call = Call {
@@ -115,10 +115,13 @@ impl Proxy {
         reply: Result<Reply, ApiError>,
         mut exchange: Box<Exchange>,
         table: &RouteTable,
-        stamp: Stamp,
+        mut stamp: Stamp,
     ) -> Response<Body> {
+        if reply.is_err() && exchange.route.is_none() {
+            stamp = find_api(&mut exchange, table).unwrap_or(stamp);
+        }
         let dialect = Dialect::of(exchange.path());
-        let (mut head, body) = match reply {
+        let (mut head, mut body) = match reply {
             Ok(Reply::Relayed { response, deadline }) => {
                 return relayed(response, deadline, exchange, table, stamp, dialect);
             }
@@ -126,6 +129,12 @@ impl Proxy {
             Err(error) => error.response(dialect).into_parts(),
         };
         exchange.status = Some(head.status);
+        if exchange.method == Method::HEAD {
+            // Over HTTP/2 nothing else keeps the body of an answer to HEAD back.
+            let length = header::HeaderValue::from(body.len());
+            head.headers.insert(header::CONTENT_LENGTH, length);
+            body = Bytes::new();
+        }
         exchange.bytes_out = body.len() as u64;
         exchange.complete = true;
         respond::stamp(&mut head.headers, &exchange, dialect, stamp);
@@ -267,7 +276,7 @@ impl Proxy {
             body: call.table.max_body_size(),
             buffered: call.table.server.max_buffered_bytes,
         };
-        let collected = self.read(call.exchange, body, bounds).await?;
+        let collected = self.read(call.exchange, body, bounds, None).await?;
         let inspection = Inspection::read(&call.table.fields, &collected.bytes);
         let model = inspection.model().map(Cow::into_owned);
         let route = Arc::clone(route_of_model(call.table, model.as_deref())?);
@@ -311,7 +320,8 @@ impl Proxy {
             body: route.options.max_body_size.value,
             buffered: call.table.server.max_buffered_bytes,
         };
-        let collected = self.read(call.exchange, body, bounds).await?;
+        let deadline = deadline(call.exchange, route);
+        let collected = self.read(call.exchange, body, bounds, deadline).await?;
         self.place(call, route, parts, collected, validated).await
     }
 
@@ -320,8 +330,18 @@ impl Proxy {
         exchange: &mut Exchange,
         body: Incoming,
         bounds: Limits,
+        deadline: Deadline,
     ) -> Result<Collected, ApiError> {
-        let collected = body::collect(body, bounds, &self.budget).await?;
+        let reading = body::collect(body, bounds, &self.budget);
+        let collected = match deadline {
+            None => reading.await?,
+            Some((end, limit)) => tokio::time::timeout_at(end.into(), reading)
+                .await
+                .map_err(|_| ApiError::upload_timeout(limit))??,
+        };
+        if let Some(head) = &exchange.head {
+            head.body_was_read();
+        }
         exchange.bytes_in = collected.bytes.len() as u64;
         exchange.times.received = Some(now());
         Ok(collected)
@@ -348,11 +368,7 @@ impl Proxy {
         let (pool, first) = decide(table, exchange, route, &parts, &collected.bytes)?;
         let Collected { bytes, held } = collected;
         let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
-        let deadline = route
-            .options
-            .request_timeout
-            .value
-            .map(|limit| (exchange.times.arrived + limit, limit));
+        let deadline = deadline(exchange, route);
         let patience = Patience {
             response: table.server.response_timeout,
             deadline,
@@ -435,7 +451,7 @@ pub fn session_of<'a>(
             .get_all(&**name)
             .iter()
             .map(|value| value.as_bytes())
-            .find(|value| !value.trim_ascii().is_empty())
+            .find(|value| !is_blank(value))
             .map(Cow::Borrowed),
         Place::Body(path) => inspection.text(path),
     });
@@ -510,6 +526,22 @@ fn relayed(
         head,
         Body::Relay(Box::new(Relay::new(body, exchange, bounds, stream))),
     )
+}
+
+fn deadline(exchange: &Exchange, route: &Route) -> Deadline {
+    let limit = route.options.request_timeout.value?;
+    Some((exchange.times.arrived + limit, limit))
+}
+
+/// For a request refused before its route was looked at: whose `/v1/…` it is, so that the answer has
+/// the dialect and the headers that the caller expects there. `None` where no API is.
+fn find_api(exchange: &mut Exchange, table: &RouteTable) -> Option<Stamp> {
+    let (name, at) = api_of(exchange.uri.path())?;
+    let route = name.or(table.server.default_route.as_deref());
+    let route = route.and_then(|name| table.get(name)?.route());
+    let hides = route.is_some_and(|route| !route.options.expose_routing_headers.value);
+    exchange.path_at = at;
+    Some(if hides { Stamp::IdOnly } else { Stamp::Routed })
 }
 
 fn names(table: &RouteTable) -> Vec<&str> {

@@ -11,12 +11,14 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::Framing;
+use super::linger::Linger;
+use super::unparsed::{self, Rewrite};
 
 /// What the connection and its handler share.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub struct HeadWatch {
     expecting: AtomicBool,
     /// The framing of the head read last: lengths in the high byte, encodings in the low.
     framing: AtomicU16,
+    /// Bytes of the present request are still to come.
+    unread: AtomicBool,
+    /// How often everything written had left for the socket.
+    flushes: AtomicU32,
 }
 
 impl Default for HeadWatch {
@@ -32,15 +38,28 @@ impl Default for HeadWatch {
         Self {
             expecting: AtomicBool::new(true),
             framing: AtomicU16::new(0),
+            unread: AtomicBool::new(false),
+            flushes: AtomicU32::new(0),
         }
     }
 }
 
 impl HeadWatch {
-    /// The framing of the request whose head was just read.
-    pub fn take(&self) -> Framing {
+    /// The framing of the request whose head was just read, which has a body to read or has not.
+    pub fn take(&self, has_body: bool) -> Framing {
+        self.unread.store(has_body, Ordering::Release);
         let [lengths, encodings] = self.framing.swap(0, Ordering::AcqRel).to_be_bytes();
         Framing { lengths, encodings }
+    }
+
+    /// The present request was read to its end.
+    pub fn body_was_read(&self) {
+        self.unread.store(false, Ordering::Release);
+    }
+
+    /// Grows whenever everything written so far has left for the socket.
+    pub fn flushes(&self) -> u32 {
+        self.flushes.load(Ordering::Acquire)
     }
 
     /// The response is done: what is read next is a head.
@@ -55,6 +74,8 @@ pub(super) struct Watched<S> {
     stream: S,
     watch: Arc<HeadWatch>,
     scan: Scan,
+    rewrite: Rewrite,
+    linger: Linger,
 }
 
 impl<S> Watched<S> {
@@ -64,7 +85,15 @@ impl<S> Watched<S> {
             stream,
             watch,
             scan: Scan::default(),
+            rewrite: Rewrite::default(),
+            linger: Linger::default(),
         }
+    }
+
+    /// The client may still be sending: a body that nobody read, or a head that nobody could.
+    fn has_more_to_read(&self) -> bool {
+        let in_head = self.scan.lines > 0 && self.watch.expecting.load(Ordering::Acquire);
+        !self.scan.off && (in_head || self.watch.unread.load(Ordering::Acquire))
     }
 }
 
@@ -161,33 +190,56 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        if let Some(answer) = unparsed::answer(buf).filter(|_| !this.scan.off) {
+            this.rewrite.begin(answer);
+            return Poll::Ready(Ok(buf.len()));
+        }
+        ready!(this.rewrite.poll(&mut this.stream, cx))?;
+        Pin::new(&mut this.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        if let [only] = bufs {
+            return self.poll_write(cx, only);
+        }
+        let this = self.get_mut();
+        ready!(this.rewrite.poll(&mut this.stream, cx))?;
+        Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.rewrite.poll(&mut this.stream, cx))?;
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        this.watch.flushes.fetch_add(1, Ordering::AcqRel);
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.rewrite.poll(&mut this.stream, cx))?;
+        if !this.linger.is_under_way() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            if !this.has_more_to_read() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.linger.poll(&mut this.stream, cx).map(Ok)
     }
 }
 

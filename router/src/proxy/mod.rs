@@ -15,11 +15,13 @@ mod guard;
 mod handle;
 mod head;
 mod limits;
+mod linger;
 mod local;
 mod relay;
 mod respond;
 pub mod serve;
 mod status;
+mod unparsed;
 
 pub use handle::{Proxy, session_of};
 pub use head::HeadWatch;

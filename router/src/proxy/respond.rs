@@ -38,6 +38,11 @@ pub(super) fn client_request_id(headers: &HeaderMap) -> Option<&str> {
         .then_some(id)
 }
 
+/// A fresh id.
+pub(super) fn new_request_id() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
+}
+
 /// Stamps a response; whatever the peer sent under these names is replaced.
 pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Dialect, stamp: Stamp) {
     for name in [SESSION, SOURCE, MODE, PEER, RETRIES, BACKEND, REQUEST_ID] {

@@ -1,7 +1,9 @@
 //! What every suite needs: a setup of the program under test, and requests of the usual kind.
 
+use std::process::Output;
+
 use system_tests::peer::Peer;
-use system_tests::router::Setup;
+use system_tests::router::{Router, Setup};
 
 /// A chat request without a session.
 pub(crate) const CHAT: &str = r#"{"model":"tiny","messages":[{"role":"user","content":"hi"}]}"#;
@@ -37,5 +39,16 @@ pub(crate) fn session_at(index: u32, count: u32) -> String {
     (0..)
         .map(|n| format!("session-{n}"))
         .find(|sid| crc32fast::hash(sid.as_bytes()) % count == index)
+        .unwrap()
+}
+
+/// What `curl` makes of a path of the public port over HTTP/2 with prior knowledge.
+pub(crate) async fn curl_h2(router: &Router, arguments: &[&str], path: &str) -> Output {
+    tokio::process::Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "--http2-prior-knowledge"])
+        .args(arguments)
+        .arg(format!("http://{}{path}", router.public))
+        .output()
+        .await
         .unwrap()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use system_tests::peer::{Gate, Peer, Refusing};
-use system_tests::wire::Reply;
+use system_tests::wire::{Reply, Wire};
 
 use crate::common::{CHAT, CHAT_PATH, over, setup};
 
@@ -165,6 +165,49 @@ async fn request_timeout_of_the_route_is_504_before_headers() {
         (504, json!("upstream_timeout"))
     );
     peer.cancelled(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_timeout_counts_from_the_first_byte_of_the_upload() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "request_timeout: 200ms").start().await;
+    let mut wire = Wire::connect(router.public).await;
+    wire.send(format!(
+        "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf"
+    ))
+    .await;
+    let reply = wire.reply("POST").await;
+    assert_eq!(
+        (reply.status, openai(&reply)["code"].clone()),
+        (504, json!("upstream_timeout"))
+    );
+    assert!(peer.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_before_its_route_is_looked_at_still_has_the_dialect_and_headers() {
+    let peer = Peer::plain().await;
+    let route = format!("peers: [{}]", peer.yaml());
+    let router = setup()
+        .route("r", &route)
+        .route("hidden", &format!("{route}\nexpose_routing_headers: false"))
+        .start()
+        .await;
+    let big = "v".repeat(70 << 10);
+    let cases = [
+        ("/nowhere/v1/messages", "", 404, "-"),
+        ("/r/v1/messages/../x", "", 400, "-"),
+        ("/r/v1/messages", &big, 431, "-"),
+        ("/hidden/v1/messages", &big, 431, ""),
+    ];
+    for (path, extra, status, session) in cases {
+        let reply = router.post_with(path, &[("x-extra", extra)], "{}").await;
+        assert_eq!(reply.status, status, "{path}");
+        anthropic(&reply);
+        assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+        let shown = reply.headers.get("x-routed-session").unwrap_or_default();
+        assert_eq!(shown, session, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

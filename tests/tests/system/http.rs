@@ -3,7 +3,7 @@
 use system_tests::peer::{Gate, Peer};
 use system_tests::wire::{Wire, call};
 
-use crate::common::{CHAT, CHAT_PATH, over};
+use crate::common::{CHAT, CHAT_PATH, curl_h2, over};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expect_100_continue_is_answered_before_the_body() {
@@ -182,27 +182,46 @@ async fn interim_responses_of_the_engine_do_not_end_the_request() {
 async fn prior_knowledge_http2_is_served() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
-    let url = format!("http://{}{CHAT_PATH}", router.public);
-    let curl = tokio::process::Command::new("curl")
-        .args([
-            "-sS",
-            "--noproxy",
-            "*",
-            "--http2-prior-knowledge",
-            "-w",
-            "\n%{http_code} %{http_version}",
-            "-d",
-            CHAT,
-            &url,
-        ])
-        .output();
-    let output = curl.await.unwrap();
+    let arguments = ["-w", "\n%{http_code} %{http_version}", "-d", CHAT];
+    let output = curl_h2(&router, &arguments, CHAT_PATH).await;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         text.ends_with("\n200 2"),
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_over_http2_has_no_body_where_the_router_answers() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let length = router.get("/health").await.body.len();
+    let output = curl_h2(&router, &["-I"], "/health").await;
+    let head = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        head.contains(&format!("content-length: {length}\r\n")),
+        "{head}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_refused_unread_can_be_sent_to_its_end_and_the_answer_read() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "max_body_size: 1k")
+        .keys("sk-a:alice\n")
+        .start()
+        .await;
+    let body = vec![b'x'; 9 << 20];
+    for (key, status) in [("wrong", 401), ("sk-a", 413)] {
+        let key = format!("Bearer {key}");
+        let mut wire = Wire::connect(router.public).await;
+        wire.request("POST", CHAT_PATH, &[("authorization", &key)], &body)
+            .await;
+        assert_eq!(wire.reply("POST").await.status, status);
+        assert!(wire.is_closed_by_server().await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

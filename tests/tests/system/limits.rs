@@ -208,13 +208,24 @@ async fn header_limits_answer_431() {
     let block: String = (0..9)
         .map(|n| format!("x-{n}: {}\r\n", "v".repeat(8 << 10)))
         .collect();
-    for (name, headers) in [("129 headers", crowd), ("72 KiB", block)] {
+    let mob: String = (0..1000).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let wall = format!("x-wall: {}\r\n", "v".repeat(600 << 10));
+    let beyond = [
+        ("129 headers", crowd),
+        ("72 KiB", block),
+        ("1000 headers", mob),
+        ("600 KiB", wall),
+    ];
+    for (name, headers) in beyond {
         let mut wire = Wire::connect(router.public).await;
         wire.send(format!(
             "GET /r/v1/models HTTP/1.1\r\nhost: x\r\n{headers}\r\n"
         ))
         .await;
-        assert_eq!(wire.head("GET").await.status, 431, "{name}");
+        let reply = wire.reply("GET").await;
+        assert_eq!(reply.status, 431, "{name}");
+        assert_eq!(reply.json()["error"]["code"], "headers_too_large", "{name}");
+        assert!(!reply.header("x-request-id").is_empty(), "{name}");
     }
     let crowd: String = (0..100).map(|n| format!("x-{n}: 1\r\n")).collect();
     let block: String = (0..7)
@@ -234,16 +245,15 @@ async fn header_limits_answer_431() {
 async fn request_line_is_bounded() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
-    for (length, fine) in [(15 << 10, true), (17 << 10, false)] {
+    for (length, fine) in [(15 << 10, true), (17 << 10, false), (70 << 10, false)] {
         let target = format!("/r/v1/engines?q={}", "x".repeat(length));
-        let status = router.get(&target).await.status;
-        assert!(
-            if fine {
-                status == 200
-            } else {
-                status == 414 || status == 431
-            },
-            "{length}: {status}"
-        );
+        let reply = router.get(&target).await;
+        let status = reply.status;
+        if fine {
+            assert_eq!(status, 200, "{length}");
+        } else {
+            assert!(status == 414 || status == 431, "{length}: {status}");
+            assert!(reply.json()["error"]["code"].is_string(), "{length}");
+        }
     }
 }

@@ -1,0 +1,113 @@
+//! Answers to heads that hyper cannot parse.
+//!
+//! Such a request never reaches the handler: hyper writes a bare status of its own and closes. On
+//! its way out that bare head is replaced by an answer like every other error of the router, with a
+//! body that says what is wrong.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWrite;
+
+use super::error::{ApiError, Dialect};
+use super::limits::{HEADER_BYTES_MAX, HEADERS_MAX, REQUEST_LINE_MAX};
+use super::respond;
+
+/// Longest bare head: its date has a fixed length, the reason phrase is short.
+const BARE_MAX: usize = 200;
+
+/// The answer to send instead when `written` is a bare error head of hyper's. Every response of the
+/// router's own carries a request id, so that none is taken for one.
+pub(super) fn answer(written: &[u8]) -> Option<Bytes> {
+    if written.len() > BARE_MAX || !written.starts_with(b"HTTP/1.") {
+        return None;
+    }
+    let head = std::str::from_utf8(written).ok()?;
+    let (status_line, rest) = head.split_once("\r\n")?;
+    let date = rest.strip_prefix("connection: close\r\ncontent-length: 0\r\n")?;
+    let date = date.strip_suffix("\r\n\r\n")?;
+    if !date.starts_with("date: ") || date.contains('\r') {
+        return None;
+    }
+    let error = match status_line.split(' ').nth(1)? {
+        "400" => ApiError::bad_request("bad_request", "the request is not valid HTTP"),
+        "414" => ApiError::uri_too_long(REQUEST_LINE_MAX),
+        "431" => ApiError::headers_too_large(HEADER_BYTES_MAX, HEADERS_MAX),
+        _ => return None,
+    };
+    Some(whole(status_line, date, &error))
+}
+
+fn whole(status_line: &str, date: &str, error: &ApiError) -> Bytes {
+    let (head, body) = error.response(Dialect::OpenAi).into_parts();
+    let mut text = format!("{status_line}\r\n").into_bytes();
+    for (name, value) in &head.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    let (id, rid) = (respond::REQUEST_ID, respond::new_request_id());
+    let length = body.len();
+    text.extend_from_slice(
+        format!("{id}: {rid}\r\ncontent-length: {length}\r\n{date}\r\n\r\n").as_bytes(),
+    );
+    text.extend_from_slice(&body);
+    text.into()
+}
+
+/// An answer on its way to the socket in place of another.
+#[derive(Debug, Default)]
+pub(super) struct Rewrite(Bytes);
+
+impl Rewrite {
+    /// Takes an answer to write.
+    pub(super) fn begin(&mut self, answer: Bytes) {
+        self.0 = answer;
+    }
+
+    /// Ready when nothing is left to write.
+    pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        while self.0.has_remaining() {
+            let written = ready!(Pin::new(&mut *stream).poll_write(cx, &self.0))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.0.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: Sun, 29 Nov 2026 23:51:39 GMT\r\n\r\n";
+
+    #[test]
+    fn a_bare_head_becomes_an_error_with_a_body() {
+        let text = answer(BARE.as_bytes()).unwrap();
+        let text = std::str::from_utf8(&text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 431 ") && head.contains("\r\nx-request-id: "));
+        assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", body.len())));
+        let json: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(json["error"]["code"], "headers_too_large");
+    }
+
+    #[test]
+    fn no_other_response_is_touched() {
+        let with_id = BARE.replace("date: ", "x-request-id: a\r\ndate: ");
+        let with_body = BARE.replace("content-length: 0", "content-length: 1");
+        let fine = BARE.replace("431", "200");
+        for text in [with_id, with_body, fine, String::new(), BARE[..90].into()] {
+            assert_eq!(answer(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}
