@@ -6,6 +6,7 @@
 //! [`PATIENCE`]: a hung test is a failed test with a reason.
 
 pub mod fault;
+pub mod http2;
 pub mod peer;
 pub mod program;
 pub mod router;

@@ -20,9 +20,11 @@ use super::exchange::{Exchange, now};
 use super::forward::at_peer;
 use crate::upstream::client::chain;
 
-/// Polls granted to the server between the error event and the abort, so that the event leaves its
-/// buffer before the connection is torn down.
-const FLUSH_POLLS: u8 = 3;
+/// How often is looked whether the error event has left for the socket. An abort drops what has not.
+const FLUSH_TICK: Duration = Duration::from_millis(10);
+
+/// The abort comes after this many looks even so: the client does not read.
+const FLUSH_TICKS: u16 = 500;
 
 /// Ends a connection whose response cannot be completed.
 #[derive(Debug)]
@@ -133,8 +135,13 @@ pub struct Stream {
 enum Flow {
     /// Chunks pass.
     Open,
-    /// The error event has been handed over; abort after this many more polls.
-    Breaking(u8),
+    /// The error event has been handed over; abort once it is written.
+    Breaking {
+        /// The connection's flushes at that time.
+        flushes: u32,
+        /// Looks left.
+        ticks: u16,
+    },
     /// Nothing more comes.
     Closed,
 }
@@ -194,22 +201,18 @@ impl Relay {
     fn is_end(&self) -> bool {
         match self.flow {
             Flow::Open => self.inner.is_end_stream(),
-            Flow::Breaking(_) => false,
+            Flow::Breaking { .. } => false,
             Flow::Closed => true,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        match &mut self.flow {
+        match self.flow {
             Flow::Closed => return Poll::Ready(None),
-            Flow::Breaking(0) => {
+            Flow::Breaking { .. } => {
+                ready!(self.poll_flushed(cx));
                 self.flow = Flow::Closed;
                 return Poll::Ready(Some(Err(Aborted)));
-            }
-            Flow::Breaking(polls) => {
-                *polls -= 1;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
             }
             Flow::Open => {}
         }
@@ -271,6 +274,30 @@ impl Relay {
         }
     }
 
+    fn flushes(&self) -> u32 {
+        let head = self.exchange.head.as_ref();
+        head.map_or(0, |head| head.flushes())
+    }
+
+    /// Ready when the error event has left, or has had its time.
+    fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let now_flushed = self.flushes();
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(FLUSH_TICK)));
+            ready!(timer.as_mut().poll(cx));
+            let Flow::Breaking { flushes, ticks } = &mut self.flow else {
+                return Poll::Ready(());
+            };
+            *ticks = ticks.saturating_sub(1);
+            if now_flushed != *flushes || *ticks == 0 {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset((now() + FLUSH_TICK).into());
+        }
+    }
+
     fn break_off(
         &mut self,
         error: &ApiError,
@@ -287,7 +314,11 @@ impl Relay {
         self.exchange.complete = true;
         match self.stream.filter(|stream| stream.speaks) {
             Some(stream) => {
-                self.flow = Flow::Breaking(FLUSH_POLLS);
+                self.flow = Flow::Breaking {
+                    flushes: self.flushes(),
+                    ticks: FLUSH_TICKS,
+                };
+                self.timer = None;
                 let event = format!("{}{}", stream.gap(), error.event(stream.dialect));
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }

@@ -1,6 +1,7 @@
 //! Streams: as they come, byte for byte, and never a clean end after a broken one.
 
 use system_tests::fault::{Fault, Proxy};
+use system_tests::http2::{self, StreamEnd};
 use system_tests::peer::{Gate, Peer};
 use system_tests::wire::{End, Wire, encode, find};
 
@@ -266,6 +267,26 @@ async fn silence_beyond_idle_timeout_breaks_the_stream() {
         reply.text()
     );
     peer.cancelled(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_stream_over_http2_ends_with_the_event_and_a_reset() {
+    let gate = Gate::default();
+    let peer = Peer::streaming(&gate, FIRST, &[DONE]).await;
+    for _ in 0..10 {
+        let proxy = Proxy::spawn(peer.address, Fault::None).await;
+        let route = format!(
+            "peers: [{{address: {}}}]\nhealth_check_interval: 1h",
+            proxy.address
+        );
+        let router = setup().route("r", &route).start().await;
+        let mut stream = http2::Stream::post(router.public, CHAT_PATH, CHAT_STREAM).await;
+        stream.body_until(FIRST).await;
+        proxy.set(Fault::ResetAfter(0));
+        assert_eq!(stream.end().await, StreamEnd::Reset);
+        let text = String::from_utf8(stream.body).unwrap();
+        assert!(last_event(&text).contains("upstream_error"), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
