@@ -62,6 +62,7 @@ pub struct Screen {
     format: Format,
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
+    terminal: bool,
     colour: bool,
     colour_errors: bool,
     quiet: bool,
@@ -76,6 +77,7 @@ impl Screen {
             || std::env::var_os("TERM").is_some_and(|v| v == "dumb");
         Self {
             format,
+            terminal: io::stdout().is_terminal(),
             colour: !plain && io::stdout().is_terminal(),
             colour_errors: !plain && io::stderr().is_terminal(),
             stdout: Box::new(io::stdout()),
@@ -95,6 +97,7 @@ impl Screen {
             format,
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
+            terminal: false,
             colour: false,
             colour_errors: false,
             quiet: false,
@@ -172,16 +175,34 @@ impl Screen {
         painted(self.colour, paint, text)
     }
 
+    /// Wipes a terminal for the next page; anywhere else pages follow one another.
+    pub fn clear(&mut self) {
+        if self.terminal {
+            self.text("\x1b[H\x1b[2J");
+        }
+    }
+
+    /// Whether nobody reads stdout any more, or it cannot be written.
+    pub fn is_closed(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Sends on what was written so far.
+    pub fn flush(&mut self) {
+        if self.broken.is_none()
+            && let Err(error) = self.stdout.flush()
+        {
+            self.broken = Some(error);
+        }
+    }
+
     /// Flushes stdout. A closed pipe is fine: whoever reads has seen enough.
     ///
     /// # Errors
     /// When the result could not be written for any other reason, a full disk for example.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        let written = match self.broken.take() {
-            Some(error) => Err(error),
-            None => self.stdout.flush(),
-        };
-        match written {
+        self.flush();
+        match self.broken.take().map_or(Ok(()), Err) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::Wrong(format!("cannot write the result: {error}")))
             }

@@ -240,3 +240,36 @@ fn a_taken_port_is_an_error() {
     assert_eq!(ended.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ended.stderr).contains(&port));
 }
+
+#[test]
+fn status_watches_until_nobody_reads_and_names_every_router_that_is_silent() {
+    let up = Up::start(&[]);
+    let mut watching = llmctl(&["status", "--watch", "--router", &up.admin()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pages = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let headings = pages.map_while(Result::ok);
+    let headings = headings.filter(|line| line.starts_with(&up.admin()));
+    // Taking two closes the pipe: whoever reads has seen enough.
+    assert_eq!(headings.take(2).count(), 2);
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+
+    let silent = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
+    let once = run(&[
+        "status",
+        "--router",
+        silent[0],
+        "--router",
+        &up.admin(),
+        "--router",
+        silent[1],
+    ]);
+    let complaints = String::from_utf8_lossy(&once.stderr);
+    assert_eq!(once.status.code(), Some(3), "{complaints}");
+    assert!(
+        silent.iter().all(|url| complaints.contains(url)),
+        "{complaints}"
+    );
+}

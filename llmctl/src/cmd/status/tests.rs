@@ -44,7 +44,7 @@ fn the_page_shows_load_bans_switches_keys_and_what_is_wrong() {
 fn programs_can_tell_an_answer_from_an_error() {
     let answered = Answer {
         router: "a".to_owned(),
-        said: Said::Status(status()),
+        said: Said::Status(Box::new(status())),
     };
     let silent = Answer {
         router: "b".to_owned(),

@@ -131,7 +131,7 @@ pub(super) enum NewPeer {
 pub(super) fn main_text(public: SocketAddr, admin: SocketAddr) -> String {
     format!(
         "# The main file of the router that `llmctl up` runs. Edit it while it runs: what can change without a\n\
-         # restart (everything but the two ports) does so at once. `router --config` takes the same file.\n\
+         # restart (everything but the ports and the access log) does so at once. `router --config` takes the same file.\n\
          server:\n  \
            listen: {public}          # clients\n  \
            admin_listen: {admin}    # status, switches, /metrics\n  \

@@ -167,7 +167,7 @@ pub(in crate::config) static TRUSTED_PROXIES: Knob<Vec<IpNet>> =
 pub(in crate::config) static ACCESS_LOG: Knob<bool> =
     Knob::new("server", "access_log", Kind::Bool, check::boolean)
         .default("true")
-        .doc("One line a request.");
+        .doc("One line a request, on stdout. A change needs a restart.");
 
 /// `keys.file`.
 pub(in crate::config) static KEYS_FILE: Knob<PathBuf> = Knob::new("keys", "file", Kind::File, check::file)
