@@ -13,11 +13,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::Framing;
 use super::linger::Linger;
+use super::stall::{Stall, WriteBounds};
 use super::unparsed::{self, Rewrite};
 
 /// What the connection and its handler share.
@@ -31,6 +33,8 @@ pub struct HeadWatch {
     unread: AtomicBool,
     /// How often everything written had left for the socket.
     flushes: AtomicU32,
+    /// How long a blocked write may last.
+    writes: WriteBounds,
 }
 
 impl Default for HeadWatch {
@@ -40,6 +44,7 @@ impl Default for HeadWatch {
             framing: AtomicU16::new(0),
             unread: AtomicBool::new(false),
             flushes: AtomicU32::new(0),
+            writes: WriteBounds::new(),
         }
     }
 }
@@ -48,6 +53,7 @@ impl HeadWatch {
     /// The framing of the request whose head was just read, which has a body to read or has not.
     pub fn take(&self, has_body: bool) -> Framing {
         self.unread.store(has_body, Ordering::Release);
+        self.writes.clear();
         let [lengths, encodings] = self.framing.swap(0, Ordering::AcqRel).to_be_bytes();
         Framing { lengths, encodings }
     }
@@ -55,6 +61,11 @@ impl HeadWatch {
     /// The present request was read to its end.
     pub fn body_was_read(&self) {
         self.unread.store(false, Ordering::Release);
+    }
+
+    /// Bounds the writing of the present response, for a client that does not read.
+    pub fn bound_writes(&self, idle: Duration, deadline: Option<Instant>) {
+        self.writes.set(idle, deadline);
     }
 
     /// Grows whenever everything written so far has left for the socket.
@@ -76,6 +87,7 @@ pub(super) struct Watched<S> {
     scan: Scan,
     rewrite: Rewrite,
     linger: Linger,
+    stall: Stall,
 }
 
 impl<S> Watched<S> {
@@ -87,7 +99,23 @@ impl<S> Watched<S> {
             scan: Scan::default(),
             rewrite: Rewrite::default(),
             linger: Linger::default(),
+            stall: Stall::default(),
         }
+    }
+
+    /// A write's outcome, where a blocked one ends in an error after its time.
+    fn bounded<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stall.over();
+            return written;
+        }
+        let is_shared = self.scan.off;
+        ready!(self.stall.poll(&self.watch.writes, is_shared, cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// The client may still be sending: a body that nobody read, or a head that nobody could.
@@ -202,7 +230,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
             return Poll::Ready(Ok(buf.len()));
         }
         ready!(this.rewrite.poll(&mut this.stream, cx))?;
-        Pin::new(&mut this.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.bounded(written, cx)
     }
 
     fn poll_write_vectored(
@@ -215,7 +244,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         }
         let this = self.get_mut();
         ready!(this.rewrite.poll(&mut this.stream, cx))?;
-        Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.bounded(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -245,6 +275,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::exchange::now;
     use super::*;
 
     const HEAD: &[u8] =
@@ -305,6 +336,27 @@ mod tests {
         assert!(!scan.feed(b"{\"x\":1}\r\ncontent-length: 1\r\n\r\n"));
         assert!(scan.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(scan.finish(), Framing::default());
+    }
+
+    async fn write_until_it_fails(watch: &Arc<HeadWatch>) -> io::ErrorKind {
+        use tokio::io::AsyncWriteExt;
+        let (_client, server) = tokio::io::duplex(16);
+        let mut watched = Watched::new(server, Arc::clone(watch));
+        watched.write_all(&[b'x'; 100]).await.unwrap_err().kind()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_has_its_time() {
+        let watch = Arc::new(HeadWatch::default());
+        let second = Duration::from_secs(1);
+        let begun = now();
+        watch.bound_writes(second, None);
+        assert_eq!(write_until_it_fails(&watch).await, io::ErrorKind::TimedOut);
+        let after = now();
+        assert_eq!(after - begun, second);
+        watch.bound_writes(10 * second, Some(after + 2 * second));
+        assert_eq!(write_until_it_fails(&watch).await, io::ErrorKind::TimedOut);
+        assert_eq!(now() - after, 2 * second);
     }
 
     #[test]

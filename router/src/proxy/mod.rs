@@ -20,6 +20,7 @@ mod local;
 mod relay;
 mod respond;
 pub mod serve;
+mod stall;
 mod status;
 mod unparsed;
 

@@ -182,6 +182,9 @@ impl Relay {
         bounds: Bounds,
         stream: Option<Stream>,
     ) -> Self {
+        if let Some(head) = &exchange.head {
+            head.bound_writes(bounds.idle, bounds.deadline.map(|(end, _)| end));
+        }
         let flow = if inner.is_end_stream() {
             Flow::Closed
         } else {

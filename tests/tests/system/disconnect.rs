@@ -106,19 +106,23 @@ async fn mid_stream_the_engine_sees_the_cancel() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn with_the_stream_unread_and_full_the_engine_sees_the_cancel() {
-    let peer = Peer::spawn(|_, mut exchange| async move {
+/// A peer that streams more than every socket buffer between here and the client.
+async fn flooding() -> Peer {
+    Peer::spawn(|_, mut exchange| async move {
         exchange.open_stream().await;
         let block = format!("data: {}\n\n", "x".repeat(64 << 10));
-        // More than every socket buffer between here and the client.
         for _ in 0..512 {
             exchange.chunk(&block).await;
         }
         exchange.gone().await;
         exchange
-    });
-    let peer = peer.await;
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_stream_unread_and_full_the_engine_sees_the_cancel() {
+    let peer = flooding().await;
     let router = single_slot(&peer).await;
     let mut wire = Wire::connect(router.public).await;
     wire.request("POST", CHAT_PATH, &[], CHAT_STREAM.as_bytes())
@@ -128,6 +132,20 @@ async fn with_the_stream_unread_and_full_the_engine_sees_the_cancel() {
     leave(wire, Leave::Rst);
     slot_is_free(&router, &peer).await;
     peer.running(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stays_but_does_not_read_gives_its_slot_back_at_request_timeout() {
+    let peer = flooding().await;
+    let route = format!("peers: [{}]\nrequest_timeout: 300ms", peer.yaml());
+    let router = setup().route("r", &route).start().await;
+    let mut wire = Wire::connect(router.public).await;
+    wire.request("POST", CHAT_PATH, &[], CHAT_STREAM.as_bytes())
+        .await;
+    wire.head("POST").await;
+    slot_is_free(&router, &peer).await;
+    peer.running(0).await;
+    drop(wire);
 }
 
 #[tokio::test(flavor = "multi_thread")]
