@@ -169,6 +169,7 @@ pub(super) async fn forward(
 }
 
 const BROKE: &str = "the peer broke off before its response headers";
+const SWITCHED: &str = "the peer changed the protocol unasked";
 
 async fn attempt(
     client: &PeerClient,
@@ -192,6 +193,10 @@ async fn attempt(
         }
         Ok(Ok(response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
+            // No request asks for another protocol: `Upgrade` ends at the router.
+            StatusCode::SWITCHING_PROTOCOLS => {
+                End::Fatal(ApiError::upstream(SWITCHED, 1), Arc::from("status 101"))
+            }
             _ => End::Head(response),
         },
         Ok(Err(error)) => {

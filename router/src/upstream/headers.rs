@@ -51,7 +51,27 @@ pub fn prepare_request(headers: &mut HeaderMap, from: Client<'_>) {
     // The router has answered the expectation, and the body has one known length here.
     headers.remove(header::EXPECT);
     headers.remove(header::CONTENT_LENGTH);
+    join_cookies(headers);
     from.name_in(headers);
+}
+
+/// HTTP/2 may split the cookies over several fields, HTTP/1.1 has one (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut crumbs = headers.get_all(header::COOKIE).iter();
+    let Some(first) = crumbs.next() else { return };
+    let mut whole = first.as_bytes().to_vec();
+    let before = whole.len();
+    for crumb in crumbs {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(crumb.as_bytes());
+    }
+    if whole.len() == before {
+        return;
+    }
+    // Header values joined by visible text make a header value.
+    if let Ok(whole) = HeaderValue::from_bytes(&whole) {
+        headers.insert(header::COOKIE, whole);
+    }
 }
 
 /// Who sent a request, as far as that can be trusted.
@@ -182,6 +202,19 @@ mod tests {
         strip_hop_by_hop(&mut headers);
         let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(left, ["content-length", "x-kept"]);
+    }
+
+    #[test]
+    fn split_cookies_arrive_as_one() {
+        let (peer, trusted) = client("203.0.113.9", &[]);
+        let mut headers = map(&[("cookie", "a=1"), ("x-kept", "1"), ("cookie", "b=2")]);
+        let from = Client {
+            peer,
+            trusted: &trusted,
+        };
+        prepare_request(&mut headers, from);
+        let cookies: Vec<_> = headers.get_all("cookie").iter().collect();
+        assert_eq!(cookies, ["a=1; b=2"]);
     }
 
     #[test]

@@ -179,6 +179,24 @@ async fn interim_responses_of_the_engine_do_not_end_the_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_switches_protocols_unasked_is_502() {
+    let peer = Peer::spawn(|_, mut exchange| async move {
+        exchange
+            .send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
+            .await;
+        exchange
+    });
+    let peer = peer.await;
+    let router = over(&[&peer], "").start().await;
+    let upgrade = [("connection", "upgrade"), ("upgrade", "x")];
+    let reply = router.post_with(CHAT_PATH, &upgrade, CHAT).await;
+    assert_eq!(
+        (reply.status, reply.json()["error"]["code"].as_str()),
+        (502, Some("upstream_error"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn prior_knowledge_http2_is_served() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
