@@ -176,7 +176,8 @@ impl Router {
         let status = response.status();
         let body = self.read(response).await?;
         if !status.is_success() {
-            return Err(self.refused(format!("{}{}", reason_of(status, &body), advice(status))));
+            let advice = advice(status, self.token.is_some());
+            return Err(self.refused(format!("{}{advice}", reason_of(status, &body))));
         }
         serde_json::from_slice(&body).map_err(|error| self.foreign(&error))
     }
@@ -263,8 +264,11 @@ fn reason_of(status: StatusCode, body: &[u8]) -> String {
     }
 }
 
-fn advice(status: StatusCode) -> &'static str {
+fn advice(status: StatusCode, has_token: bool) -> &'static str {
     match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if has_token => {
+            "; the token that was sent is not the one in the router's server.admin_token_file, or it has none"
+        }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             "; from another machine the admin port wants the admin token: --token-file FILE"
         }
@@ -338,5 +342,12 @@ mod tests {
         }
         std::fs::write(&path, "s3cret").unwrap();
         assert_eq!(format!("{:?}", Token::read(&path).unwrap()), "***");
+    }
+
+    #[test]
+    fn a_refused_token_is_not_asked_for_again() {
+        assert!(advice(StatusCode::UNAUTHORIZED, false).contains("--token-file"));
+        assert!(advice(StatusCode::UNAUTHORIZED, true).contains("admin_token_file"));
+        assert_eq!(advice(StatusCode::NOT_FOUND, true), "");
     }
 }
