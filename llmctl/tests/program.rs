@@ -272,6 +272,27 @@ fn explain_offline_names_the_home_of_a_session() {
 }
 
 #[test]
+fn explain_says_when_the_body_cannot_be_read() {
+    let directory = files(&[("good", GOOD)]);
+    let explain = |body: &str| {
+        fs::write(directory.path().join("body"), body).unwrap();
+        run(
+            directory.path(),
+            &["route", "explain", "good", "--body", "body"],
+        )
+    };
+    let broken = explain(r#"{"user":"bob","model":"#);
+    assert_eq!(broken.status.code(), Some(0));
+    assert!(
+        text(&broken.stderr).contains("the body is not JSON"),
+        "{}",
+        text(&broken.stderr)
+    );
+    let sound = explain(r#"{"user":"bob"}"#);
+    assert_eq!((sound.status.code(), text(&sound.stderr)), (Some(0), ""));
+}
+
+#[test]
 fn a_new_route_passes_its_check() {
     let directory = files(&[]);
     let made = run(

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::exit::{Ended, Failure};
@@ -75,6 +76,11 @@ pub async fn run(
         return past::run(args, settings, screen).await;
     }
     let request = Request::of(args)?;
+    if let Some(why) = request.broken_body() {
+        screen.warn(&format!(
+            "the body is not JSON, so neither session nor model is read from it: {why}"
+        ));
+    }
     let case = match settings.subject()? {
         Subject::Files => offline::explain(args, &request, settings)?,
         Subject::Live => live::explain(args, request, settings).await?,
@@ -107,6 +113,14 @@ impl Request {
             request.body = json!({ "model": model }).to_string().into_bytes();
         }
         Ok(request)
+    }
+
+    /// Why the body is not JSON, if there is one and it is not.
+    fn broken_body(&self) -> Option<serde_json::Error> {
+        if self.body.is_empty() {
+            return None;
+        }
+        serde_json::from_slice::<IgnoredAny>(&self.body).err()
     }
 }
 
