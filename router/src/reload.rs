@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -383,9 +384,24 @@ fn vanished_problem(directory: Option<&Path>, state: RoutesState) -> Problem {
 }
 
 async fn read(sources: Sources) -> Loaded {
-    tokio::task::spawn_blocking(move || config::load(&sources))
+    let read = move || {
+        let mut loaded = config::load(&sources);
+        loaded.problems.extend(unreadable_token(&loaded));
+        loaded
+    };
+    tokio::task::spawn_blocking(read)
         .await
         .expect("reading files does not panic")
+}
+
+/// A warning when the admin token's file cannot be opened now. No part of the check, which may run
+/// where the secrets are not.
+fn unreadable_token(loaded: &Loaded) -> Option<Problem> {
+    let main = loaded.main.result.as_ref().ok()?;
+    let file = main.server.admin_token_file.as_deref()?;
+    let error = File::open(file).err()?;
+    let message = format!("cannot be read, so no admin token is right: {error}");
+    Some(Problem::of_file(Severity::Warning, file, message))
 }
 
 async fn read_keys(file: PathBuf) -> KeyRead {

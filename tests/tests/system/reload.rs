@@ -281,3 +281,21 @@ async fn a_change_that_needs_a_restart_is_a_warning_that_says_so() {
         .logged("to 127.0.0.1:1 takes effect with the next start")
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_token_that_cannot_be_read_is_said_at_start_and_at_reload() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "")
+        .server("admin_token_file: token")
+        .start()
+        .await;
+    router.program.logged("no admin token is right").await;
+    let warnings = router.admin_post("/_reload").await.json()["warnings"].clone();
+    assert!(
+        warnings[0]["file"].as_str().unwrap().ends_with("token"),
+        "{warnings}"
+    );
+    router.replace("token", "secret");
+    let reply = router.admin_post("/_reload").await;
+    assert_eq!(reply.json()["warnings"], json!([]));
+}

@@ -19,7 +19,9 @@ pub(in crate::config) fn keys(
         if node.is_null() {
             return true;
         }
-        reader.unexpected(node, what);
+        if let Some(draft) = reader.unexpected(node, what) {
+            draft.help(known_here(known));
+        }
         return false;
     };
     for (index, (key, value)) in pairs.iter().enumerate() {
@@ -46,11 +48,13 @@ fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]
     if let Some(near) = near {
         message.push_str(&format!("; did you mean `{near}`?"));
     }
-    let help = home(&key.text).unwrap_or_else(|| {
-        let keys: Vec<_> = known.iter().map(|meta| meta.key).collect();
-        format!("known keys here: {}", keys.join(", "))
-    });
+    let help = home(&key.text).unwrap_or_else(|| known_here(known));
     reader.error(key.span.clone(), message).help(help);
+}
+
+fn known_here(known: &[&'static Meta]) -> String {
+    let keys: Vec<_> = known.iter().map(|meta| meta.key).collect();
+    format!("known keys here: {}", keys.join(", "))
 }
 
 /// A misspelt secret is still one.

@@ -324,6 +324,11 @@ fn an_empty_section_is_an_empty_one() {
         lines(&main("server: 5\n").1)[0]
             .contains("server: expected a mapping, found the number `5`")
     );
+    let keys = &main("keys: /etc/keys\n").1[0];
+    assert_eq!(
+        keys.help.as_deref(),
+        Some("known keys here: file, on_missing")
+    );
 }
 
 #[test]
