@@ -177,22 +177,32 @@ fn serve(sources: Sources, args: &Args) -> u8 {
 async fn serve_until_stopped(options: Options) -> Result<Ended, StartError> {
     let (control, controlled) = Control::new();
     let passing = signals::listen(control.clone()).map_err(StartError::Signals)?;
-    let running = run(options, control, controlled, announce);
+    let format = options.log_format;
+    let running = run(options, control, controlled, |ready| {
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{}", ready_line(ready, format));
+        let _ = out.flush();
+    });
     tokio::select! {
         ended = running => ended,
         () = passing => unreachable!("signals are passed on for ever"),
     }
 }
 
-/// The ready line, which tells whoever started the process where it listens.
-fn announce(ready: &Ready) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(
-        out,
-        "router ready: public http://{} admin http://{}",
-        ready.public, ready.admin
-    );
-    let _ = out.flush();
+/// The ready line, which tells whoever started the process where it listens. It comes before the
+/// access lines, so it is JSON where they are.
+fn ready_line(ready: &Ready, format: LogFormat) -> String {
+    let Ready { public, admin } = ready;
+    match format {
+        LogFormat::Text => format!("router ready: public http://{public} admin http://{admin}"),
+        LogFormat::Json => serde_json::json!({
+            "level": "INFO",
+            "message": "router ready",
+            "public": format!("http://{public}"),
+            "admin": format!("http://{admin}"),
+        })
+        .to_string(),
+    }
 }
 
 fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
@@ -261,4 +271,29 @@ fn causes(error: &dyn std::error::Error) -> String {
 fn fail(message: &str) -> u8 {
     let _ = writeln!(io::stderr(), "router: {message}");
     WRONG
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stdout_is_json_from_its_first_line_on_when_asked_for() {
+        let ready = Ready {
+            public: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 8090)),
+        };
+        let line = ready_line(&ready, LogFormat::Json);
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["admin"], "http://127.0.0.1:8090");
+        assert_eq!(
+            ready_line(&ready, LogFormat::Text),
+            "router ready: public http://127.0.0.1:8080 admin http://127.0.0.1:8090"
+        );
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
 }
