@@ -90,6 +90,8 @@ pub struct Exchange {
     pub times: Times,
     /// The response was handed over whole.
     pub complete: bool,
+    /// Written to the access log. Health checks are not: they would be most of it.
+    pub logged: bool,
     /// Told when the response is done.
     pub head: Option<Arc<HeadWatch>>,
     trace_id: Option<Box<str>>,
@@ -140,6 +142,7 @@ impl Exchange {
                 last_chunk: None,
             },
             complete: false,
+            logged: true,
             head: None,
             trace_id: trace_id(headers),
             gaps: Gaps {
@@ -214,7 +217,7 @@ impl Exchange {
             overhead_seconds: self.overhead(),
         });
         let ttft_ms = ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX));
-        if let Some(access) = &self.sinks.access {
+        if let Some(access) = self.sinks.access.as_ref().filter(|_| self.logged) {
             access.write(&self.access_line(status, seconds, ttft_ms), Utc::now());
         }
         self.remember(status, seconds, ttft_ms);

@@ -155,8 +155,14 @@ impl Proxy {
     ) -> Result<Reply, ApiError> {
         let path = parts.uri.path().to_owned();
         match dispatch(&path).map_err(|bad| ApiError::bad_request("bad_path", bad.message()))? {
-            Destination::Health => Ok(Reply::Local(local::health())),
-            Destination::Ready => Ok(Reply::Local(local::ready(call.table, &self.lifecycle))),
+            Destination::Health => {
+                call.exchange.logged = false;
+                Ok(Reply::Local(local::health()))
+            }
+            Destination::Ready => {
+                call.exchange.logged = false;
+                Ok(Reply::Local(local::ready(call.table, &self.lifecycle)))
+            }
             Destination::Status { route, name } => {
                 status::answer(self, call.table, route, name, &parts, body, call.peer)
                     .await
