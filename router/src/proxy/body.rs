@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
@@ -76,7 +76,9 @@ pub(super) async fn collect(
         .unwrap_or(0)
         .min(TRUSTED_LENGTH_MAX)
         .max(first.len() as u64);
-    let mut whole = BytesMut::with_capacity(usize::try_from(reserve).unwrap_or(first.len()));
+    let mut whole = budget
+        .buffers()
+        .take(usize::try_from(reserve).unwrap_or(first.len()));
     whole.extend_from_slice(&first);
     drop(first);
     while let Some(chunk) = next(&mut body).await? {

@@ -3,16 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::buffers::Buffers;
+
 /// A shared count of bytes against a limit. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ByteBudget {
     used: Arc<AtomicU64>,
+    buffers: Buffers,
 }
 
 impl ByteBudget {
     /// Bytes held now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Where large bodies get their memory.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// An empty holding.

@@ -126,7 +126,7 @@ impl Exchange {
             owner: None,
             model: None,
             session: dash(),
-            source: Arc::from("none"),
+            source: no_source(),
             choice: None,
             peer: None,
             retries: 0,
@@ -296,6 +296,12 @@ pub fn now() -> Instant {
 pub fn dash() -> Arc<str> {
     static DASH: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("-"));
     Arc::clone(&DASH)
+}
+
+/// What `X-Routed-Source` says of a request without a session.
+pub(super) fn no_source() -> Arc<str> {
+    static NONE: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("none"));
+    Arc::clone(&NONE)
 }
 
 /// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.

@@ -21,7 +21,7 @@ use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::error::{ApiError, Dialect};
-use super::exchange::{Exchange, Sinks, now};
+use super::exchange::{self, Exchange, Sinks, now};
 use super::forward::{Outgoing, Patience, forward};
 use super::head::HeadWatch;
 use super::local::{self, ModelsPath};
@@ -104,7 +104,9 @@ impl Proxy {
             stamp: &mut stamp,
         };
         let reply = match limits::check(&parts, framing) {
-            Ok(()) => self.dispatch(call, parts, body).await,
+            // Boxed for the connection's sake: it keeps room for this future for as long as it
+            // lives, and a stream lives long after its head is decided.
+            Ok(()) => Box::pin(self.dispatch(call, parts, body)).await,
             Err(error) => Err(error),
         };
         self.finish(reply, exchange, &table, stamp)
@@ -390,7 +392,7 @@ impl Proxy {
         )
         .await?;
         // With the head here nothing will be sent again.
-        drop(outgoing);
+        self.budget.buffers().give(outgoing.body);
         drop(held);
         Ok(Reply::Relayed { response, deadline })
     }
@@ -424,7 +426,7 @@ fn decide(
     match route.reserve(ask) {
         Ok(placed) => {
             exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = Arc::from(session.source());
+            exchange.source = source_of(&session);
             exchange.reservation = Some(placed.reservation);
             exchange.choice = Some(Choice::Send {
                 mode: placed.mode,
@@ -439,7 +441,7 @@ fn decide(
             let error =
                 ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);
             exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = Arc::from(session.source());
+            exchange.source = source_of(&session);
             exchange.choice = Some(Choice::Refuse(refusal));
             Err(error)
         }
@@ -462,6 +464,15 @@ pub fn session_of<'a>(
         Place::Body(path) => inspection.text(path),
     });
     Session::new(found, route.affinity_acts())
+}
+
+/// The label of a session's source, without a copy where it has one of its own.
+fn source_of(session: &Session<'_>) -> Arc<str> {
+    match session {
+        Session::Known(id) => Arc::clone(&id.source),
+        Session::None => exchange::no_source(),
+        Session::Ignored(_) => Arc::from(session.source()),
+    }
 }
 
 fn outgoing(

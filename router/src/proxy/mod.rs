@@ -6,6 +6,7 @@
 
 mod body;
 pub mod budget;
+pub mod buffers;
 mod dispatch;
 pub mod error;
 pub mod exchange;
