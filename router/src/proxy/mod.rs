@@ -1,6 +1,6 @@
 //! The life of one request on the public port.
 //!
-//! [`handle`] strings the steps together; each step decides one thing. Nothing here touches an
+//! `handle` strings the steps together; each step decides one thing. Nothing here touches an
 //! in-flight count: the [`Reservation`](crate::state::Reservation) inside the
 //! [`exchange::Exchange`] is released by being dropped.
 
