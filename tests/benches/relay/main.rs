@@ -120,49 +120,6 @@ async fn run(rounds: usize) {
             limit: Some(1.05),
         },
     ];
-    // First, on fresh processes: what a heap keeps after megabyte bodies is no stream's doing.
-    let (mut base, mut ours) = (Vec::new(), Vec::new());
-    let mut open = [0; 2];
-    for _ in 0..rounds {
-        for (at, target) in [&floor, &router].into_iter().enumerate() {
-            let paced = load::paced_streams(target, STREAMS).await;
-            open[at] = open[at].max(paced.memory_kib);
-            if at == 0 {
-                base.push(paced.ttft_p50);
-            } else {
-                ours.push(paced.ttft_p50);
-            }
-        }
-    }
-    report::added(STREAMS, &base, &ours);
-    report::memory("floor", idle[0], open[0], STREAMS);
-    report::memory("router", idle[1], open[1], STREAMS);
-    let cases = [
-        Case {
-            name: "1 KiB",
-            shape: Shape::Reply,
-            body: 1 << 10,
-            limit: Some(1.30),
-        },
-        Case {
-            name: "32 KiB",
-            shape: Shape::Reply,
-            body: 32 << 10,
-            limit: Some(1.7),
-        },
-        Case {
-            name: "1 MiB",
-            shape: Shape::Reply,
-            body: 1 << 20,
-            limit: Some(2.2),
-        },
-        Case {
-            name: "64-chunk stream, per chunk",
-            shape: Shape::Stream,
-            body: 1 << 10,
-            limit: Some(1.05),
-        },
-    ];
     report::header();
     for case in &cases {
         let (mut base, mut ours) = (Vec::new(), Vec::new());
