@@ -8,29 +8,26 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{self, HeaderMap};
+use http::header::{self};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
-use router_core::admission::Refusal;
-use router_core::book::{Ask, PoolId};
-use router_core::decision::Choice;
-use router_core::session::{Place, Session, is_blank, pick};
 
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
+use super::decide::decide;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::error::{ApiError, Dialect};
-use super::exchange::{self, Exchange, Sinks, now};
+use super::exchange::{Exchange, Sinks, now};
 use super::forward::{Outgoing, Patience, forward};
 use super::head::HeadWatch;
 use super::local::{self, ModelsPath};
+use super::lookup::{names, route_of_model, sole_route};
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
 use super::{finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
-use crate::telemetry::metrics::Gate;
 use crate::upstream::{PeerClient, headers};
 
 /// The public port. One per process, shared by every connection.
@@ -398,83 +395,6 @@ impl Proxy {
     }
 }
 
-/// Session, pool and reservation; fills in the exchange.
-fn decide(
-    table: &RouteTable,
-    exchange: &mut Exchange,
-    route: &Arc<Route>,
-    parts: &Parts,
-    body: &[u8],
-) -> Result<(PoolId, usize), ApiError> {
-    let inspection = match body {
-        [] => Inspection::empty(&table.fields),
-        body => Inspection::read(&table.fields, body),
-    };
-    let model = inspection
-        .model()
-        .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
-    exchange.model = model.as_deref().map(Arc::from);
-    let pool = route.pool(model.as_deref());
-    let pool = pool.ok_or_else(|| {
-        ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
-    })?;
-    let session = session_of(route, &parts.headers, &inspection);
-    let ask = Ask {
-        pool,
-        session: session.placed(),
-    };
-    match route.reserve(ask) {
-        Ok(placed) => {
-            exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = source_of(&session);
-            exchange.reservation = Some(placed.reservation);
-            exchange.choice = Some(Choice::Send {
-                mode: placed.mode,
-                facts: placed.facts,
-            });
-            Ok((pool, placed.peer))
-        }
-        Err(refusal) => {
-            if matches!(refusal, Refusal::ConcurrencyLimit { .. }) {
-                route.state.metrics.refused(Gate::Concurrency);
-            }
-            let error =
-                ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);
-            exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = source_of(&session);
-            exchange.choice = Some(Choice::Refuse(refusal));
-            Err(error)
-        }
-    }
-}
-
-/// The session a request names on a route, with the affinity switch applied.
-pub fn session_of<'a>(
-    route: &Route,
-    headers: &'a HeaderMap,
-    inspection: &Inspection<'a>,
-) -> Session<'a> {
-    let found = pick(&route.options.session_sources.value, |place| match place {
-        Place::Header(name) => headers
-            .get_all(&**name)
-            .iter()
-            .map(|value| value.as_bytes())
-            .find(|value| !is_blank(value))
-            .map(Cow::Borrowed),
-        Place::Body(path) => inspection.text(path),
-    });
-    Session::new(found, route.affinity_acts())
-}
-
-/// The label of a session's source, without a copy where it has one of its own.
-fn source_of(session: &Session<'_>) -> Arc<str> {
-    match session {
-        Session::Known(id) => Arc::clone(&id.source),
-        Session::None => exchange::no_source(),
-        Session::Ignored(_) => Arc::from(session.source()),
-    }
-}
-
 fn outgoing(
     table: &RouteTable,
     exchange: &Exchange,
@@ -559,39 +479,4 @@ fn find_api(exchange: &mut Exchange, table: &RouteTable) -> Option<Stamp> {
     let hides = route.is_some_and(|route| !route.options.expose_routing_headers.value);
     exchange.path_at = at;
     Some(if hides { Stamp::IdOnly } else { Stamp::Routed })
-}
-
-fn names(table: &RouteTable) -> Vec<&str> {
-    table.entries.iter().map(|entry| &**entry.name()).collect()
-}
-
-/// The route that an unprefixed path means without looking at a body.
-fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
-    match (&table.server.default_route, &*table.entries) {
-        (Some(name), _) => table.get(name)?.route(),
-        (None, [only]) => only.route(),
-        _ => None,
-    }
-}
-
-/// The route that serves a model: by configuration first, then by what its peers said.
-fn route_of_model<'t>(
-    table: &'t RouteTable,
-    model: Option<&str>,
-) -> Result<&'t Arc<Route>, ApiError> {
-    let Some(model) = model else {
-        let message = "several routes exist and the body names no model; use /<route>/v1/…";
-        return Err(ApiError::route_not_found(message, Some(names(table))));
-    };
-    let configured = table
-        .routes()
-        .find(|route| route.models().any(|known| known == model));
-    let learned = || {
-        table
-            .routes()
-            .find(|route| !route.is_by_model() && route.state.models.serves(model))
-    };
-    configured
-        .or_else(learned)
-        .ok_or_else(|| ApiError::model_not_found(model).listing(names(table)))
 }

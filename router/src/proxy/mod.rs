@@ -7,6 +7,7 @@
 mod body;
 pub mod budget;
 pub mod buffers;
+mod decide;
 mod dispatch;
 pub mod error;
 pub mod exchange;
@@ -18,6 +19,7 @@ mod head;
 mod limits;
 mod linger;
 mod local;
+mod lookup;
 mod relay;
 mod respond;
 pub mod serve;
@@ -25,6 +27,7 @@ mod stall;
 mod status;
 mod unparsed;
 
-pub use handle::{Proxy, session_of};
+pub use decide::session_of;
+pub use handle::Proxy;
 pub use head::HeadWatch;
 pub use relay::Body;

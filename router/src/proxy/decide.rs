@@ -1,0 +1,95 @@
+//! Session, pool and reservation: the one step that chooses, by asking the core.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::request::Parts;
+use router_core::admission::Refusal;
+use router_core::book::{Ask, PoolId};
+use router_core::decision::Choice;
+use router_core::session::{Place, Session, is_blank, pick};
+
+use super::error::ApiError;
+use super::exchange::{self, Exchange};
+use super::local;
+use crate::content::Inspection;
+use crate::state::{Route, RouteTable};
+use crate::telemetry::metrics::Gate;
+
+/// Session, pool and reservation; fills in the exchange.
+pub(super) fn decide(
+    table: &RouteTable,
+    exchange: &mut Exchange,
+    route: &Arc<Route>,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<(PoolId, usize), ApiError> {
+    let inspection = match body {
+        [] => Inspection::empty(&table.fields),
+        body => Inspection::read(&table.fields, body),
+    };
+    let model = inspection
+        .model()
+        .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
+    exchange.model = model.as_deref().map(Arc::from);
+    let pool = route.pool(model.as_deref());
+    let pool = pool.ok_or_else(|| {
+        ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
+    })?;
+    let session = session_of(route, &parts.headers, &inspection);
+    let ask = Ask {
+        pool,
+        session: session.placed(),
+    };
+    match route.reserve(ask) {
+        Ok(placed) => {
+            exchange.session = Arc::from(&*session.routed_text());
+            exchange.source = source_of(&session);
+            exchange.reservation = Some(placed.reservation);
+            exchange.choice = Some(Choice::Send {
+                mode: placed.mode,
+                facts: placed.facts,
+            });
+            Ok((pool, placed.peer))
+        }
+        Err(refusal) => {
+            if matches!(refusal, Refusal::ConcurrencyLimit { .. }) {
+                route.state.metrics.refused(Gate::Concurrency);
+            }
+            let error =
+                ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);
+            exchange.session = Arc::from(&*session.routed_text());
+            exchange.source = source_of(&session);
+            exchange.choice = Some(Choice::Refuse(refusal));
+            Err(error)
+        }
+    }
+}
+
+/// The session a request names on a route, with the affinity switch applied.
+pub fn session_of<'a>(
+    route: &Route,
+    headers: &'a HeaderMap,
+    inspection: &Inspection<'a>,
+) -> Session<'a> {
+    let found = pick(&route.options.session_sources.value, |place| match place {
+        Place::Header(name) => headers
+            .get_all(&**name)
+            .iter()
+            .map(|value| value.as_bytes())
+            .find(|value| !is_blank(value))
+            .map(Cow::Borrowed),
+        Place::Body(path) => inspection.text(path),
+    });
+    Session::new(found, route.affinity_acts())
+}
+
+/// The label of a session's source, without a copy where it has one of its own.
+fn source_of(session: &Session<'_>) -> Arc<str> {
+    match session {
+        Session::Known(id) => Arc::clone(&id.source),
+        Session::None => exchange::no_source(),
+        Session::Ignored(_) => Arc::from(session.source()),
+    }
+}

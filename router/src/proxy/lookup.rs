@@ -1,0 +1,42 @@
+//! Which route an unprefixed path means.
+
+use std::sync::Arc;
+
+use super::error::ApiError;
+use crate::state::{Route, RouteTable};
+
+/// The names of all routes, ascending.
+pub(super) fn names(table: &RouteTable) -> Vec<&str> {
+    table.entries.iter().map(|entry| &**entry.name()).collect()
+}
+
+/// The route that an unprefixed path means without looking at a body.
+pub(super) fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
+    match (&table.server.default_route, &*table.entries) {
+        (Some(name), _) => table.get(name)?.route(),
+        (None, [only]) => only.route(),
+        _ => None,
+    }
+}
+
+/// The route that serves a model: by configuration first, then by what its peers said.
+pub(super) fn route_of_model<'t>(
+    table: &'t RouteTable,
+    model: Option<&str>,
+) -> Result<&'t Arc<Route>, ApiError> {
+    let Some(model) = model else {
+        let message = "several routes exist and the body names no model; use /<route>/v1/…";
+        return Err(ApiError::route_not_found(message, Some(names(table))));
+    };
+    let configured = table
+        .routes()
+        .find(|route| route.models().any(|known| known == model));
+    let learned = || {
+        table
+            .routes()
+            .find(|route| !route.is_by_model() && route.state.models.serves(model))
+    };
+    configured
+        .or_else(learned)
+        .ok_or_else(|| ApiError::model_not_found(model).listing(names(table)))
+}
