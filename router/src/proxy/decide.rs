@@ -10,7 +10,7 @@ use router_core::book::{Ask, PoolId};
 use router_core::decision::Choice;
 use router_core::session::{Place, Session, is_blank, pick};
 
-use super::error::ApiError;
+use super::error::{ApiError, clip};
 use super::exchange::{self, Exchange};
 use super::local;
 use crate::content::Inspection;
@@ -32,7 +32,8 @@ pub(super) fn decide(
     let model = inspection
         .model()
         .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
-    exchange.model = model.as_deref().map(Arc::from);
+    // A receipt outlives its request: what it remembers of a client's text is bounded.
+    exchange.model = model.as_deref().map(|model| Arc::from(clip(model)));
     let pool = route.pool(model.as_deref());
     let pool = pool.ok_or_else(|| {
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)

@@ -429,8 +429,8 @@ impl ApiError {
     }
 }
 
-/// A client's text as an error repeats it: at most 128 bytes, cut at a character.
-fn clip(text: &str) -> &str {
+/// A client's text as it is repeated or remembered: at most 128 bytes, cut at a character.
+pub(super) fn clip(text: &str) -> &str {
     const SHOWN_MAX: usize = 128;
     let mut end = text.len().min(SHOWN_MAX);
     while !text.is_char_boundary(end) {

@@ -66,7 +66,7 @@ pub struct Exchange {
     pub reservation: Option<Reservation>,
     /// Owner of the key.
     pub owner: Option<Arc<str>>,
-    /// The body's `model`.
+    /// The body's `model`, its first 128 bytes.
     pub model: Option<Arc<str>>,
     /// As `X-Routed-Session` shows it.
     pub session: Arc<str>,

@@ -257,3 +257,17 @@ async fn request_line_is_bounded() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_remembered_of_a_huge_model_name_is_bounded() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let body = format!(r#"{{"model":"{}"}}"#, "m".repeat(1 << 20));
+    assert_eq!(router.post(CHAT_PATH, &body).await.status, 200);
+    let receipt = until_answer("the receipt", async || {
+        let decisions = router.admin_get("/r/_decisions").await.json();
+        decisions["decisions"].get(0).cloned()
+    })
+    .await;
+    assert_eq!(receipt["model"].as_str().map(str::len), Some(128));
+}
