@@ -158,7 +158,8 @@ impl Reloader {
         match loaded.main.result {
             Ok(main) => {
                 problems.extend(self.fixed.kept_from(&main));
-                let same_defaults = self.main_hash == loaded.main.hash && self.main_hash.is_some();
+                // Without a main file both are `None`; one that vanished took its defaults along.
+                let same_defaults = self.main_hash == loaded.main.hash;
                 self.main = main;
                 self.main_hash = loaded.main.hash;
                 self.routes_dir = loaded.routes_dir;
@@ -168,7 +169,7 @@ impl Reloader {
                     problems.push(vanished.clone());
                     of_no_route.push(vanished);
                 } else {
-                    self.take_routes(loaded.routes, same_defaults || loaded.main.path.is_none());
+                    self.take_routes(loaded.routes, same_defaults);
                 }
             }
             Err(of_main) => {
