@@ -6,12 +6,13 @@
 //! roster names it and no ticket holds it. The choices themselves are in `view.rs`.
 
 mod roster;
+pub mod status;
 mod table;
 mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::admission::Refusal;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
 use crate::pool::{Ban, Change, Evidence, PeerKey, RouteSpec, largest_tier_sum};
+use crate::signal::{Sample, Signal};
 use roster::Members;
 use table::Table;
 use view::{Pick, View};
@@ -68,7 +70,56 @@ pub struct Ask<'a> {
     pub pool: PoolId,
     /// The raw session id; `None` when the request named none or affinity is switched off.
     pub session: Option<&'a [u8]>,
+    /// The turn of a usable `x-phanrouter-session` header. Without one the request counts as fully
+    /// warm. Read only while `session_prio` is on.
+    pub turn: Option<u32>,
+    /// A model list or health request: passes every load gate and is not counted by any.
+    pub exempt: bool,
+    /// The route's switches as they are in force.
+    pub switches: Switches,
 }
+
+impl<'a> Ask<'a> {
+    /// A request without a turn, with every switch at its built-in default.
+    pub const fn new(pool: PoolId, session: Option<&'a [u8]>) -> Self {
+        Self {
+            pool,
+            session,
+            turn: None,
+            exempt: false,
+            switches: Switches::DEFAULT,
+        }
+    }
+}
+
+/// The switches that a decision obeys, runtime overrides applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// `load_rate_limit`: off, the three load gates only count trips.
+    pub rate_limit: bool,
+    /// `ttft_enabled`: off, TTFT neither refuses nor shrinks the adaptive limit.
+    pub ttft: bool,
+    /// `ttft_429`: off, TTFT shrinks the adaptive limit but refuses nobody.
+    pub ttft_429: bool,
+    /// `tps_enabled`: off, the decode rate neither refuses nor moves the adaptive limit.
+    pub tps: bool,
+    /// `session_prio`.
+    pub session_prio: bool,
+}
+
+impl Switches {
+    /// The built-in defaults.
+    pub const DEFAULT: Self = Self {
+        rate_limit: true,
+        ttft: true,
+        ttft_429: true,
+        tps: true,
+        session_prio: false,
+    };
+}
+
+/// A limit set on the running router: the value, and its life (`None` = until reset).
+pub type RuntimeLimit = (f64, Option<Duration>);
 
 /// One reserved unit on one peer. Exactly one [`Book::release`] ends it: it cannot be copied, and
 /// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
@@ -272,6 +323,39 @@ impl Book {
             healthy_peers: active.map_or(0, |active| active.healthy_peers),
             largest_tier_sum: largest_tier_sum(view.iter().map(|(_, peer)| peer)),
         }
+    }
+
+    /// Takes in one measurement of a request of `pool`. Windows that ended before `now` are folded
+    /// first. O(metrics), no allocation once the pool was measured.
+    pub fn sample(&mut self, roster: &Roster, pool: PoolId, sample: Sample, now: Instant) {
+        let _ = (roster, pool, sample, now);
+    }
+
+    /// Adds a finished request's prompt and cached tokens to its bucket. Nothing while
+    /// `session_prio` was off for it (`min_turn` is the bucket its facts name).
+    pub fn tokens(&mut self, min_turn: u32, prompt: u64, cached: u64) {
+        let _ = (min_turn, prompt, cached);
+    }
+
+    /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
+    /// Answers when it wants to be called next.
+    pub fn tick(&mut self, roster: &Roster, switches: Switches, now: Instant) -> Instant {
+        let _ = (roster, switches);
+        now + Duration::from_secs(1)
+    }
+
+    /// Sets or, with `None`, removes a runtime limit of the route or of one pool; answers what was
+    /// in force before.
+    pub fn set_limit(
+        &mut self,
+        roster: &Roster,
+        signal: Signal,
+        pool: Option<PoolId>,
+        limit: Option<RuntimeLimit>,
+        now: Instant,
+    ) -> Option<RuntimeLimit> {
+        let _ = (roster, signal, pool, limit, now);
+        None
     }
 
     /// Debug-asserts the invariants: the peers' in-flight adds up to the tickets not released, and

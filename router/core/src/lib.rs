@@ -9,18 +9,22 @@
 //! - [`balance`]: which peer a request without a home gets.
 //! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
 //! - [`admission`]: whether a request may come in at all.
+//! - [`signal`]: time to first token and decode rate: what a route says about them.
+//! - [`aimd`]: the limit that follows what the engines can bear.
 //! - [`layered`]: runtime override, else route option, else global default; and which it was.
 //! - [`decision`]: every fact a decision used.
 //! - [`book`]: the one aggregate of a route: reserve, retry, release, observe.
 
 pub mod admission;
 pub mod affinity;
+pub mod aimd;
 pub mod balance;
 pub mod book;
 pub mod decision;
 pub mod layered;
 pub mod pool;
 pub mod session;
+pub mod signal;
 
 #[cfg(test)]
 mod testing;

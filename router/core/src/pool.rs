@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::admission::priority::PrioritySpec;
 use crate::affinity::Affinity;
+use crate::aimd::AdaptiveSpec;
 use crate::balance::Balance;
+use crate::signal::SignalSpec;
 
 pub use ban::{Ban, Change, Evidence};
 pub use capacity::{Capacity, Load, PeerNow, largest_tier_sum};
@@ -100,4 +103,39 @@ pub struct RouteSpec {
     pub cross_tier_fallback: bool,
     /// How long a ban lasts without renewal.
     pub ban_ttl: Duration,
+    /// What it refuses for besides a full pool.
+    pub guard: GuardSpec,
+}
+
+/// The load gates of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuardSpec {
+    /// `ttft_*`.
+    pub ttft: SignalSpec,
+    /// `tps_*`.
+    pub tps: SignalSpec,
+    /// Present with `adaptive_cc: true`; config has checked that a signal has a threshold.
+    pub adaptive: Option<AdaptiveSpec>,
+    /// `session_prio_*`; acts while the switch is on.
+    pub priority: PrioritySpec,
+    /// `wait_max`: waiters of one pool.
+    pub wait_max: u32,
+    /// `wait_timeout`.
+    pub wait_timeout: Duration,
+    /// Between two slots of the five-minute average.
+    pub cluster_avg_interval: Duration,
+}
+
+impl Default for GuardSpec {
+    fn default() -> Self {
+        Self {
+            ttft: SignalSpec::default(),
+            tps: SignalSpec::default(),
+            adaptive: None,
+            priority: PrioritySpec::default(),
+            wait_max: 1024,
+            wait_timeout: Duration::from_secs(10),
+            cluster_avg_interval: Duration::from_secs(30),
+        }
+    }
 }

@@ -22,10 +22,7 @@ use router_core::pool::{Evidence, FullPolicy, PeerKey, PeerSpec};
 use gen_spec::{any_balance, any_hash, any_spec, flat, peer};
 
 const POOL: PoolId = PoolId(0);
-const BALANCED: Ask<'static> = Ask {
-    pool: POOL,
-    session: None,
-};
+const BALANCED: Ask<'static> = Ask::new(POOL, None);
 
 #[expect(
     clippy::disallowed_methods,
@@ -163,7 +160,7 @@ proptest! {
                 book.observe(&roster, key, Evidence::Failed, now);
             }
         }
-        let ask = Ask { pool: POOL, session: Some(&session) };
+        let ask = Ask::new(POOL, Some(&session));
         let outcome = book.explain(&roster, ask, now, &mut StdRng::seed_from_u64(0)).outcome;
         let is_home = matches!(&outcome, Outcome::Send { peer, mode: Mode::Hash, .. } if peer == home);
         prop_assert!(is_home, "{outcome:?}");
@@ -190,10 +187,7 @@ fn affinity_none_ignores_sessions() {
     spec.affinity = Affinity::None;
     let (mut book, mut rng) = (Book::default(), StdRng::seed_from_u64(3));
     let roster = book.attach(spec);
-    let ask = Ask {
-        pool: POOL,
-        session: Some(b"s"),
-    };
+    let ask = Ask::new(POOL, Some(b"s"));
     let mut winners: Vec<usize> = (0..3)
         .map(|_| match book.reserve(&roster, ask, start(), &mut rng) {
             Verdict::Send(placement) => placement.peer,

@@ -302,10 +302,7 @@ fn s8_affinity_off_is_told_from_no_session_and_both_are_balanced() {
     assert_eq!((ignored.source(), none.source()), ("affinity_off", "none"));
     let mut bench = Bench::new(hashed(Hash::Crc32), &R_PEERS);
     for session in [ignored, none] {
-        let ask = Ask {
-            pool: POOL,
-            session: session.placed(),
-        };
+        let ask = Ask::new(POOL, session.placed());
         match bench
             .book
             .explain(&bench.roster, ask, bench.now, &mut bench.rng)

@@ -39,10 +39,7 @@ pub(super) fn decide(
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
     let session = session_of(route, &parts.headers, &inspection);
-    let ask = Ask {
-        pool,
-        session: session.placed(),
-    };
+    let ask = Ask::new(pool, session.placed());
     match route.reserve(ask) {
         Ok(placed) => {
             exchange.session = Arc::from(&*session.routed_text());

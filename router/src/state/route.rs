@@ -13,7 +13,9 @@ use router_core::affinity::Affinity;
 use router_core::book::{Ask, Book, Limits, Placement, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
-use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::pool::{
+    Change, Evidence, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
+};
 use router_core::session::Place;
 
 use super::{Decisions, ModelLists, Overrides, Switch};
@@ -282,6 +284,7 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
         rt_limit_factor: options.rt_limit_factor.value,
         cross_tier_fallback: options.cross_tier_fallback.value,
         ban_ttl: options.health_ban_ttl.value,
+        guard: GuardSpec::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether a request may come in at all. One file per gate; a refusal is a value, not an error.
 
 pub mod concurrency;
+pub mod priority;
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::Balance;
-use router_core::pool::{FullPolicy, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::pool::{FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
 
 const KEYS: [&str; 6] = ["a:1", "b:1", "c:1", "d:1", "e:1", "f:1"];
 
@@ -38,6 +38,7 @@ pub(crate) fn flat(peers: Vec<PeerSpec>) -> RouteSpec {
         rt_limit_factor: 1.0,
         cross_tier_fallback: false,
         ban_ttl: Duration::from_secs(300),
+        guard: GuardSpec::default(),
     }
 }
 
@@ -114,6 +115,7 @@ pub(crate) fn any_spec() -> impl Strategy<Value = RouteSpec> {
             rt_limit_factor,
             cross_tier_fallback,
             ban_ttl,
+            guard: GuardSpec::default(),
         }
     })
 }

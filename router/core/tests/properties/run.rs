@@ -136,10 +136,7 @@ impl Run {
     fn reserve(&mut self, pool: Index, session: Option<u8>) -> Result<(), TestCaseError> {
         let pool = pool.index(self.current().spec().pools.len());
         let text = session.map(|session| format!("session-{session}"));
-        let ask = Ask {
-            pool: PoolId(pool),
-            session: text.as_deref().map(str::as_bytes),
-        };
+        let ask = Ask::new(PoolId(pool), text.as_deref().map(str::as_bytes));
         let expected = self
             .model
             .expect(self.current().spec(), pool, ask.session, self.now);

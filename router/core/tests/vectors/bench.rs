@@ -9,7 +9,9 @@ use router_core::affinity::Affinity;
 use router_core::balance::Balance;
 use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
-use router_core::pool::{Evidence, FullPolicy, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::pool::{
+    Evidence, FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
+};
 
 /// The only pool.
 pub(crate) const POOL: PoolId = PoolId(0);
@@ -45,6 +47,7 @@ impl Bench {
             rt_limit_factor: 1.0,
             cross_tier_fallback: false,
             ban_ttl: Duration::from_secs(300),
+            guard: GuardSpec::default(),
         };
         change(&mut spec);
         let mut book = Book::default();
@@ -59,10 +62,7 @@ impl Bench {
     }
 
     pub(crate) fn ask(&mut self, session: Option<&str>) -> Outcome {
-        let ask = Ask {
-            pool: POOL,
-            session: session.map(str::as_bytes),
-        };
+        let ask = Ask::new(POOL, session.map(str::as_bytes));
         self.book
             .explain(&self.roster, ask, self.now, &mut self.rng)
             .outcome
@@ -105,10 +105,7 @@ impl Bench {
 
     /// Reserves one request on whatever peer wins.
     pub(crate) fn reserve(&mut self, session: Option<&str>) -> Ticket {
-        let ask = Ask {
-            pool: POOL,
-            session: session.map(str::as_bytes),
-        };
+        let ask = Ask::new(POOL, session.map(str::as_bytes));
         match self
             .book
             .reserve(&self.roster, ask, self.now, &mut self.rng)

@@ -34,10 +34,7 @@ pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
         return Ok(unknown_model(route, model));
     };
     let acts = route.affinity_acts();
-    let explanation = route.explain(Ask {
-        pool,
-        session: acts.then_some(sid.as_bytes()),
-    });
+    let explanation = route.explain(Ask::new(pool, acts.then_some(sid.as_bytes())));
     let natural = natural(route, pool, sid);
     let natural = natural.and_then(|(key, score)| {
         explanation
@@ -87,10 +84,7 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
         return unknown_model(route, model.as_deref());
     };
     let session = session_of(route, &parts.headers, &inspection);
-    let explanation = route.explain(Ask {
-        pool,
-        session: session.placed(),
-    });
+    let explanation = route.explain(Ask::new(pool, session.placed()));
     let actual = Actual::of(&explanation);
     let status = match &explanation.outcome {
         Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,

@@ -124,10 +124,7 @@ impl Port {
     }
 
     fn reserve(&self, session: &str) -> Reservation {
-        let ask = Ask {
-            pool: PoolId(0),
-            session: Some(session.as_bytes()),
-        };
+        let ask = Ask::new(PoolId(0), Some(session.as_bytes()));
         self.route().reserve(ask).unwrap().reservation
     }
 

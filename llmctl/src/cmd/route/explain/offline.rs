@@ -43,10 +43,7 @@ pub(super) fn explain(
         Some(id) => Session::new(Some(given(id)), route.affinity_acts()),
         None => session_of(&route, &request.headers, &inspection),
     };
-    let explanation = route.explain(Ask {
-        pool,
-        session: session.placed(),
-    });
+    let explanation = route.explain(Ask::new(pool, session.placed()));
     Ok(Case {
         route: route.name.to_string(),
         model: model.map(Cow::into_owned),

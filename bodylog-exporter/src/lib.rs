@@ -1,0 +1,1 @@
+//! Body-log rows in, Prometheus metrics out.

@@ -1,0 +1,3 @@
+//! Body-log rows in, Prometheus metrics out.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Body-log frames in, hourly JSONL out.

@@ -1,0 +1,3 @@
+//! Body-log frames in, hourly JSONL out.
+
+fn main() {}
