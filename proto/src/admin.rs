@@ -4,10 +4,18 @@
 //! they do not know. Where an answer carries a decision (`explanation`, `decisions`) its type is a
 //! parameter: the router's core defines it, and this crate knows nothing of the router.
 
+mod gates;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use gates::{
+    AdaptiveStatus, ClusterAvg, FLAT_POOL, IgnoredOverride, MetricItem, PoolAvg, PoolSignal,
+    RateLimitStatus, Reasons, RefusalReset, RefusalStatus, SessionBucket, SessionStatus, Shadowed,
+    SignalStatus, TpsStatus, Trips, TtftStatus,
+};
 
 /// The body of every error: OpenAI's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use crate::proxy::budget::ByteBudget;
 use crate::proxy::exchange::Sinks;
 use crate::proxy::serve::{self, Stop};
 use crate::reload::Reloader;
-use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::state::{Lifecycle, Phase, RouteTable, ticker};
 use crate::supervisor;
 use crate::telemetry::access::{AccessLog, AccessLogEnd};
 use crate::telemetry::events::Events;
@@ -151,6 +151,11 @@ pub async fn run(
     let background = CancellationToken::new();
     changes.follow(reloader.watched());
     tasks.spawn(watcher.run(background.clone()));
+    tasks.spawn(ticker::run(
+        Arc::clone(&tables),
+        reloader.replaced(),
+        background.clone(),
+    ));
     tasks.spawn(probe::supervise(
         Arc::clone(&tables),
         reloader.replaced(),

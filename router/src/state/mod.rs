@@ -4,11 +4,13 @@
 //! re-attached by every table that follows. Nothing but a [`Reservation`] touches in-flight counts.
 
 mod decisions;
+mod gates;
 mod lifecycle;
 mod models;
 mod overrides;
 mod route;
 mod table;
+pub mod ticker;
 
 pub use decisions::Decisions;
 pub use lifecycle::{Lifecycle, Phase};

@@ -57,7 +57,7 @@ pub struct Route {
     pub keys: RouteKeys,
     /// What outlives this snapshot.
     pub state: Arc<RouteState>,
-    roster: Roster,
+    pub(super) roster: Roster,
 }
 
 impl Route {
@@ -259,7 +259,7 @@ impl Peer {
     }
 }
 
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
@@ -310,11 +310,11 @@ pub struct RouteState {
     pub models: ModelLists,
     /// Its counters.
     pub metrics: Arc<RouteMetrics>,
-    inner: Mutex<Inner>,
+    pub(super) inner: Mutex<Inner>,
 }
 
-struct Inner {
-    book: Book,
+pub(super) struct Inner {
+    pub(super) book: Book,
     rng: StdRng,
 }
 
