@@ -26,7 +26,7 @@ pub(crate) enum Step {
     Observe(PeerKey, Evidence),
     Advance(Duration),
     /// Attach a new spec; requests go on under the one they came with.
-    Reload(RouteSpec),
+    Reload(Box<RouteSpec>),
     /// Detach a roster that is not the newest.
     Detach(Index),
 }
@@ -46,7 +46,7 @@ pub(crate) fn any_step(
         5 => any::<Index>().prop_map(Step::Release),
         4 => (any_key(), evidence).prop_map(|(key, evidence)| Step::Observe(key, evidence)),
         2 => (0_u64..8_000).prop_map(|ms| Step::Advance(Duration::from_millis(ms))),
-        1 => spec.prop_map(Step::Reload),
+        1 => spec.prop_map(|spec| Step::Reload(Box::new(spec))),
         1 => any::<Index>().prop_map(Step::Detach),
     ]
 }
@@ -96,7 +96,7 @@ impl Run {
             Step::Release(which) => self.release(which),
             Step::Observe(key, evidence) => self.observe(&key, evidence)?,
             Step::Advance(by) => self.now += by,
-            Step::Reload(spec) => self.reload(spec),
+            Step::Reload(spec) => self.reload(*spec),
             Step::Detach(which) => self.detach(which),
         }
         self.book.check();
