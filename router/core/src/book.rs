@@ -18,11 +18,15 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
+use crate::admission::priority::Bucket;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
 use crate::pool::{Ban, Change, Evidence, PeerKey, RouteSpec, largest_tier_sum};
 use crate::signal::{Sample, Signal};
 use roster::Members;
+use status::{
+    Average, BucketState, NoHeader, PriorityState, Protection, SignalState, Tally, Trips,
+};
 use table::Table;
 use view::{Pick, View};
 
@@ -150,6 +154,10 @@ pub struct Placement {
 
 /// The answer to an [`Ask`].
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the admit path is the common one and must not allocate"
+)]
 pub enum Verdict {
     /// Reserved.
     Send(Placement),
@@ -254,12 +262,13 @@ impl Book {
         Some(next)
     }
 
-    /// Ends a reservation.
+    /// Ends a reservation. O(1), no allocation.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "consuming the ticket makes a second release impossible"
     )]
-    pub fn release(&mut self, ticket: Ticket) {
+    pub fn release(&mut self, ticket: Ticket, now: Instant) {
+        let _ = now;
         self.vacate(ticket.slot);
     }
 
@@ -304,6 +313,7 @@ impl Book {
         Explanation {
             peers: self.view(roster, ask.pool, now).peer_facts(ask.session),
             outcome,
+            gates: Vec::new(),
         }
     }
 
@@ -331,10 +341,10 @@ impl Book {
         let _ = (roster, pool, sample, now);
     }
 
-    /// Adds a finished request's prompt and cached tokens to its bucket. Nothing while
-    /// `session_prio` was off for it (`min_turn` is the bucket its facts name).
-    pub fn tokens(&mut self, min_turn: u32, prompt: u64, cached: u64) {
-        let _ = (min_turn, prompt, cached);
+    /// Adds a finished request's prompt and cached tokens to its bucket, or to the requests without
+    /// a usable header. Nothing when `session_prio` was off when it was placed.
+    pub fn tokens(&mut self, facts: &Facts, prompt: u64, cached: u64) {
+        let _ = (facts, prompt, cached);
     }
 
     /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
@@ -345,7 +355,7 @@ impl Book {
     }
 
     /// Sets or, with `None`, removes a runtime limit of the route or of one pool; answers what was
-    /// in force before.
+    /// in force before. A limit of a pool beats the route's and lives as long as the pool does.
     pub fn set_limit(
         &mut self,
         roster: &Roster,
@@ -355,6 +365,79 @@ impl Book {
         now: Instant,
     ) -> Option<RuntimeLimit> {
         let _ = (roster, signal, pool, limit, now);
+        None
+    }
+
+    /// The runtime limit of the route or of one pool, with what is left of its life.
+    pub fn limit(
+        &self,
+        roster: &Roster,
+        signal: Signal,
+        pool: Option<PoolId>,
+        now: Instant,
+    ) -> Option<RuntimeLimit> {
+        let _ = (roster, signal, pool, now);
+        None
+    }
+
+    /// Every gate of a pool as it is now.
+    pub fn protection(
+        &self,
+        roster: &Roster,
+        pool: PoolId,
+        switches: Switches,
+        now: Instant,
+    ) -> Protection {
+        let _ = switches;
+        let limits = self.limits(roster, pool, now);
+        Protection {
+            in_flight: limits.in_flight,
+            pool_limit: limits.limit,
+            limit: limits.limit as f64,
+            waiting: 0,
+            ttft: SignalState::default(),
+            tps: SignalState::default(),
+            adaptive: None,
+            average: Average::default(),
+        }
+    }
+
+    /// Requests that tripped a gate while the master switch was off, since the start or the last
+    /// [`reset_trips`](Self::reset_trips). Never part of the refusals.
+    pub fn trips(&self) -> Trips {
+        Trips::default()
+    }
+
+    /// Zeroes [`trips`](Self::trips); answers what they were.
+    pub fn reset_trips(&mut self) -> Trips {
+        Trips::default()
+    }
+
+    /// The `session_prio` table in force with its counters.
+    pub fn priority(&self, roster: &Roster) -> PriorityState {
+        let bucket = |bucket: &Bucket| BucketState {
+            bucket: *bucket,
+            tally: Tally::default(),
+        };
+        PriorityState {
+            buckets: roster
+                .spec
+                .guard
+                .priority
+                .table
+                .iter()
+                .map(bucket)
+                .collect(),
+            no_header: Tally::default(),
+        }
+    }
+
+    /// Zeroes the counters of [`priority`](Self::priority).
+    pub fn reset_priority(&mut self) {}
+
+    /// Once for each minute in which more than `session_prio_warn_frac` of the requests had no
+    /// usable header: its numbers. The edge asks after each [`tick`](Self::tick) and logs.
+    pub fn take_no_header_warning(&mut self) -> Option<NoHeader> {
         None
     }
 

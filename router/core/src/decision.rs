@@ -8,9 +8,11 @@
 //! {"peers": [{"peer": "10.0.0.11:8000", "name": "a", "priority": 0, "in_flight": 3, "slots": 64,
 //!             "enabled": true, "banned": false, "candidate": true}],
 //!  "outcome": {"send": {"peer": "10.0.0.11:8000", "name": "a", "mode": "hash",
-//!    "facts": {"tier": 0, "limit": 64, "factor": 1.0, "in_flight": 3, "healthy_peers": 1,
+//!    "facts": {"tier": 0, "limit": 64, "pool_limit": 64, "factor": 1, "in_flight": 3,
+//!              "healthy_peers": 1,
 //!              "home": {"hash": "crc32", "index": 0, "score": 862954847, "state": "usable"},
-//!              "peer_in_flight": 3, "peer_slots": 64}}}}
+//!              "peer_in_flight": 3, "peer_slots": 64}}},
+//!  "gates": [{"gate": "concurrency", "acts": true, "trips": false, "value": 3, "limit": 64}]}
 //! ```
 //!
 //! A refusal reads `{"refuse": {"reason": "no_healthy_peer", "peers": 2, "banned": 2}}`. A receipt's
@@ -20,7 +22,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::Refusal;
+use crate::admission::{Gate, Gates, Refusal};
 use crate::affinity::Hash;
 use crate::balance::Balance;
 use crate::pool::PeerKey;
@@ -91,18 +93,45 @@ pub struct Home {
 
 /// The facts of one decision, taken under the route's lock. Small and `Copy`: it is made for every
 /// request.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Priority of the active tier.
     pub tier: i64,
+    /// The limit in force: the smaller of `pool_limit` and `adaptive`.
+    #[serde(serialize_with = "crate::number::whole")]
+    pub limit: f64,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.
-    pub limit: u64,
+    #[serde(default)]
+    pub pool_limit: u64,
+    /// The adaptive value, stored or start point; absent while none acts.
+    #[serde(serialize_with = "crate::number::whole_opt")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub adaptive: Option<f64>,
     /// `rt_limit_factor` in force.
+    #[serde(serialize_with = "crate::number::whole")]
     pub factor: f64,
     /// In-flight over the same peers, before this request.
     pub in_flight: u64,
     /// Unbanned peers of the active tier.
     pub healthy_peers: u32,
+    /// What `session_prio` made of the request; absent while it is off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub grade: Option<Grade>,
+    /// Time to first token; absent when nothing is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ttft: Option<Reading>,
+    /// Decode rate; absent when nothing is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tps: Option<Reading>,
+    /// Gates that it passed on a probe slot.
+    #[serde(skip_serializing_if = "Gates::is_empty", default)]
+    pub probes: Gates,
+    /// Gates that it tripped while the master switch was off.
+    #[serde(skip_serializing_if = "Gates::is_empty", default)]
+    pub tripped: Gates,
+    /// How long it waited for a slot, milliseconds; absent when it did not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waited_ms: Option<u64>,
     /// Where the session lives; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub home: Option<Home>,
@@ -110,6 +139,36 @@ pub struct Facts {
     pub peer_in_flight: u32,
     /// The chosen peer's `max_concurrency`.
     pub peer_slots: u32,
+}
+
+/// What `session_prio` made of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Grade {
+    /// First turn of its bucket; the last bucket's without a usable header.
+    pub bucket: u32,
+    /// The turn it named; absent without a usable header.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub turn: Option<u32>,
+    /// Share of the limit that the bucket may fill.
+    #[serde(serialize_with = "crate::number::whole")]
+    pub share: f64,
+    /// Multiplies the TTFT threshold, divides the TPS threshold.
+    #[serde(serialize_with = "crate::number::whole")]
+    pub tolerance: f64,
+}
+
+/// A signal beside its threshold: of several metrics the one nearest to refusing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Index in the pool's table of metrics.
+    pub metric: u32,
+    /// Its average: milliseconds, or tokens per second; absent while cold.
+    #[serde(serialize_with = "crate::number::whole_opt")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ewma: Option<f64>,
+    /// Its threshold, before the bucket's tolerance.
+    #[serde(serialize_with = "crate::number::whole")]
+    pub threshold: f64,
 }
 
 /// One peer as an explanation shows it.
@@ -146,11 +205,48 @@ pub struct Explanation {
     pub peers: Vec<PeerFacts>,
     /// The placement, or the refusal.
     pub outcome: Outcome,
+    /// Every load gate, in the order they are asked, the ones after a refusal included; empty
+    /// without a usable peer.
+    #[serde(default)]
+    pub gates: Vec<GateFacts>,
+}
+
+/// One load gate as an explanation shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GateFacts {
+    /// Which one.
+    pub gate: Gate,
+    /// False: it cannot refuse this request (switched off, without a threshold, exempt).
+    pub acts: bool,
+    /// Whether it stands against this request now, probe slots aside.
+    pub trips: bool,
+    /// The metric behind `value`; absent for concurrency.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub metric: Option<Arc<str>>,
+    /// In-flight, or an average; absent while cold.
+    #[serde(serialize_with = "crate::number::whole_opt")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<f64>,
+    /// What `value` is compared with, factor, share and tolerance applied; absent without a
+    /// threshold.
+    #[serde(serialize_with = "crate::number::whole_opt")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<f64>,
+    /// Probe slots left for this request in the current window; absent for concurrency.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub probes_left: Option<u32>,
+    /// Whether turn 1 is held out of the pool (TTFT only).
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// The end of an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value per explanation; a placement is the common end"
+)]
 pub enum Outcome {
     /// It would be sent.
     Send {

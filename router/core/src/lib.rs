@@ -22,6 +22,7 @@ pub mod balance;
 pub mod book;
 pub mod decision;
 pub mod layered;
+mod number;
 pub mod pool;
 pub mod session;
 pub mod signal;

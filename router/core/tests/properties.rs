@@ -84,7 +84,7 @@ proptest! {
         let (winners, tickets) = burst(&mut book, &roster, requests, seed);
         let limit = model::most(slots.iter().map(|s| u64::from(*s)).sum(), factor);
         prop_assert_eq!(winners.len() as u64, limit.min(requests as u64));
-        tickets.into_iter().for_each(|ticket| book.release(ticket));
+        tickets.into_iter().for_each(|ticket| book.release(ticket, start()));
         book.check();
         prop_assert_eq!(book.limits(&roster, POOL, start()).in_flight, 0);
     }

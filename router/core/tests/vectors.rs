@@ -6,7 +6,7 @@ mod bench;
 
 use std::borrow::Cow;
 
-use router_core::admission::{Refusal, concurrency};
+use router_core::admission::{Full, Refusal, concurrency};
 use router_core::affinity::{Affinity, Hash, Saturated, hash};
 use router_core::book::{Ask, Ticket};
 use router_core::decision::{HomeState, Mode, Outcome};
@@ -111,7 +111,7 @@ fn r6_a_saturated_home_falls_back_to_the_least_loaded() {
         (peer.as_str(), mode),
         ("10.0.0.13:8000", Mode::HashFallback)
     );
-    assert_eq!((facts.limit, facts.in_flight), (60, 24));
+    assert_eq!((facts.limit, facts.in_flight), (60.0, 24));
     let home = facts.home.expect("a session has a home");
     assert_eq!((home.index, home.state), (0, HomeState::Saturated));
 }
@@ -362,14 +362,8 @@ fn l1_a_larger_lower_tier_lends_nothing() {
         let ticket = bench.reserve(None);
         bench.held.push(ticket);
     }
-    assert!(matches!(
-        bench.refused(),
-        Refusal::ConcurrencyLimit {
-            limit: 60,
-            in_flight: 60,
-            ..
-        }
-    ));
+    let full = bench.full();
+    assert_eq!((full.limit, full.in_flight), (60.0, 60));
     assert_eq!(
         bench
             .book
@@ -386,7 +380,10 @@ fn l2_one_of_two_slots_taken_still_admits() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
     bench.load(&[1, 0]);
     let (peer, _, facts) = bench.sent(None);
-    assert_eq!((peer.as_str(), facts.limit, facts.in_flight), ("b:1", 2, 1));
+    assert_eq!(
+        (peer.as_str(), facts.limit, facts.in_flight),
+        ("b:1", 2.0, 1)
+    );
 }
 
 /// The numbers are the specification's; the body's shape is the edge's.
@@ -395,13 +392,18 @@ fn l3_both_slots_taken_refuses_with_its_numbers() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
     bench.load(&[1, 1]);
     let refusal = bench.refused();
-    let numbers = Refusal::ConcurrencyLimit {
+    let numbers = Refusal::ConcurrencyLimit(Box::new(Full {
         in_flight: 2,
-        limit: 2,
+        limit: 2.0,
+        pool_limit: 2,
         factor: 1.0,
+        ceiling: 2,
+        must_end: 1,
         healthy_peers: 2,
         tier: 0,
-    };
+        retry_after_s: 1,
+        ..Full::default()
+    }));
     assert_eq!(refusal, numbers);
     assert_eq!(
         (refusal.code(), refusal.retry_after_s()),
@@ -419,14 +421,8 @@ fn l5_a_fractional_limit_is_rounded_up() {
         let ticket = bench.reserve(None);
         bench.held.push(ticket);
     }
-    assert!(matches!(
-        bench.refused(),
-        Refusal::ConcurrencyLimit {
-            in_flight: 3,
-            limit: 2,
-            ..
-        }
-    ));
+    let full = bench.full();
+    assert_eq!((full.limit, full.in_flight, full.ceiling), (2.0, 3, 3));
 }
 
 #[test]
@@ -481,7 +477,7 @@ fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
 fn f1_fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
     let (mut bench, mut ticket) = f1(true);
     assert_eq!(fallbacks(&mut bench, &mut ticket), ["z:1", "y:1", "q:1"]);
-    bench.book.release(ticket);
+    bench.book.release(ticket, bench.now);
     bench.book.check();
 }
 
@@ -489,7 +485,7 @@ fn f1_fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
 fn f1_fallback_stays_in_its_tier_by_default() {
     let (mut bench, mut ticket) = f1(false);
     assert_eq!(fallbacks(&mut bench, &mut ticket), ["z:1", "y:1"]);
-    bench.book.release(ticket);
+    bench.book.release(ticket, bench.now);
 }
 
 /// The specification's list is fixed at admission; ours also passes over who was banned since.
@@ -499,5 +495,5 @@ fn f1_a_peer_banned_meanwhile_is_passed_over() {
     bench.ban("z:1");
     bench.ban("q:1");
     assert_eq!(fallbacks(&mut bench, &mut ticket), ["y:1", "p:1"]);
-    bench.book.release(ticket);
+    bench.book.release(ticket, bench.now);
 }

@@ -52,7 +52,7 @@ pub(super) fn decide(
             Ok((pool, placed.peer))
         }
         Err(refusal) => {
-            if matches!(refusal, Refusal::ConcurrencyLimit { .. }) {
+            if matches!(refusal, Refusal::ConcurrencyLimit(_)) {
                 route.state.metrics.refused(Gate::Concurrency);
             }
             let error =

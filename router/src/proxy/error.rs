@@ -230,9 +230,17 @@ impl ApiError {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no healthy peer can take this request",
             ),
-            Refusal::ConcurrencyLimit { .. } => (
+            Refusal::ConcurrencyLimit(_) => (
                 StatusCode::from_u16(full_status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
                 "the concurrency limit of this route is reached",
+            ),
+            Refusal::TtftLimit(_) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "this route takes too long to its first token",
+            ),
+            Refusal::TpsLimit(_) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "this route generates tokens too slowly",
             ),
         };
         let mut error = Self::new(status, refusal.code(), message, retry);
@@ -441,6 +449,8 @@ pub(super) fn clip(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use router_core::admission::Full;
+
     use super::*;
 
     #[test]
@@ -453,13 +463,12 @@ mod tests {
 
     #[test]
     fn a_load_refusal_carries_its_numbers_and_both_retry_headers() {
-        let refusal = Refusal::ConcurrencyLimit {
+        let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
             in_flight: 2,
-            limit: 2,
-            factor: 1.0,
-            healthy_peers: 2,
-            tier: 0,
-        };
+            limit: 2.0,
+            retry_after_s: 1,
+            ..Full::default()
+        }));
         let error = ApiError::refused(&refusal, 429).on_route("rt");
         let response = error.response(Dialect::OpenAi);
         assert_eq!(response.status(), 429);

@@ -370,7 +370,9 @@ pub struct Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.state.inner.lock().book.release(ticket);
+            let mut inner = self.state.inner.lock();
+            let now = now();
+            inner.book.release(ticket, now);
         }
     }
 }

@@ -14,12 +14,20 @@ pub fn admits(in_flight: u64, limit: f64, factor: f64) -> bool {
     (in_flight as f64) < limit * factor - TOLERANCE
 }
 
+/// The most requests that run under `limit × factor`.
+pub fn ceiling(limit: f64, factor: f64) -> u64 {
+    // A cast of a float saturates: a negative product is 0.
+    (limit * factor - TOLERANCE).ceil() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn most(limit: f64, factor: f64) -> u64 {
-        (0..).find(|n| !admits(*n, limit, factor)).unwrap()
+        let most = (0..).find(|n| !admits(*n, limit, factor)).unwrap();
+        assert_eq!(most, ceiling(limit, factor));
+        most
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Protection {
 }
 
 /// Which layer a pool's thresholds come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThresholdSource {
     /// `*_metrics`.
@@ -45,11 +45,12 @@ pub enum ThresholdSource {
     /// `defaults:`.
     Global,
     /// No threshold: measured, never refused.
+    #[default]
     None,
 }
 
 /// One signal of one pool.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SignalState {
     /// Thresholds in force with their averages, in the order they are asked. Without a threshold the
     /// default metric is still measured: its `threshold` is `None`.
@@ -121,13 +122,25 @@ pub struct Average {
     pub mean: f64,
 }
 
+/// Requests that tripped a gate while the master switch was off. One that trips two gates counts on
+/// both; a probe slot might have admitted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trips {
+    /// In-flight had reached the limit, or the bucket's share of it.
+    pub concurrency: u64,
+    /// TTFT had reached the threshold.
+    pub ttft: u64,
+    /// The decode rate had fallen to the threshold.
+    pub tps: u64,
+}
+
 /// `session_prio` of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorityState {
     /// The table in force with its counters, ascending.
     pub buckets: Vec<BucketState>,
-    /// Requests without a usable header.
-    pub no_header: u64,
+    /// Requests without a usable header: judged as the last bucket, counted here alone.
+    pub no_header: Tally,
 }
 
 /// One bucket with its counters.
@@ -135,12 +148,30 @@ pub struct PriorityState {
 pub struct BucketState {
     /// The row.
     pub bucket: Bucket,
-    /// Requests placed.
+    /// What became of its requests.
+    pub tally: Tally,
+}
+
+/// What became of requests while `session_prio` was on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Placed.
     pub admitted: u64,
-    /// Requests refused by a load gate.
+    /// Refused by a load gate.
     pub refused: u64,
-    /// Prompt tokens of its finished requests.
+    /// Prompt tokens of the finished ones.
     pub prompt_tokens: u64,
     /// How many of them came from a cache.
     pub cached_tokens: u64,
+}
+
+/// The requests of one minute, where too many had no usable `x-phanrouter-session` header.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NoHeader {
+    /// How many had none.
+    pub no_header: u64,
+    /// Of how many.
+    pub requests: u64,
+    /// The share that is worth a warning.
+    pub warn_frac: f64,
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rand::Rng;
 
 use super::{PeerState, Roster, Ticket};
-use crate::admission::{Refusal, concurrency};
+use crate::admission::{Full, Refusal, concurrency};
 use crate::affinity::{Affinity, Hash, Saturated, hash};
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
@@ -173,13 +173,21 @@ impl<'a> View<'a> {
         match self.route.full_policy {
             FullPolicy::Overflow => Ok(()),
             FullPolicy::Reject if concurrency::admits(in_flight, limit as f64, factor) => Ok(()),
-            FullPolicy::Reject => Err(Refusal::ConcurrencyLimit {
-                in_flight,
-                limit,
-                factor,
-                healthy_peers,
-                tier,
-            }),
+            FullPolicy::Reject => {
+                let ceiling = concurrency::ceiling(limit as f64, factor);
+                Err(Refusal::ConcurrencyLimit(Box::new(Full {
+                    in_flight,
+                    limit: limit as f64,
+                    pool_limit: limit,
+                    factor,
+                    ceiling,
+                    must_end: (in_flight + 1).saturating_sub(ceiling),
+                    healthy_peers,
+                    tier,
+                    retry_after_s: 1,
+                    ..Full::default()
+                })))
+            }
         }
     }
 
@@ -246,13 +254,15 @@ impl<'a> View<'a> {
         let load = self.at(peer).load;
         Facts {
             tier: capacity.tier,
-            limit: capacity.limit,
+            limit: capacity.limit as f64,
+            pool_limit: capacity.limit,
             factor: self.route.rt_limit_factor,
             in_flight: capacity.in_flight,
             healthy_peers: capacity.healthy_peers,
             home,
             peer_in_flight: load.in_flight,
             peer_slots: load.slots.0,
+            ..Facts::default()
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
-use router_core::admission::Refusal;
+use router_core::admission::{Full, Refusal};
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::decision::Mode;
@@ -131,13 +131,19 @@ impl Model {
         {
             let healthy_peers = candidates.len() as u32;
             let factor = spec.rt_limit_factor;
-            return Expected::Refuse(Refusal::ConcurrencyLimit {
+            let ceiling = most(limit, factor);
+            return Expected::Refuse(Refusal::ConcurrencyLimit(Box::new(Full {
                 in_flight,
-                limit,
+                limit: limit as f64,
+                pool_limit: limit,
                 factor,
+                ceiling,
+                must_end: in_flight + 1 - ceiling,
                 healthy_peers,
                 tier,
-            });
+                retry_after_s: 1,
+                ..Full::default()
+            })));
         }
         let (peers, mode) = self.place(spec, pool, session, &candidates, now);
         Expected::Send {

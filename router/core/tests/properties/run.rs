@@ -106,7 +106,7 @@ impl Run {
     /// Ends every request and gives up every roster: nothing may be left.
     pub(crate) fn finish(mut self) -> Result<(), TestCaseError> {
         for live in self.live.drain(..) {
-            self.book.release(live.ticket);
+            self.book.release(live.ticket, self.now);
         }
         let spec = self.current().spec().clone();
         for roster in self.rosters.iter().flatten() {
@@ -196,7 +196,7 @@ impl Run {
         prop_assert_eq!(mode, *expected_mode);
         prop_assert_eq!(
             (facts.tier, facts.limit, facts.in_flight),
-            (*tier, *limit, *in_flight)
+            (*tier, *limit as f64, *in_flight)
         );
         let spec = self.current().spec();
         let key = spec.pools[pool].peers[peer].key.clone();
@@ -251,7 +251,7 @@ impl Run {
         }
         let live = self.live.swap_remove(which.index(self.live.len()));
         self.model.end(&live.key);
-        self.book.release(live.ticket);
+        self.book.release(live.ticket, self.now);
         self.forget();
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use router_core::admission::Refusal;
+use router_core::admission::{Full, Refusal};
 use router_core::affinity::Affinity;
 use router_core::balance::Balance;
 use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
@@ -82,6 +82,14 @@ impl Bench {
         match self.ask(None) {
             Outcome::Refuse(refusal) => refusal,
             Outcome::Send { peer, .. } => panic!("sent to {peer}"),
+        }
+    }
+
+    /// The numbers of a request that must meet a full pool.
+    pub(crate) fn full(&mut self) -> Full {
+        match self.refused() {
+            Refusal::ConcurrencyLimit(full) => *full,
+            other => panic!("refused otherwise: {other:?}"),
         }
     }
 

@@ -8,8 +8,7 @@ use router_core::decision::{Explanation, Home, HomeState, Outcome, PeerFacts};
 use serde::Serialize;
 
 use super::words::{
-    Line, affinity_line, called, choice_line, facts_lines, refusal_line, running_max, show_lines,
-    state_of,
+    Line, affinity_line, called, choice_line, facts_lines, refusal_line, show_lines, state_of,
 };
 use crate::render::{Paint, Screen, Table, tame};
 
@@ -125,15 +124,19 @@ impl Case {
     /// What would have let the request in.
     fn remedy(&self, refusal: &Refusal) -> String {
         match refusal {
-            Refusal::ConcurrencyLimit {
-                in_flight,
-                limit,
-                factor,
-                ..
-            } => format!(
-                "{} of the {in_flight} in flight would have to end; or more max_concurrency than {limit} \
-                 (× rt_limit_factor {factor}), or full_policy: overflow",
-                in_flight.saturating_sub(running_max(*limit, *factor)) + 1,
+            Refusal::ConcurrencyLimit(full) => format!(
+                "{} of the {} in flight would have to end; or more max_concurrency than {} \
+                 (× rt_limit_factor {}), or full_policy: overflow",
+                full.must_end, full.in_flight, full.pool_limit, full.factor,
+            ),
+            Refusal::TtftLimit(slow) => format!(
+                "an average below {:.0} ms, or one of the {} probe slots of the window that ends in {} s",
+                slow.admits_at, slow.probes.per_window, slow.probes.window_left_s
+            ),
+            Refusal::TpsLimit(slow) => format!(
+                "an average above {:.1} tokens per second, or one of the {} probe slots of the \
+                 window that ends in {} s",
+                slow.admits_at, slow.probes.per_window, slow.probes.window_left_s
             ),
             Refusal::NoHealthyPeer { peers: 0, .. } => "the route needs a peer".to_owned(),
             Refusal::NoHealthyPeer { .. } => {

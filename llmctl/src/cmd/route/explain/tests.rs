@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proto::admin::SwitchState;
-use router_core::admission::Refusal;
+use router_core::admission::{Full, Refusal};
 use router_core::affinity::Hash;
 use router_core::balance::Balance;
 use router_core::decision::{
@@ -32,13 +32,15 @@ fn peer(number: u32) -> PeerFacts {
 fn facts(home: Option<Home>) -> Facts {
     Facts {
         tier: 0,
-        limit: 60,
+        limit: 60.0,
+        pool_limit: 60,
         factor: 1.0,
         in_flight: 6,
         healthy_peers: 3,
         home,
         peer_in_flight: 2,
         peer_slots: 20,
+        ..Facts::default()
     }
 }
 
@@ -53,7 +55,11 @@ fn case(outcome: Outcome, peers: Vec<PeerFacts>) -> Case {
             source: "default".to_owned(),
         },
         balance: Some(Balance::LeastConn),
-        explanation: Explanation { peers, outcome },
+        explanation: Explanation {
+            peers,
+            outcome,
+            gates: Vec::new(),
+        },
     }
 }
 
@@ -117,13 +123,18 @@ fn a_banned_home_says_so_and_why_somebody_else_got_it() {
 
 #[test]
 fn a_full_pool_says_what_would_have_admitted_the_request() {
-    let refusal = Refusal::ConcurrencyLimit {
+    let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
         in_flight: 61,
-        limit: 60,
+        limit: 60.0,
+        pool_limit: 60,
         factor: 1.0,
+        ceiling: 60,
+        must_end: 2,
         healthy_peers: 3,
         tier: 0,
-    };
+        retry_after_s: 1,
+        ..Full::default()
+    }));
     let text = shown(&case(Outcome::Refuse(refusal), (1..=3).map(peer).collect()));
     assert!(
         text.contains("2 of the 61 in flight would have to end"),

@@ -125,23 +125,27 @@ pub(super) fn refusal_line(refusal: &Refusal) -> String {
                 peers.saturating_sub(*banned)
             )
         }
-        Refusal::ConcurrencyLimit {
-            in_flight,
-            limit,
-            factor,
-            healthy_peers,
-            tier,
-        } => format!(
-            "concurrency_limit: {in_flight} in flight, limit {limit}{} over {} of tier {tier}",
-            scaled(*factor),
-            counted(*healthy_peers, "unbanned peer"),
+        Refusal::ConcurrencyLimit(full) => format!(
+            "concurrency_limit: {} in flight, limit {}{} over {} of tier {}",
+            full.in_flight,
+            full.limit,
+            scaled(full.factor),
+            counted(full.healthy_peers, "unbanned peer"),
+            full.tier,
+        ),
+        Refusal::TtftLimit(slow) => format!(
+            "ttft_limit: {} averages {:.1} ms, threshold {} ms",
+            tame(&slow.metric),
+            slow.ewma,
+            slow.threshold
+        ),
+        Refusal::TpsLimit(slow) => format!(
+            "tps_limit: {} averages {:.1} tokens per second, threshold {}",
+            tame(&slow.metric),
+            slow.ewma,
+            slow.threshold
         ),
     }
-}
-
-/// The most requests that run at once under a limit.
-pub(super) fn running_max(limit: u64, factor: f64) -> u64 {
-    (limit as f64 * factor - 1e-9).ceil().max(0.0) as u64
 }
 
 fn scaled(factor: f64) -> String {

@@ -1,0 +1,26 @@
+//! How numbers that are usually whole are written: `60`, not `60.0`; a fraction stays as it is.
+
+use serde::Serializer;
+
+/// The largest number up to which every whole `f64` is exact.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Serializes a whole number as an integer.
+pub(crate) fn whole<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if value.fract() == 0.0 && value.abs() <= EXACT {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
+}
+
+/// [`whole`] for an optional number.
+pub(crate) fn whole_opt<S: Serializer>(
+    value: &Option<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => whole(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}
