@@ -1,0 +1,329 @@
+//! What the router says about one exchange, beside its two bodies: the JSON part of a frame.
+//!
+//! Every field is optional: version 1 senders know few of them, refused requests have no peer.
+//! Fields are only ever added within a major version, and what a reader does not know, or finds
+//! with a type it does not expect, it keeps ([`Meta::extra`]) and passes on.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The major version of meta, record and detail row written here. Absent means 1.
+pub const SCHEMA: u32 = 2;
+
+/// Token counts under one set of names, whatever the engine calls them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Prompt tokens, the cached ones included.
+    pub prompt: u64,
+    /// Completion tokens, the reasoning ones included.
+    pub completion: u64,
+    /// Prompt tokens read from the engine's prefix cache.
+    pub cached: u64,
+    /// Completion tokens spent on reasoning.
+    pub reasoning: u64,
+    /// What the engine says, else prompt and completion together.
+    pub total: u64,
+}
+
+/// What was found in the response. A sender that has read the usage puts it here verbatim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RespMeta {
+    /// The completion's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The model that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// As the engine spells it (OpenAI).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// As the engine spells it (Anthropic).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// The last usage object, verbatim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Value>,
+    /// The second usage object some engines send, verbatim, also where the client never saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual_usage: Option<Value>,
+    /// Reasoning text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Tool calls, their fragments merged, in the order they began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Value>,
+    /// The last error object, verbatim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+}
+
+impl RespMeta {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is known about one exchange. Times are seconds from the arrival of the request, rounded to
+/// milliseconds.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Major version of the schema; absent in version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v: Option<u32>,
+    /// Arrival of the request: RFC 3339, milliseconds. UTC in version 2, any offset in version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<String>,
+    /// The same in milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts_unix_ms: Option<i64>,
+    /// The `x-request-id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// Which sender: [`Hello::producer`](crate::control::Hello::producer). Stamped by the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<String>,
+    /// Which run of the sender. Stamped by the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// Sequence within the run. Stamped by the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The client's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ip: Option<String>,
+    /// Method.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Path and query behind the route prefix, secrets in the query removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// Request headers by lower-case name, secrets removed; a header sent several times is a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub req_headers: Option<Map<String, Value>>,
+    /// Whether headers or more were left out because the object was too large.
+    #[serde(skip_serializing_if = "is_false")]
+    pub meta_trimmed: bool,
+    /// Whether the stored request body is not all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub req_body_truncated: Option<bool>,
+    /// Whether the stored response body is not all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resp_body_truncated: Option<bool>,
+    /// Bytes of the request body as received, however much of it is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub req_bytes: Option<u64>,
+    /// Bytes of the response body from the peer, however much of it is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resp_bytes: Option<u64>,
+    /// Non-empty chunks of the response body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk_count: Option<u64>,
+    /// `content-encoding` of the stored response body; absent when it is plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resp_encoding: Option<String>,
+    /// The route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// The owner of the key the client showed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The model the request names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_req: Option<String>,
+    /// The model the response names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Whether the request asks for a stream; absent when that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// The peer that answered, `host:port`; version 1 adds ` (retry#N)`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The peer without the remark on retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_clean: Option<String>,
+    /// The peer's configured name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_name: Option<String>,
+    /// The peer behind the peer, where that is a router: its `X-Routed-Peer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forwarded_to: Option<String>,
+    /// Attempts made, the last one included; 0 for a request that reached no peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The session id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Where the session id was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_src: Option<String>,
+    /// How the peer was chosen: `X-Routed-Mode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The facts of that choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// Why the router refused the request itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reject_reason: Option<String>,
+    /// Status sent to the client; 499 when it left first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Token counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Why generation ended, in OpenAI's words whatever the dialect: `stop`, `length`,
+    /// `tool_calls`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// The engine's own word where it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason_raw: Option<String>,
+    /// Whether the response was seen to its end: the stream's last event, or all of its length.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
+    /// First non-empty chunk of the response body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_chunk_t: Option<f64>,
+    /// End of the response body; absent when it was not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_chunk_t: Option<f64>,
+    /// End of the exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rt: Option<f64>,
+    /// Time spent connecting to the peer that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_connect_t: Option<f64>,
+    /// Time spent waiting for a slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_t: Option<f64>,
+    /// Why the exchange is recorded: `all`, `rate`, `error`, `slow`, `truncated`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled_by: Option<String>,
+    /// What was left out for want of room: `bodies` by the sender, `disk` by the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shed: Option<String>,
+    /// Sequences below this one that have not come are lost: the sender had to drop them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_before: Option<u64>,
+    /// What was found in the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resp_meta: Option<RespMeta>,
+    /// Everything else, in the order of the names.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Names no value but the identifiers: the rest may be secret or a prompt.
+impl std::fmt::Debug for Meta {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meta")
+            .field("v", &self.v)
+            .field("request_id", &self.request_id)
+            .field("route", &self.route)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bytes are no JSON object.
+#[derive(Debug, thiserror::Error)]
+#[error("read the meta object")]
+pub struct MetaError(#[source] serde_json::Error);
+
+impl Meta {
+    /// Reads a meta object. Bytes that are not UTF-8 become U+FFFD; a known field of another type
+    /// goes to [`Meta::extra`].
+    ///
+    /// # Errors
+    /// When the bytes are no JSON object.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, MetaError> {
+        let text = String::from_utf8_lossy(bytes);
+        if let Ok(meta) = serde_json::from_str::<Self>(&text) {
+            return Ok(meta);
+        }
+        let all: Map<String, Value> = serde_json::from_str(&text).map_err(MetaError)?;
+        let mut sound = Map::new();
+        let mut odd = Map::new();
+        for (name, value) in all {
+            let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
+            if Self::deserialize(alone).is_ok() {
+                sound.insert(name, value);
+            } else {
+                odd.insert(name, value);
+            }
+        }
+        let mut meta = Self::deserialize(Value::Object(sound)).map_err(MetaError)?;
+        meta.extra.append(&mut odd);
+        Ok(meta)
+    }
+
+    /// The object as JSON of at most `limit` bytes. What is left out to get there, in this order:
+    /// headers, the largest first; what was found in the response; the decision; unknown fields;
+    /// the end of the URI. [`Meta::meta_trimmed`] says so. `None` when that is not enough.
+    pub fn to_json_within(&mut self, limit: usize) -> Option<Bytes> {
+        let fits = |meta: &Self| {
+            let json = serde_json::to_vec(meta).ok()?;
+            (json.len() <= limit).then(|| Bytes::from(json))
+        };
+        if let Some(json) = fits(self) {
+            return Some(json);
+        }
+        self.meta_trimmed = true;
+        self.drop_headers(limit);
+        let steps: [fn(&mut Self); 5] = [
+            |_| {},
+            |meta| meta.req_headers = None,
+            |meta| {
+                meta.resp_meta = None;
+                meta.decision = None;
+            },
+            |meta| meta.extra.clear(),
+            |meta| {
+                if let Some(uri) = &mut meta.uri {
+                    uri.truncate(uri.floor_char_boundary(KEPT_URI));
+                }
+            },
+        ];
+        steps.into_iter().find_map(|step| {
+            step(self);
+            fits(self)
+        })
+    }
+
+    /// Drops the largest headers until the rest of the object would fit.
+    fn drop_headers(&mut self, limit: usize) {
+        let size = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
+        let mut len = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
+        let Some(headers) = &mut self.req_headers else {
+            return;
+        };
+        let mut by_size: Vec<(usize, String)> = headers
+            .iter()
+            .map(|(name, value)| (size(value) + name.len() + 4, name.clone()))
+            .collect();
+        by_size.sort_by(|a, b| b.cmp(a));
+        for (bytes, name) in by_size {
+            if len <= limit {
+                break;
+            }
+            headers.remove(&name);
+            len = len.saturating_sub(bytes);
+        }
+    }
+}
+
+/// Bytes of the URI that stay when all else was not enough.
+const KEPT_URI: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests;

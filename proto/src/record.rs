@@ -1,0 +1,62 @@
+//! One full record: a line of `<dir>/<YYYY-MM-DD>/<HH>.jsonl`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::meta::Meta;
+
+/// One exchange as stored. The meta fields are on the top level, beside these.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record<'a> {
+    /// What the router said, and what was found in the response ([`Meta::resp_meta`]).
+    #[serde(flatten)]
+    pub meta: Meta,
+    /// The address the frame came from. Whatever the sender wrote here is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_addr: Option<String>,
+    /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ts_end: Option<String>,
+    /// The request body, or its base64.
+    #[serde(default, borrow)]
+    pub req_body: Cow<'a, str>,
+    /// Only present, and true, when the request body is base64.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub req_body_b64: bool,
+    /// The text of the answer where one was found in the response, else the response body, or its
+    /// base64.
+    #[serde(default, borrow)]
+    pub resp_body: Cow<'a, str>,
+    /// Only present, and true, when the response body is base64.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub resp_body_b64: bool,
+    /// The choices one by one, where there are several: `{index, text, reasoning, tool_calls,
+    /// finish_reason}`. `resp_body` is then the text of the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resp_choices: Vec<Value>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Never shows a body.
+impl std::fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record")
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Record<'_> {
+    /// Whether this program may read the record: not of a later major version.
+    pub fn is_readable(&self) -> bool {
+        self.meta.v.unwrap_or(1) <= crate::meta::SCHEMA
+    }
+}
+
+#[cfg(test)]
+mod tests;

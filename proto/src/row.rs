@@ -1,0 +1,212 @@
+//! One slim row per exchange, without bodies: a line of `<dir>/details/<YYYY-MM-DD>/<HH>.jsonl`.
+//! Metrics and audits are made from these.
+//!
+//! A row never holds a body, a header, reasoning text, a tool call, a session id or a client
+//! address.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::meta::SCHEMA;
+
+/// What an exchange without a peer has as its backend.
+pub const NO_BACKEND: &str = "(none)";
+
+/// One row. Absent text is empty, an absent number or time 0, unless the field says otherwise.
+///
+/// Reading borrows from the line where a value has no escapes. Fields that are not known are
+/// skipped: a reader passes no row on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DetailRow<'a> {
+    /// Major version of the schema; 1 when absent.
+    #[serde(default = "first_schema")]
+    pub v: u32,
+    /// Arrival of the request, RFC 3339.
+    #[serde(borrow)]
+    pub ts: Cow<'a, str>,
+    /// End of the exchange, in the same offset.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub ts_end: Cow<'a, str>,
+    /// The `x-request-id`.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub request_id: Cow<'a, str>,
+    /// The sender; empty for version 1. A row is unique in (`pid`, `epoch`, `seq`).
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub pid: Cow<'a, str>,
+    /// The sender's run.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub epoch: u64,
+    /// Sequence within the run, from 1; ascending over the files for one `pid` and `epoch`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seq: u64,
+    /// The address the frame came from.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub source_addr: Cow<'a, str>,
+    /// Method.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub method: Cow<'a, str>,
+    /// Path and query behind the route prefix.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub uri: Cow<'a, str>,
+    /// The route.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub route: Cow<'a, str>,
+    /// The owner of the key.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub tenant: Cow<'a, str>,
+    /// The model the request names.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub model_req: Cow<'a, str>,
+    /// The model the response names.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub model: Cow<'a, str>,
+    /// Whether the request asks for a stream; absent when unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// Status sent to the client; 0 when unknown.
+    pub status: u16,
+    /// The peer as the sender wrote it, version 1 with ` (retry#N)`.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub peer: Cow<'a, str>,
+    /// The peer's configured name.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub peer_name: Cow<'a, str>,
+    /// The peer behind the peer.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub forwarded_to: Cow<'a, str>,
+    /// `host:port` of `forwarded_to`, else of the peer, else [`NO_BACKEND`].
+    #[serde(borrow)]
+    pub backend: Cow<'a, str>,
+    /// Attempts made; 0 when unknown or none.
+    #[serde(skip_serializing_if = "is_zero_u32")]
+    pub attempts: u32,
+    /// How the peer was chosen.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub mode: Cow<'a, str>,
+    /// Where the session id was found.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub session_src: Cow<'a, str>,
+    /// Why the router refused the request itself.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub reject_reason: Cow<'a, str>,
+    /// Why generation ended, in OpenAI's words.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub finish_reason: Cow<'a, str>,
+    /// Whether the response was seen to its end; absent when unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
+    /// Whether the stored response body is not all of it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub resp_body_truncated: bool,
+    /// First chunk, seconds from the arrival; 0 when there was none.
+    pub frt: f64,
+    /// Last chunk, likewise.
+    pub lct: f64,
+    /// End of the exchange, likewise.
+    pub rt: f64,
+    /// Time spent connecting to the peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_connect_t: Option<f64>,
+    /// Time spent waiting for a slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_t: Option<f64>,
+    /// Non-empty chunks of the response.
+    pub chunk_count: u64,
+    /// Bytes of the request body as received where the sender says so, else of the stored one.
+    pub req_bytes: u64,
+    /// Bytes of the response body on the wire where the sender says so, else of the stored one.
+    pub resp_bytes: u64,
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// Completion tokens.
+    pub completion_tokens: u64,
+    /// Prompt tokens from the prefix cache.
+    pub cached_tokens: u64,
+    /// Prompt and completion tokens.
+    pub total_tokens: u64,
+    /// Reasoning tokens.
+    pub reasoning_tokens: u64,
+    /// Why the exchange is recorded.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub sampled_by: Cow<'a, str>,
+    /// What was left out for want of room.
+    #[serde(borrow, skip_serializing_if = "str::is_empty")]
+    pub shed: Cow<'a, str>,
+}
+
+impl Default for DetailRow<'_> {
+    fn default() -> Self {
+        Self {
+            v: SCHEMA,
+            ts: Cow::Borrowed(""),
+            ts_end: Cow::Borrowed(""),
+            request_id: Cow::Borrowed(""),
+            pid: Cow::Borrowed(""),
+            epoch: 0,
+            seq: 0,
+            source_addr: Cow::Borrowed(""),
+            method: Cow::Borrowed(""),
+            uri: Cow::Borrowed(""),
+            route: Cow::Borrowed(""),
+            tenant: Cow::Borrowed(""),
+            model_req: Cow::Borrowed(""),
+            model: Cow::Borrowed(""),
+            stream: None,
+            status: 0,
+            peer: Cow::Borrowed(""),
+            peer_name: Cow::Borrowed(""),
+            forwarded_to: Cow::Borrowed(""),
+            backend: Cow::Borrowed(NO_BACKEND),
+            attempts: 0,
+            mode: Cow::Borrowed(""),
+            session_src: Cow::Borrowed(""),
+            reject_reason: Cow::Borrowed(""),
+            finish_reason: Cow::Borrowed(""),
+            complete: None,
+            resp_body_truncated: false,
+            frt: 0.0,
+            lct: 0.0,
+            rt: 0.0,
+            upstream_connect_t: None,
+            queue_t: None,
+            chunk_count: 0,
+            req_bytes: 0,
+            resp_bytes: 0,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            cached_tokens: 0,
+            total_tokens: 0,
+            reasoning_tokens: 0,
+            sampled_by: Cow::Borrowed(""),
+            shed: Cow::Borrowed(""),
+        }
+    }
+}
+
+impl DetailRow<'_> {
+    /// Whether this program may read the row: not of a later major version.
+    pub fn is_readable(&self) -> bool {
+        self.v <= SCHEMA
+    }
+}
+
+fn first_schema() -> u32 {
+    1
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn is_zero_u32(value: &u32) -> bool {
+    *value == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests;
