@@ -53,7 +53,7 @@ pub(super) fn decide(
         }
         Err(refusal) => {
             if matches!(refusal, Refusal::ConcurrencyLimit(_)) {
-                route.state.metrics.refused(Gate::Concurrency);
+                route.state.metrics.refused(Gate::Concurrency, None);
             }
             let error =
                 ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);

@@ -102,6 +102,14 @@ impl RouteTable {
                     )
                 })
                 .collect(),
+            buckets: route
+                .spec()
+                .guard
+                .priority
+                .table
+                .iter()
+                .map(|bucket| bucket.min_turn)
+                .collect(),
         };
         self.routes().map(labels).collect()
     }

@@ -237,6 +237,7 @@ mod tests {
         metrics.sync(&[super::super::metrics::RouteLabels {
             route: "chat".into(),
             pools,
+            buckets: vec![],
         }]);
         let events = Events::new(Arc::clone(&metrics));
         let at = PeerRef {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 
-use super::route::{Gate, NONE, PeerTally, RouteMetrics};
+use super::route::{PeerTally, RouteMetrics};
 use super::{Metrics, UNROUTED};
 
 /// Labels of one series, in the order the page shows them.
@@ -104,19 +104,20 @@ fn requests(encoder: &mut DescriptorEncoder<'_>, routes: &[Arc<RouteMetrics>]) -
 
 fn refusals(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {
     let series = routes.iter().flat_map(|route| {
-        Gate::ALL.into_iter().map(|gate| {
+        let series = route.refusals.series().into_iter();
+        series.map(|(gate, bucket, count)| {
             let labels: Labels<'_> = vec![
                 ("route", (&*route.route).into()),
                 ("gate", gate.as_str().into()),
-                ("bucket", NONE.into()),
+                ("bucket", bucket.to_string().into()),
             ];
-            (labels, ConstCounter::new(route.refusals(gate)))
+            (labels, ConstCounter::new(count))
         })
     });
     family(
         encoder,
         "llm_router_refusals",
-        "Requests refused for load, by gate.",
+        "Requests refused, by gate and by the first turn of their session_prio bucket.",
         series,
     )
 }

@@ -7,6 +7,7 @@ pub mod format;
 mod live;
 mod page;
 mod process;
+mod refusals;
 mod route;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,8 @@ use router_core::pool::PeerKey;
 
 pub use live::Live;
 pub use page::{Page, PageError};
-pub use route::{Gate, RequestDone, RouteMetrics};
+pub use refusals::Gate;
+pub use route::{RequestDone, RouteMetrics};
 
 /// The route label of requests that no route answered: unknown paths, keys refused before the
 /// body chose a route.
@@ -31,6 +33,8 @@ pub struct RouteLabels {
     pub route: Arc<str>,
     /// Its pools: the `peers_by_model` key, or `None`, and the peers.
     pub pools: Vec<(Option<Arc<str>>, Vec<PeerKey>)>,
+    /// First turns of its `session_prio` buckets.
+    pub buckets: Vec<u32>,
 }
 
 /// Everything that is counted. One per process.
@@ -81,7 +85,8 @@ impl Metrics {
     /// handle and counts into nothing.
     pub fn sync(&self, configured: &[RouteLabels]) {
         for labels in configured {
-            self.route(&labels.route).sync(&labels.pools);
+            self.route(&labels.route)
+                .sync(&labels.pools, &labels.buckets);
         }
         self.routes
             .write()

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use router_core::pool::PeerKey;
+
+use super::refusals::{Gate, Refusals};
 
 /// Model names a route keeps apart; clients invent them, so what comes later is counted as
 /// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
@@ -41,25 +42,6 @@ const OVERHEAD_BOUNDS: [f64; 11] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 ];
 
-/// Which gate refused a request for load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// The pool's in-flight had reached its limit.
-    Concurrency,
-}
-
-impl Gate {
-    /// Every gate, in label order.
-    pub const ALL: [Self; 1] = [Self::Concurrency];
-
-    /// The label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Concurrency => "concurrency",
-        }
-    }
-}
-
 /// One finished request, whoever answered it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestDone<'a> {
@@ -82,7 +64,7 @@ pub struct RequestDone<'a> {
 pub struct RouteMetrics {
     pub(super) route: Arc<str>,
     pub(super) tally: Mutex<Tally>,
-    refusals: [AtomicU64; Gate::ALL.len()],
+    pub(super) refusals: Refusals,
     pub(super) request_seconds: Histogram,
     pub(super) ttft_seconds: Histogram,
     pub(super) inter_chunk_seconds: Histogram,
@@ -142,9 +124,20 @@ impl RouteMetrics {
         }
     }
 
-    /// Counts a refusal for load.
-    pub fn refused(&self, gate: Gate) {
-        self.refusals[gate as usize].fetch_add(1, Ordering::Relaxed);
+    /// Counts a refusal; `bucket` is the first turn of the bucket it was graded by.
+    pub fn refused(&self, gate: Gate, bucket: Option<u32>) {
+        self.refusals.count(gate, bucket);
+    }
+
+    /// Refusals since the last reset, in the order of [`Gate::ALL`].
+    pub fn refusals(&self) -> [u64; Gate::ALL.len()] {
+        self.refusals.since_reset()
+    }
+
+    /// Counts [`refusals`](Self::refusals) anew, which the metrics page does not; answers what they
+    /// were.
+    pub fn reset_refusals(&self) -> [u64; Gate::ALL.len()] {
+        self.refusals.reset()
     }
 
     /// Counts an attempt that failed on `peer` and went on to another.
@@ -161,12 +154,9 @@ impl RouteMetrics {
         }
     }
 
-    pub(super) fn refusals(&self, gate: Gate) -> u64 {
-        self.refusals[gate as usize].load(Ordering::Relaxed)
-    }
-
-    pub(super) fn sync(&self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
+    pub(super) fn sync(&self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)], buckets: &[u32]) {
         self.tally.lock().sync(pools);
+        self.refusals.sync(buckets);
     }
 }
 

@@ -24,6 +24,7 @@ fn labels(route: &str, pools: &[(Option<&str>, &[&str])]) -> RouteLabels {
     RouteLabels {
         route: route.into(),
         pools: pools.collect(),
+        buckets: vec![1, 2],
     }
 }
 
@@ -57,6 +58,9 @@ fn series_exist_at_zero_from_registration() {
         r#"llm_router_requests_total{route="chat",model="-",peer="a:1",code="200"} 0"#,
         r#"llm_router_requests_total{route="chat",model="-",peer="b:1",code="200"} 0"#,
         r#"llm_router_refusals_total{route="chat",gate="concurrency",bucket="-"} 0"#,
+        r#"llm_router_refusals_total{route="chat",gate="ttft",bucket="1"} 0"#,
+        r#"llm_router_refusals_total{route="chat",gate="tps",bucket="2"} 0"#,
+        r#"llm_router_refusals_total{route="chat",gate="rule",bucket="-"} 0"#,
         r#"llm_router_retries_total{route="chat",peer="a:1"} 0"#,
         r#"llm_router_peer_bans_total{route="chat",peer="b:1"} 0"#,
         r#"llm_router_request_seconds_count{route="chat"} 0"#,
@@ -75,6 +79,23 @@ fn series_exist_at_zero_from_registration() {
             "{expected}\nnot in\n{page}"
         );
     }
+}
+
+#[test]
+fn a_reset_of_the_refusals_leaves_the_page_alone() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    chat.refused(Gate::Ttft, Some(2));
+    chat.refused(Gate::Ttft, None);
+    chat.refused(Gate::Rule, None);
+    assert_eq!(chat.reset_refusals(), [0, 2, 0, 1]);
+    chat.refused(Gate::Ttft, Some(2));
+    assert_eq!(chat.refusals(), [0, 1, 0, 0]);
+    let page = page(&metrics);
+    let counted = r#"llm_router_refusals_total{route="chat",gate="ttft",bucket="2"} 2"#;
+    assert!(page.contains(counted), "{page}");
+    assert!(!page.contains(r#"gate="rule",bucket="1""#), "{page}");
 }
 
 #[test]

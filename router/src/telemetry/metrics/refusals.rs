@@ -1,0 +1,100 @@
+//! Who was refused, by which gate. Moved once per refusal; read as series and as `/_429_status`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Which gate refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gate {
+    /// The pool's in-flight had reached its limit.
+    Concurrency,
+    /// The pool was slow to its first token.
+    Ttft,
+    /// The pool was slow per token.
+    Tps,
+    /// A content rule matched.
+    Rule,
+}
+
+impl Gate {
+    /// Every gate, in label order.
+    pub const ALL: [Self; 4] = [Self::Concurrency, Self::Ttft, Self::Tps, Self::Rule];
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency",
+            Self::Ttft => "ttft",
+            Self::Tps => "tps",
+            Self::Rule => "rule",
+        }
+    }
+
+    /// Whether it grades by turn.
+    fn is_graded(self) -> bool {
+        self != Self::Rule
+    }
+}
+
+/// Refusals of one route.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Counts>);
+
+/// A gate and the first turn of a bucket; `None` for refusals that were not graded.
+type Series = (Gate, Option<u32>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Since the series began; bounded by the configured buckets and those of snapshots still in
+    /// use.
+    series: BTreeMap<Series, u64>,
+    /// Since the last reset, index = gate.
+    since_reset: [u64; Gate::ALL.len()],
+}
+
+impl Refusals {
+    /// Series at zero for every gate and bucket; those of buckets that are gone disappear.
+    pub(super) fn sync(&self, buckets: &[u32]) {
+        let mut counts = self.0.lock();
+        counts
+            .series
+            .retain(|(_, bucket), _| bucket.is_none_or(|bucket| buckets.contains(&bucket)));
+        for gate in Gate::ALL {
+            counts.series.entry((gate, None)).or_default();
+            for bucket in buckets.iter().filter(|_| gate.is_graded()) {
+                counts.series.entry((gate, Some(*bucket))).or_default();
+            }
+        }
+    }
+
+    pub(super) fn count(&self, gate: Gate, bucket: Option<u32>) {
+        let mut counts = self.0.lock();
+        *counts.series.entry((gate, bucket)).or_default() += 1;
+        counts.since_reset[gate as usize] += 1;
+    }
+
+    /// By gate since the last reset, index = gate.
+    pub(super) fn since_reset(&self) -> [u64; Gate::ALL.len()] {
+        self.0.lock().since_reset
+    }
+
+    /// Begins anew; the series go on. Answers what was counted until now.
+    pub(super) fn reset(&self) -> [u64; Gate::ALL.len()] {
+        std::mem::take(&mut self.0.lock().since_reset)
+    }
+
+    /// Every series: gate, bucket, count.
+    pub(super) fn series(&self) -> Vec<(Gate, Arc<str>, u64)> {
+        let label = |bucket: Option<u32>| match bucket {
+            None => super::route::NONE.into(),
+            Some(turn) => turn.to_string().into(),
+        };
+        let counts = self.0.lock();
+        let series = counts.series.iter();
+        series
+            .map(|((gate, bucket), count)| (*gate, label(*bucket), *count))
+            .collect()
+    }
+}
