@@ -412,11 +412,15 @@ impl Decoder for Codec {
     }
 }
 
-/// Makes room for more of a frame of `need` bytes: a step, or all of it once a quarter has come.
+/// Makes room for more of a frame of `need` bytes: all of it once a quarter has come, before that
+/// a step, and only when there is no room at all, because a buffer grows by doubling.
 fn reserve(src: &mut BytesMut, need: usize) {
     let missing = need - src.len();
-    let trusted = src.len() >= need / 4;
-    src.reserve(if trusted { missing } else { missing.min(STEP) });
+    if src.len() >= need / 4 {
+        src.reserve(missing);
+    } else if src.capacity() == src.len() {
+        src.reserve(missing.min(STEP));
+    }
 }
 
 /// `raw` starts with the four bytes of the total length, which matches.
