@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::request::Parts;
-use router_core::admission::Refusal;
 use router_core::book::{Ask, PoolId};
 use router_core::decision::Choice;
 use router_core::session::{Place, Session, is_blank, pick};
@@ -15,7 +14,6 @@ use super::exchange::{self, Exchange};
 use super::local;
 use crate::content::Inspection;
 use crate::state::{Route, RouteTable};
-use crate::telemetry::metrics::Gate;
 
 /// Session, pool and reservation; fills in the exchange.
 pub(super) fn decide(
@@ -52,11 +50,12 @@ pub(super) fn decide(
             Ok((pool, placed.peer))
         }
         Err(refusal) => {
-            if matches!(refusal, Refusal::ConcurrencyLimit(_)) {
-                route.state.metrics.refused(Gate::Concurrency, None);
+            if let Some(gate) = refusal.gate() {
+                route.state.metrics.refused(gate.into(), refusal.bucket());
             }
-            let error =
-                ApiError::refused(&refusal, route.options.full_status.value).on_route(&route.name);
+            let served = route.spec().pools[pool.0].model.as_deref();
+            let full_status = route.options.full_status.value;
+            let error = ApiError::refused(&refusal, full_status, served).on_route(&route.name);
             exchange.session = Arc::from(&*session.routed_text());
             exchange.source = source_of(&session);
             exchange.choice = Some(Choice::Refuse(refusal));

@@ -1,13 +1,14 @@
 //! Errors the router makes itself: one type, one place that turns them into a response in the
 //! client's dialect. The public text is written for the client; causes go to the log.
 
+mod refused;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use router_core::admission::Refusal;
 use serde_json::{Map, Value, json};
 
 /// Which API the client speaks; decided by the path.
@@ -222,36 +223,6 @@ impl ApiError {
         .closing()
     }
 
-    /// A refusal of the core, with its numbers. `full_status` is 429 or 503.
-    pub fn refused(refusal: &Refusal, full_status: u16) -> Self {
-        let retry = Retry::After(Duration::from_secs(refusal.retry_after_s()));
-        let (status, message) = match refusal {
-            Refusal::NoHealthyPeer { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "no healthy peer can take this request",
-            ),
-            Refusal::ConcurrencyLimit(_) => (
-                StatusCode::from_u16(full_status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
-                "the concurrency limit of this route is reached",
-            ),
-            Refusal::TtftLimit(_) => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "this route takes too long to its first token",
-            ),
-            Refusal::TpsLimit(_) => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "this route generates tokens too slowly",
-            ),
-        };
-        let mut error = Self::new(status, refusal.code(), message, retry);
-        if let Ok(Value::Object(numbers)) = serde_json::to_value(refusal) {
-            error
-                .details
-                .extend(numbers.into_iter().filter(|(key, _)| key != "reason"));
-        }
-        error
-    }
-
     /// 502: no peer could be reached, or it broke before its headers.
     pub fn upstream(message: &'static str, attempts: usize) -> Self {
         Self::new(
@@ -449,8 +420,6 @@ pub(super) fn clip(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use router_core::admission::Full;
-
     use super::*;
 
     #[test]
@@ -459,29 +428,6 @@ mod tests {
         assert_eq!(Dialect::of("/v1/messages/count_tokens"), Dialect::Anthropic);
         assert_eq!(Dialect::of("/v1/messages_x"), Dialect::OpenAi);
         assert_eq!(Dialect::of("/v1/chat/completions"), Dialect::OpenAi);
-    }
-
-    #[test]
-    fn a_load_refusal_carries_its_numbers_and_both_retry_headers() {
-        let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
-            in_flight: 2,
-            limit: 2.0,
-            retry_after_s: 1,
-            ..Full::default()
-        }));
-        let error = ApiError::refused(&refusal, 429).on_route("rt");
-        let response = error.response(Dialect::OpenAi);
-        assert_eq!(response.status(), 429);
-        assert_eq!(response.headers()["retry-after"], "1");
-        assert_eq!(response.headers()["retry-after-ms"], "1000");
-        let body: Value = serde_json::from_slice(response.body()).unwrap();
-        assert_eq!(body["error"]["code"], "concurrency_limit");
-        assert_eq!(body["error"]["limit"], 2);
-        assert_eq!(body["error"]["in_flight"], 2);
-        assert_eq!(body["error"]["route"], "rt");
-        let anthropic = error.body(Dialect::Anthropic);
-        assert_eq!(anthropic["error"]["type"], "rate_limit_error");
-        assert_eq!(anthropic["details"]["limit"], 2);
     }
 
     #[test]

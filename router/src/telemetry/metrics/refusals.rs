@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use router_core::admission;
 
 /// Which gate refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +36,16 @@ impl Gate {
     /// Whether it grades by turn.
     fn is_graded(self) -> bool {
         self != Self::Rule
+    }
+}
+
+impl From<admission::Gate> for Gate {
+    fn from(gate: admission::Gate) -> Self {
+        match gate {
+            admission::Gate::Concurrency => Self::Concurrency,
+            admission::Gate::Ttft => Self::Ttft,
+            admission::Gate::Tps => Self::Tps,
+        }
     }
 }
 

@@ -1,0 +1,307 @@
+//! A refusal of the core as an answer: what was compared with what, and what would have admitted the
+//! request.
+//!
+//! The details are the refusal's own numbers, and beside them the names llm-openresty's bodies have
+//! (control-loops, "Literal rejection bodies"), which dashboards and clients know.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use router_core::admission::{Full, Probes, Refusal, Slow};
+use router_core::signal::Signal;
+use serde_json::{Map, Value, json};
+
+use super::{ApiError, Retry};
+
+/// What stands for the model of a flat route's pool.
+const NO_MODEL: &str = "-";
+
+impl ApiError {
+    /// A refusal of the core, with its numbers. `full_status` is 429 or 503 and is for a full pool
+    /// alone; `model` is the pool's.
+    pub fn refused(refusal: &Refusal, full_status: u16, model: Option<&str>) -> Self {
+        let retry = Retry::After(Duration::from_secs(refusal.retry_after_s()));
+        let status = match refusal {
+            Refusal::NoHealthyPeer { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::ConcurrencyLimit(_) => {
+                StatusCode::from_u16(full_status).unwrap_or(StatusCode::TOO_MANY_REQUESTS)
+            }
+            Refusal::TtftLimit(_) | Refusal::TpsLimit(_) => StatusCode::TOO_MANY_REQUESTS,
+        };
+        let mut error = Self::new(status, refusal.code(), message(refusal), retry);
+        error.details = own(refusal);
+        error.details.extend(legacy(refusal));
+        if refusal.gate().is_some() {
+            error = error.with("model", model.unwrap_or(NO_MODEL));
+        }
+        error
+    }
+}
+
+fn message(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoHealthyPeer { .. } => "no healthy peer can take this request".to_owned(),
+        Refusal::ConcurrencyLimit(full) => {
+            let Full {
+                in_flight, ceiling, ..
+            } = **full;
+            let whom = graded(full.bucket);
+            format!(
+                "the concurrency limit of this route is reached: {in_flight} requests are running, at most {ceiling} may{whom}"
+            )
+        }
+        Refusal::TtftLimit(slow) if slow.held => format!(
+            "this route is recovering from a slow first token: new sessions wait until {} is below {:.0} ms, it is {:.0}",
+            slow.metric, slow.admits_at, slow.ewma
+        ),
+        Refusal::TtftLimit(slow) => format!(
+            "this route takes too long to its first token: {} is {:.0} ms, it must be below {:.0}{}",
+            slow.metric,
+            slow.ewma,
+            slow.admits_at,
+            graded(slow.bucket)
+        ),
+        Refusal::TpsLimit(slow) => format!(
+            "this route generates tokens too slowly: {} is {:.1} per second, {:.1} is asked for{}",
+            slow.metric,
+            slow.ewma,
+            slow.admits_at,
+            graded(slow.bucket)
+        ),
+    }
+}
+
+fn graded(bucket: Option<u32>) -> String {
+    bucket.map_or_else(String::new, |turn| {
+        format!(" for sessions from turn {turn} on")
+    })
+}
+
+/// The refusal's own numbers under its own names.
+fn own(refusal: &Refusal) -> Map<String, Value> {
+    let mut numbers = match serde_json::to_value(refusal) {
+        Ok(Value::Object(numbers)) => numbers,
+        _ => Map::new(),
+    };
+    // The code says it.
+    numbers.remove("reason");
+    if let Refusal::TtftLimit(slow) | Refusal::TpsLimit(slow) = refusal {
+        let Probes {
+            used, per_window, ..
+        } = slow.probes;
+        numbers.insert(
+            "probes_left".to_owned(),
+            per_window.saturating_sub(used).into(),
+        );
+    }
+    numbers
+}
+
+/// The numbers under the names of llm-openresty.
+fn legacy(refusal: &Refusal) -> Map<String, Value> {
+    let fields = match refusal {
+        Refusal::NoHealthyPeer { .. } => json!({}),
+        Refusal::ConcurrencyLimit(full) => legacy_full(full),
+        Refusal::TtftLimit(slow) => legacy_slow(Signal::Ttft, slow),
+        Refusal::TpsLimit(slow) => legacy_slow(Signal::Tps, slow),
+    };
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn legacy_full(full: &Full) -> Value {
+    let mut fields = json!({
+        "trigger": format!("realtime_{}x", full.factor),
+        "realtime": full.in_flight,
+        "avg_5min": tenths(full.avg_5min),
+        "rt_factor": full.factor,
+        "active_level": full.tier,
+    });
+    if let Some(adaptive) = full.adaptive {
+        fields["adaptive_cc"] = tenths(adaptive).into();
+    }
+    fields
+}
+
+fn legacy_slow(signal: Signal, slow: &Slow) -> Value {
+    json!({
+        "trigger": format!("{signal}_ewma"),
+        format!("{signal}_ewma"): tenths(slow.ewma),
+        format!("{signal}_limit"): whole(slow.threshold),
+        "active_level": slow.tier,
+    })
+}
+
+/// One decimal.
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// A whole number without a fraction.
+fn whole(value: f64) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        json!(value as i64)
+    } else {
+        json!(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use router_core::admission::Budget;
+
+    use super::super::Dialect;
+    use super::*;
+
+    fn full() -> Full {
+        Full {
+            in_flight: 17,
+            limit: 19.25,
+            pool_limit: 20,
+            adaptive: Some(19.25),
+            factor: 1.0,
+            share: Some(0.85),
+            ceiling: 17,
+            must_end: 1,
+            avg_5min: 12.34,
+            healthy_peers: 2,
+            tier: 1,
+            bucket: Some(1),
+            turn: Some(1),
+            retry_after_s: 3,
+        }
+    }
+
+    fn slow() -> Slow {
+        Slow {
+            metric: "p80".into(),
+            ewma: 34_565.04,
+            threshold: 30_000.0,
+            tolerance: None,
+            severe: None,
+            held: false,
+            admits_at: 30_000.0,
+            probes: Probes {
+                budget: Budget::All,
+                used: 4,
+                per_window: 5,
+                window_left_s: 7,
+            },
+            healthy_peers: 2,
+            tier: 0,
+            bucket: None,
+            turn: None,
+            retry_after_s: 7,
+        }
+    }
+
+    /// The details in both dialects, which must agree.
+    fn details(error: &ApiError) -> Value {
+        let anthropic = error.body(Dialect::Anthropic)["details"].clone();
+        let openai = error.body(Dialect::OpenAi)["error"].clone();
+        for (name, value) in anthropic.as_object().unwrap() {
+            assert_eq!(openai[name], *value, "{name}");
+        }
+        anthropic
+    }
+
+    fn assert_carries(details: &Value, expected: &Value) {
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(details[name], *value, "{name} in {details}");
+        }
+    }
+
+    fn retry(response: &Response<bytes::Bytes>) -> (&str, &str) {
+        let header = |name: &str| response.headers()[name].to_str().unwrap();
+        (header("retry-after"), header("retry-after-ms"))
+    }
+
+    #[test]
+    fn a_full_pool_says_what_ran_and_what_would_have_admitted_it() {
+        let refusal = Refusal::ConcurrencyLimit(Box::new(full()));
+        let error = ApiError::refused(&refusal, 429, Some("m1")).on_route("rt");
+        let details = details(&error);
+        assert_carries(
+            &details,
+            &json!({
+                "in_flight": 17, "limit": 19.25, "ceiling": 17, "must_end": 1, "share": 0.85,
+                "bucket": 1, "turn": 1, "route": "rt", "model": "m1", "code": "concurrency_limit",
+                "trigger": "realtime_1x", "realtime": 17, "avg_5min": 12.3, "pool_limit": 20,
+                "adaptive_cc": 19.3, "rt_factor": 1.0, "healthy_peers": 2, "active_level": 1,
+            }),
+        );
+        let response = error.response(Dialect::OpenAi);
+        assert_eq!(response.status(), 429);
+        assert_eq!(retry(&response), ("3", "3000"));
+        let message = error.body(Dialect::OpenAi)["error"]["message"].to_string();
+        assert!(
+            message.contains("at most 17 may for sessions from turn 1 on"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_trigger_spells_the_factor_without_trailing_zeros() {
+        for (factor, trigger) in [(1.0, "realtime_1x"), (1.5, "realtime_1.5x")] {
+            let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
+                factor,
+                adaptive: None,
+                ..full()
+            }));
+            let error = ApiError::refused(&refusal, 429, None);
+            let details = details(&error);
+            assert_carries(&details, &json!({"trigger": trigger, "model": "-"}));
+            assert_eq!(details.get("adaptive_cc"), None);
+        }
+    }
+
+    #[test]
+    fn a_slow_pool_names_its_metric_and_the_probe_slots_left() {
+        let refusals = [
+            (Refusal::TtftLimit(Box::new(slow())), "ttft"),
+            (Refusal::TpsLimit(Box::new(slow())), "tps"),
+        ];
+        for (refusal, signal) in refusals {
+            // A slow pool is not a full one.
+            let error = ApiError::refused(&refusal, 503, None).on_route("rt");
+            let details = details(&error);
+            assert_carries(
+                &details,
+                &json!({
+                    "ewma": 34565.04, "threshold": 30000, "admits_at": 30000, "metric": "p80",
+                    "probe_budget": "all", "probes_used": 4, "probes_left": 1,
+                    "probes_per_window": 5, "probe_window_left_s": 7, "held": false,
+                    "trigger": format!("{signal}_ewma"), format!("{signal}_ewma"): 34565.0,
+                    format!("{signal}_limit"): 30000, "model": "-", "healthy_peers": 2,
+                    "active_level": 0, "route": "rt", "code": format!("{signal}_limit"),
+                }),
+            );
+            let response = error.response(Dialect::Anthropic);
+            assert_eq!(response.status(), 429);
+            assert_eq!(retry(&response), ("7", "7000"));
+            let kind = &error.body(Dialect::Anthropic)["error"]["type"];
+            assert_eq!(kind, "rate_limit_error");
+        }
+    }
+
+    #[test]
+    fn full_status_is_for_a_full_pool_alone_and_no_peer_has_no_gate() {
+        let refusal = Refusal::ConcurrencyLimit(Box::new(full()));
+        assert_eq!(ApiError::refused(&refusal, 503, None).status(), 503);
+        let nobody = Refusal::NoHealthyPeer {
+            peers: 2,
+            banned: 2,
+        };
+        let error = ApiError::refused(&nobody, 429, None);
+        assert_eq!(error.status(), 503);
+        assert_eq!(retry(&error.response(Dialect::OpenAi)), ("5", "5000"));
+        assert_eq!(
+            details(&error),
+            json!({"code": "no_healthy_peer", "peers": 2, "banned": 2})
+        );
+    }
+}
