@@ -3,11 +3,13 @@
 //! A schema cannot say everything the check says (names that must differ, variables that must be
 //! set); what it refuses, the check refuses too.
 
+use std::ops::Bound;
+
 use schemars::{Schema, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::check;
-use super::options::{Kind, MAIN, Meta, PEER, ROUTE};
+use super::options::{BUCKET, Bounds, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE};
 use super::tree;
 use super::yaml;
 
@@ -103,6 +105,8 @@ fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
         | Kind::Cidrs
         | Kind::Prefixes
         | Kind::SessionSources
+        | Kind::Thresholds(_)
+        | Kind::BodyPaths
         | Kind::Section(_) => {
             return vec![collection(kind)];
         }
@@ -123,16 +127,33 @@ fn scalar(kind: &Kind) -> Vec<Value> {
             vec![json!({ "type": "integer", "minimum": min, "maximum": max })]
         }
         Kind::Integer => vec![json!({ "type": "integer" })],
-        Kind::Factor { max } => {
-            vec![json!({ "type": "number", "exclusiveMinimum": 0, "maximum": max })]
+        Kind::Number(bounds) => vec![number(&bounds)],
+        Kind::NumberOrOff(bounds) => vec![number(&bounds), switched_off()],
+        Kind::WholeOrOff { min, max } => {
+            vec![
+                json!({ "type": "integer", "minimum": min, "maximum": max }),
+                switched_off(),
+            ]
         }
+        Kind::Metrics => vec![
+            rows(&object_of(METRIC_ROW, &["metric", "threshold"])),
+            switched_off(),
+        ],
+        Kind::Buckets => vec![
+            rows(&json!({ "anyOf": [
+                object_of(BUCKET, &["min_turn", "share", "tol"]),
+                { "type": "array", "minItems": 3, "maxItems": 3 },
+            ] })),
+            switched_off(),
+        ],
+        Kind::Bodies => vec![text(r"^(full|none|truncate\( *[0-9]+[kKmMgGtT]? *\))$")],
         Kind::Duration { min, max, off } => {
             let mut forms = vec![
                 json!({ "type": "number", "minimum": min.as_secs_f64(), "maximum": max.as_secs_f64() }),
                 text(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(ms|s|m|h)?$"),
             ];
             if off {
-                forms.push(json!({ "enum": ["off", false] }));
+                forms.push(switched_off());
             }
             forms
         }
@@ -162,6 +183,39 @@ fn scalar(kind: &Kind) -> Vec<Value> {
     }
 }
 
+/// How an option is switched off. Older YAML reads `off` as a boolean.
+fn switched_off() -> Value {
+    json!({ "enum": ["off", false] })
+}
+
+fn number(bounds: &Bounds) -> Value {
+    let mut number = Map::from_iter([("type".to_owned(), json!("number"))]);
+    let (low, high) = bounds.ends();
+    let ends = [
+        (low, "minimum", "exclusiveMinimum"),
+        (high, "maximum", "exclusiveMaximum"),
+    ];
+    for (end, included, excluded) in ends {
+        match end {
+            Bound::Included(end) => number.insert(included.to_owned(), json!(end)),
+            Bound::Excluded(end) => number.insert(excluded.to_owned(), json!(end)),
+            Bound::Unbounded => None,
+        };
+    }
+    number.into()
+}
+
+fn rows(row: &Value) -> Value {
+    json!({ "type": "array", "items": row })
+}
+
+/// A row with these keys, some of them required.
+fn object_of(keys: &[&Meta], required: &[&str]) -> Value {
+    let mut row = object(keys);
+    row.insert("required".into(), json!(required));
+    row.into()
+}
+
 fn collection(kind: &Kind) -> Value {
     let list = |item: Value| json!({ "type": "array", "items": item });
     match *kind {
@@ -175,6 +229,10 @@ fn collection(kind: &Kind) -> Value {
             "type": "object",
             "propertyNames": { "pattern": r"^[\x21-\x7e]+$" },
             "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },
+        }),
+        Kind::Thresholds(bounds) => json!({
+            "type": "object",
+            "additionalProperties": { "anyOf": [number(&bounds), { "$ref": "#/$defs/variable" }] },
         }),
         Kind::Prefixes => list(json!({ "type": "string", "pattern": "^/" })),
         Kind::Section(keys) => object(keys).into(),

@@ -5,15 +5,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use router_core::admission::priority::Bucket;
 use router_core::affinity::{Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::layered::Setting;
 use router_core::pool::{FullPolicy, PeerKey};
 use router_core::session::SessionSource;
+use router_core::signal::Metric;
+
+use super::units;
 
 /// A text that must not be shown: `Debug` prints `***`, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,6 +84,8 @@ pub struct Main {
     pub keys: Keys,
     /// The directory of route files, absolute or relative to the working directory.
     pub routes_dir: PathBuf,
+    /// `bodylog:`.
+    pub bodylog: Bodylog,
 }
 
 /// `server:`. A change of `listen` or `admin_listen` needs a restart; the rest reloads.
@@ -127,6 +134,29 @@ pub struct Keys {
     pub on_missing: OnMissing,
 }
 
+/// `bodylog:`. A change needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bodylog {
+    /// `host:port`, an IPv6 host in brackets; `None`: nothing is recorded. The environment's
+    /// override is applied.
+    pub listener: Option<Arc<str>>,
+    /// The file with the token that the listener asks for.
+    pub token_file: Option<PathBuf>,
+    /// Bytes of records in memory, all routes together.
+    pub memory: u64,
+    /// Where records wait while the listener is away; `None`: in memory only.
+    pub spool: Option<Spool>,
+}
+
+/// `bodylog.spool:` with a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Bytes it may hold.
+    pub max_bytes: u64,
+}
+
 /// One route, valid.
 #[derive(Clone, Debug)]
 pub struct Route {
@@ -147,6 +177,18 @@ pub struct Pool {
     pub model: Option<Arc<str>>,
     /// File order.
     pub peers: Vec<Peer>,
+}
+
+impl Pool {
+    /// The largest sum of `max_concurrency` over the enabled peers of any one tier: the static
+    /// maximum of the adaptive limit.
+    pub fn largest_tier(&self) -> u64 {
+        let mut tiers: BTreeMap<i64, u64> = BTreeMap::new();
+        for peer in self.peers.iter().filter(|peer| peer.enabled) {
+            *tiers.entry(peer.priority).or_default() += u64::from(peer.max_concurrency);
+        }
+        tiers.into_values().max().unwrap_or(0)
+    }
 }
 
 /// One peer.
@@ -210,6 +252,10 @@ pub struct RouteOptions {
     pub full_status: Setting<u16>,
     /// Scales the pool limit and the peers' own maxima.
     pub rt_limit_factor: Setting<f64>,
+    /// The master switch of the three load gates, behind `_rate_limit_toggle`.
+    pub load_rate_limit: Setting<bool>,
+    /// Between two readings of the five-minute average.
+    pub cluster_avg_interval: Setting<Duration>,
     /// Extra attempts per request.
     pub max_more_tries: Setting<u32>,
     /// Pause between probes of one peer.
@@ -220,6 +266,20 @@ pub struct RouteOptions {
     pub health_probe_path: Setting<Arc<str>>,
     /// A slower answer means busy.
     pub health_timeout: Setting<Duration>,
+    /// `ttft_*`.
+    pub ttft: SignalOptions,
+    /// The switch of the TTFT refusal alone, behind `_ttft_429_toggle`.
+    pub ttft_429: Setting<bool>,
+    /// `tps_*`.
+    pub tps: SignalOptions,
+    /// Completions of fewer tokens are not measured.
+    pub tps_min_tokens: Setting<u32>,
+    /// Completions that took less time to decode are not measured (`tps_min_decode_s`).
+    pub tps_min_decode: Setting<Duration>,
+    /// `adaptive_cc` and `adaptive_cc_*`.
+    pub adaptive: AdaptiveOptions,
+    /// `session_prio` and `session_prio_*`.
+    pub priority: PriorityOptions,
     /// Bodies byte for byte both ways: nothing is ever inserted or removed.
     pub transparent: Setting<bool>,
     /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.
@@ -234,4 +294,165 @@ pub struct RouteOptions {
     pub request_timeout: Setting<Option<Duration>>,
     /// Bytes, capped by the server's.
     pub max_body_size: Setting<u64>,
+    /// `bodylog` and `bodylog_*`.
+    pub bodylog: BodylogOptions,
+}
+
+/// What both load signals have: `ttft_*` or `tps_*`.
+#[derive(Clone, Debug)]
+pub struct SignalOptions {
+    /// The switch behind `_ttft_toggle` or `_tps_toggle`.
+    pub enabled: Setting<bool>,
+    /// `ttft_limit_ms` or `tps_limit_tps`; `None` = off.
+    pub limit: Setting<Option<f64>>,
+    /// Thresholds by `peers_by_model` key; empty = none.
+    pub limit_by_model: Setting<BTreeMap<Arc<str>, f64>>,
+    /// The metric table, not empty; `None` = off.
+    pub metrics: Setting<Option<Arc<[Metric]>>>,
+    /// Weight of the newest window, above 0 and at most 1.
+    pub ewma_alpha: Setting<f64>,
+    /// Length of one histogram.
+    pub window: Setting<Duration>,
+    /// Life of the average, at least one window.
+    pub ttl: Setting<Duration>,
+    /// Period of the probe quota.
+    pub probe_window: Setting<Duration>,
+    /// Requests let through in each period while tripped, at least 1.
+    pub probe_per_window: Setting<u32>,
+}
+
+impl SignalOptions {
+    /// Whether a file gives any pool a threshold.
+    pub fn has_threshold(&self) -> bool {
+        self.limit.value.is_some()
+            || !self.limit_by_model.value.is_empty()
+            || self.metrics.value.is_some()
+    }
+}
+
+/// `adaptive_cc` and `adaptive_cc_*`: coefficients of the route; a pool's bounds follow from its
+/// peers.
+#[derive(Clone, Debug)]
+pub struct AdaptiveOptions {
+    /// `adaptive_cc`; with it, a signal that moves the limit has a threshold.
+    pub enabled: Setting<bool>,
+    /// Between two steps; `tps_window` where nobody says.
+    pub interval: Setting<Duration>,
+    /// Above 0, below 1.
+    pub dec: Setting<f64>,
+    /// Above 1.
+    pub inc: Setting<f64>,
+    /// Floor in slots; beats the fraction.
+    pub min: Setting<Option<u32>>,
+    /// Floor as a share of the static maximum.
+    pub min_frac: Setting<f64>,
+    /// Start in slots; beats the fraction.
+    pub init: Setting<Option<u32>>,
+    /// Start as a share of the static maximum; `None`: at the floor.
+    pub init_frac: Setting<Option<f64>>,
+    /// Grow from this share in use upward.
+    pub pressure_frac: Setting<f64>,
+    /// Follow load down below this share; less than `pressure_frac`.
+    pub slack_frac: Setting<f64>,
+    /// `adaptive_cc_abs`: slots kept above what is in use.
+    pub headroom: Setting<f64>,
+    /// Life of a limit that no step renews.
+    pub ttl: Setting<Duration>,
+    /// Whether TTFT moves the limit too.
+    pub use_ttft: Setting<bool>,
+    /// Low traffic neither shrinks nor expires the limit.
+    pub hold_when_idle: Setting<bool>,
+}
+
+/// `session_prio` and `session_prio_*`.
+#[derive(Clone, Debug)]
+pub struct PriorityOptions {
+    /// The switch behind `_session_prio_toggle`.
+    pub enabled: Setting<bool>,
+    /// Turn 1's share of the limit, above 0 and at most 1.
+    pub r_new: Setting<f64>,
+    /// First turn of the last bucket, at least 2.
+    pub full_turn: Setting<u32>,
+    /// Multiple of the threshold where everyone is refused; at least every `tol` of the table.
+    pub severe: Setting<f64>,
+    /// Turn 1 returns below the threshold times this, above 0 and at most 1.
+    pub release: Setting<f64>,
+    /// Turn 1's own probe slots a window.
+    pub t1_probes: Setting<u32>,
+    /// Share of requests without a usable header that is worth a warning, 0 to 1.
+    pub warn_frac: Setting<f64>,
+    /// The buckets themselves, from turn 1, ascending; `None`: made from the options above.
+    pub table: Setting<Option<Arc<[Bucket]>>>,
+}
+
+/// `bodylog` and `bodylog_*`.
+#[derive(Clone, Debug)]
+pub struct BodylogOptions {
+    /// The switch behind `_bodylog_toggle`.
+    pub enabled: Setting<bool>,
+    /// Share of requests that is recorded, 0 to 100; fractions count.
+    pub pct: Setting<f64>,
+    /// Slower requests are recorded whatever `pct` says; `None` = off.
+    pub slow: Setting<Option<Duration>>,
+    /// What is kept of the two bodies.
+    pub bodies: Setting<Bodies>,
+    /// Values of JSON bodies that are recorded as `[REDACTED]`.
+    pub redact_paths: Setting<Arc<[BodyPath]>>,
+}
+
+/// `bodylog_bodies`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bodies {
+    /// All of them, within the caps of the capture.
+    Full,
+    /// The first bytes of each, at least 1.
+    Truncate(u64),
+    /// Nothing of them.
+    None,
+}
+
+impl FromStr for Bodies {
+    type Err = NoBodies;
+
+    fn from_str(text: &str) -> Result<Self, NoBodies> {
+        match text {
+            "full" => Ok(Self::Full),
+            "none" => Ok(Self::None),
+            text => text
+                .strip_prefix("truncate(")
+                .and_then(|rest| rest.strip_suffix(')'))
+                .and_then(|bytes| units::size(bytes.trim()))
+                .filter(|bytes| *bytes > 0)
+                .map(Self::Truncate)
+                .ok_or(NoBodies),
+        }
+    }
+}
+
+impl fmt::Display for Bodies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("full"),
+            Self::Truncate(bytes) => write!(f, "truncate({})", units::show_size(*bytes)),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+/// A text is not `full`, `none` or `truncate(<size>)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoBodies;
+
+/// A place in a JSON body, as `messages.*.content`: names and list indices, `*` for every member or
+/// element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyPath {
+    /// The segments, outermost first; none is empty, and there is at least one.
+    pub segments: Arc<[Box<str>]>,
+}
+
+impl fmt::Display for BodyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.segments.join("."))
+    }
 }

@@ -5,6 +5,7 @@
 
 mod decisions;
 mod gates;
+mod guard;
 mod lifecycle;
 mod models;
 mod overrides;

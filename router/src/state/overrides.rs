@@ -8,17 +8,39 @@ use router_core::layered::Setting;
 /// `llmctl toggle` are spelled from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Switch {
+    /// Off: nobody is refused for load, and each trip is counted all the same.
+    RateLimit,
+    /// Off: TTFT is not measured, and nothing is judged by it.
+    Ttft,
+    /// Off: nobody is refused for TTFT; measuring and the adaptive limit go on.
+    Ttft429,
+    /// Off: the decode rate is not measured, and nothing is judged by it.
+    Tps,
+    /// On: warm sessions keep their place under load while new ones are refused first.
+    SessionPrio,
     /// Off: every request is balanced as if it named no session.
     Affinity,
 }
 
 impl Switch {
     /// Every switch, in the order status pages show them.
-    pub const ALL: [Self; 1] = [Self::Affinity];
+    pub const ALL: [Self; 6] = [
+        Self::RateLimit,
+        Self::Ttft,
+        Self::Ttft429,
+        Self::Tps,
+        Self::SessionPrio,
+        Self::Affinity,
+    ];
 
     /// The name `llmctl toggle` takes; also the `switch` label of `override_active`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::RateLimit => "rate-limit",
+            Self::Ttft => "ttft",
+            Self::Ttft429 => "ttft-429",
+            Self::Tps => "tps",
+            Self::SessionPrio => "session-prio",
             Self::Affinity => "affinity",
         }
     }
@@ -26,6 +48,11 @@ impl Switch {
     /// The last segment of the endpoint, under `/<route>/`.
     pub fn endpoint(self) -> &'static str {
         match self {
+            Self::RateLimit => "_rate_limit_toggle",
+            Self::Ttft => "_ttft_toggle",
+            Self::Ttft429 => "_ttft_429_toggle",
+            Self::Tps => "_tps_toggle",
+            Self::SessionPrio => "_session_prio_toggle",
             Self::Affinity => "_affinity_toggle",
         }
     }
@@ -33,6 +60,11 @@ impl Switch {
     /// The route option of the layer below.
     pub fn option(self) -> &'static str {
         match self {
+            Self::RateLimit => "load_rate_limit",
+            Self::Ttft => "ttft_enabled",
+            Self::Ttft429 => "ttft_429",
+            Self::Tps => "tps_enabled",
+            Self::SessionPrio => "session_prio",
             Self::Affinity => "affinity_enabled",
         }
     }
@@ -84,6 +116,15 @@ mod tests {
     use router_core::layered::Source;
 
     use super::*;
+
+    #[test]
+    fn every_switch_is_spelled_by_its_name() {
+        for (index, switch) in Switch::ALL.into_iter().enumerate() {
+            assert_eq!(switch as usize, index, "ALL is in the order of the enum");
+            let name = switch.name().replace('-', "_");
+            assert_eq!(switch.endpoint(), format!("_{name}_toggle"));
+        }
+    }
 
     #[test]
     fn an_override_beats_the_file_until_it_is_reset() {

@@ -13,11 +13,10 @@ use router_core::affinity::Affinity;
 use router_core::book::{Ask, Book, Limits, Placement, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
-use router_core::pool::{
-    Change, Evidence, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
-};
+use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
 use router_core::session::Place;
 
+use super::guard::guard_of;
 use super::{Decisions, ModelLists, Overrides, Switch};
 use crate::config::keys::KeySet;
 use crate::config::valid::{self, AffinityKind, RouteOptions};
@@ -284,7 +283,7 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
         rt_limit_factor: options.rt_limit_factor.value,
         cross_tier_fallback: options.cross_tier_fallback.value,
         ban_ttl: options.health_ban_ttl.value,
-        guard: GuardSpec::default(),
+        guard: guard_of(options),
     }
 }
 

@@ -3,19 +3,26 @@
 use http::StatusCode;
 use proto::admin::RouteOpts;
 
+use super::standing;
 use crate::admin::answer::{self, Answer};
 use crate::config::options::effective;
-use crate::state::Route;
+use crate::state::{Route, Switch};
 
 /// The route's options, runtime switches applied.
 pub(super) fn all(route: &Route) -> Answer {
-    let mut options = route.options.clone();
-    options.affinity_enabled = route.affinity();
+    let mut options = effective(&route.options);
+    for switch in Switch::ALL {
+        let now = standing(route, switch);
+        if let Some(row) = options.iter_mut().find(|row| row.key == switch.option()) {
+            row.value = now.value.into();
+            row.source = now.source.as_str().to_owned();
+        }
+    }
     answer::json(
         StatusCode::OK,
         &RouteOpts {
             route: route.name.to_string(),
-            options: effective(&options),
+            options,
         },
     )
 }

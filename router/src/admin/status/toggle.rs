@@ -82,7 +82,13 @@ fn change(params: &Params) -> Result<Option<bool>, Refused> {
 }
 
 fn below(route: &Route, switch: Switch) -> Setting<bool> {
+    let options = &route.options;
     match switch {
-        Switch::Affinity => route.options.affinity_enabled,
+        Switch::RateLimit => options.load_rate_limit,
+        Switch::Ttft => options.ttft.enabled,
+        Switch::Ttft429 => options.ttft_429,
+        Switch::Tps => options.tps.enabled,
+        Switch::SessionPrio => options.priority.enabled,
+        Switch::Affinity => options.affinity_enabled,
     }
 }

@@ -7,13 +7,14 @@ use super::reader::Reader;
 use super::route_file::options;
 use super::section::{Layers, keys};
 use crate::config::options::{
-    ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE,
-    DEFAULTS, DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
+    ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, BODYLOG_LISTENER, BODYLOG_MEMORY,
+    BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
+    DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
     MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTES, SERVER, SERVER_MAX_BODY_SIZE,
-    SERVER_REQUEST_TIMEOUT, STATUS_ACCESS, TRUSTED_PROXIES,
+    SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::config::tree::{Node, Span};
-use crate::config::valid::{Keys, Main, Server};
+use crate::config::valid::{Bodylog, Keys, Main, Server, Spool};
 
 /// What route files need to know of the main file.
 pub(in crate::config) struct Base {
@@ -57,6 +58,10 @@ pub(in crate::config) fn main_file(
         file: beside(directory, layer(keys_at).value(reader, &KEYS_FILE)),
         on_missing: layer(keys_at).value(reader, &ON_MISSING),
     });
+    let bodylog_at = section(reader, root, &BODYLOG_SECTION).unwrap_or(&empty);
+    let bodylog = reader.key(BODYLOG_SECTION.key, |reader| {
+        bodylog(reader, bodylog_at, directory)
+    });
     let routes_dir = beside(directory, layer(root).value(reader, &ROUTES));
     let mut base = Base {
         defaults: Node::empty(),
@@ -76,6 +81,7 @@ pub(in crate::config) fn main_file(
             server,
             keys,
             routes_dir,
+            bodylog,
         },
         base,
         routes_at: root.get(ROUTES.meta.key).map(|node| node.span.clone()),
@@ -141,6 +147,34 @@ fn server(reader: &mut Reader, layers: &Layers<'_>, directory: Option<&Path>) ->
         );
     }
     server
+}
+
+fn bodylog(reader: &mut Reader, node: &Node, directory: Option<&Path>) -> Bodylog {
+    let empty = Node::empty();
+    let spool_at = section(reader, node, &BODYLOG_SPOOL).unwrap_or(&empty);
+    let spool = Layers {
+        own: spool_at,
+        global: None,
+    };
+    let (dir, max_bytes) = reader.key(BODYLOG_SPOOL.key, |reader| {
+        let dir = spool.value(reader, &SPOOL_DIR);
+        (dir, spool.value(reader, &SPOOL_MAX_BYTES))
+    });
+    let layers = Layers {
+        own: node,
+        global: None,
+    };
+    Bodylog {
+        listener: layers.value(reader, &BODYLOG_LISTENER),
+        token_file: layers
+            .value(reader, &BODYLOG_TOKEN_FILE)
+            .map(|file| beside(directory, file)),
+        memory: layers.value(reader, &BODYLOG_MEMORY),
+        spool: dir.map(|dir| Spool {
+            dir: beside(directory, dir),
+            max_bytes,
+        }),
+    }
 }
 
 /// Relative paths in the main file are relative to its directory.

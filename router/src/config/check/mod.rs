@@ -2,6 +2,7 @@
 //! that is only used when none of them is fatal.
 
 mod auth;
+mod guard;
 mod main_file;
 mod names;
 mod net;
@@ -10,6 +11,7 @@ mod reader;
 mod route_file;
 mod scalar;
 mod section;
+mod tables;
 
 pub(in crate::config) use auth::api_keys;
 pub(in crate::config) use main_file::{Base, MainFile, main_file};
@@ -17,15 +19,18 @@ pub(in crate::config) use names::{
     NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,
     url_path,
 };
-pub(in crate::config) use net::{Endpoint, address, cidrs, listen, url};
+pub(in crate::config) use net::{
+    Endpoint, address, cidrs, host_port_text, listen, optional_host_port, url,
+};
 pub(in crate::config) use peers::slots;
 pub(in crate::config) use reader::Reader;
 pub(in crate::config) use route_file::{RouteFile, route_file, stem};
 pub(in crate::config) use scalar::{
-    Choice, boolean, choice, duration, duration_or_off, factor, file, integer, nearest, secret,
-    size, status, text, whole,
+    Choice, boolean, choice, duration, duration_or_off, file, integer, nearest, number,
+    number_or_off, secret, size, status, text, whole, whole_or_off,
 };
 pub(in crate::config) use section::sounds_secret;
+pub(in crate::config) use tables::{bodies, body_paths, buckets, metrics, thresholds};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use router_core::pool::PeerKey;
 use super::reader::{Reader, short};
 use super::scalar::{items, refuse, usable};
 use crate::config::options::Meta;
-use crate::config::tree::Node;
+use crate::config::tree::{Node, Style};
 
 /// Where a peer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +174,38 @@ pub(in crate::config) fn url(reader: &mut Reader, node: &Node, meta: &Meta) -> O
         tls,
         base_path: base_path.into(),
     })
+}
+
+/// `host:port`, or null.
+pub(in crate::config) fn optional_host_port(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<Arc<str>>> {
+    if node.is_null() {
+        return Some(None);
+    }
+    let text = usable(node).map(|s| s.text.as_str()).unwrap_or_default();
+    // An expansion that came out empty says the same as null.
+    if text.is_empty() && node.as_scalar().is_some_and(|s| s.style == Style::Expanded) {
+        return Some(None);
+    }
+    match host_port(text) {
+        Some((host, Some(port))) => Some(Some(format!("{host}:{port}").into())),
+        _ => refuse(reader, node, meta),
+    }
+}
+
+/// `host` or `host:port` → `host:port`, with the port of `default` where the text has none. `None`
+/// when it is neither.
+pub(in crate::config) fn host_port_text(text: &str, default: u16) -> Option<Arc<str>> {
+    let (host, found) = host_port(text)?;
+    let port = match found {
+        Some(port) => port,
+        None if authority_has_port(text) => return None,
+        None => default,
+    };
+    Some(format!("{host}:{port}").into())
 }
 
 /// A path that an HTTP request may carry as it is, without dot segments.

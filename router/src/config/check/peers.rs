@@ -241,7 +241,8 @@ fn alias(reader: &mut Reader, node: &Node) -> Option<u32> {
     optional(reader, node, &PEER_SLOTS).or(max)
 }
 
-fn optional<T>(reader: &mut Reader, node: &Node, knob: &Knob<T>) -> Option<T> {
+/// The value of a key that may be missing.
+pub(super) fn optional<T>(reader: &mut Reader, node: &Node, knob: &Knob<T>) -> Option<T> {
     let value = node.get(knob.meta.key)?;
     reader.key(knob.meta.key, |reader| knob.read(reader, value))
 }

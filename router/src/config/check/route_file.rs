@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use router_core::layered::Source;
 
+use super::guard;
 use super::main_file::Base;
 use super::names::name_flaw;
 use super::peers::pools;
 use super::reader::Reader;
 use super::section::{Layers, keys};
 use crate::config::options::{
-    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CROSS_TIER_FALLBACK, DEFAULT_MAX,
-    EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
+    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
+    DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, TRANSPARENT,
+    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REQUEST_TIMEOUT, ROUTE,
+    RT_LIMIT_FACTOR, SESSION_SOURCES, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
+    TTFT_429,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -60,6 +62,7 @@ pub(in crate::config) fn route_file(
     } else {
         Vec::new()
     };
+    guard::whole_route(reader, &layers, &options, &pools);
     RouteFile {
         route: Route {
             name,
@@ -102,6 +105,7 @@ pub(in crate::config) fn stem(path: &Path) -> Arc<str> {
 
 /// Every option of a route but its peers.
 pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> RouteOptions {
+    let tps = guard::signal(reader, layers, &TPS);
     let mut options = RouteOptions {
         default_max: layers.setting(reader, &DEFAULT_MAX),
         cross_tier_fallback: layers.setting(reader, &CROSS_TIER_FALLBACK),
@@ -115,11 +119,20 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         full_policy: layers.setting(reader, &FULL_POLICY),
         full_status: layers.setting(reader, &FULL_STATUS),
         rt_limit_factor: layers.setting(reader, &RT_LIMIT_FACTOR),
+        load_rate_limit: layers.setting(reader, &LOAD_RATE_LIMIT),
+        cluster_avg_interval: layers.setting(reader, &CLUSTER_AVG_INTERVAL),
         max_more_tries: layers.setting(reader, &MAX_MORE_TRIES),
         health_check_interval: layers.setting(reader, &HEALTH_CHECK_INTERVAL),
         health_ban_ttl: layers.setting(reader, &HEALTH_BAN_TTL),
         health_probe_path: layers.setting(reader, &HEALTH_PROBE_PATH),
         health_timeout: layers.setting(reader, &HEALTH_TIMEOUT),
+        ttft: guard::signal(reader, layers, &TTFT),
+        ttft_429: layers.setting(reader, &TTFT_429),
+        adaptive: guard::adaptive(reader, layers, &tps),
+        tps,
+        tps_min_tokens: layers.setting(reader, &TPS_MIN_TOKENS),
+        tps_min_decode: layers.setting(reader, &TPS_MIN_DECODE_S),
+        priority: guard::priority(reader, layers),
         transparent: layers.setting(reader, &TRANSPARENT),
         api_keys: layers.over(reader, &API_KEYS, None),
         forward_auth: layers.setting(reader, &FORWARD_AUTH),
@@ -127,11 +140,13 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         expose_routing_headers: layers.setting(reader, &EXPOSE_ROUTING_HEADERS),
         request_timeout: layers.over(reader, &REQUEST_TIMEOUT, base.request_timeout),
         max_body_size: layers.setting(reader, &MAX_BODY_SIZE),
+        bodylog: guard::bodylog(reader, layers),
     };
     if base.request_timeout_set && options.request_timeout.source == Source::Default {
         options.request_timeout.source = Source::Global;
     }
     cap_body(reader, layers, base, &mut options);
+    guard::combinations(reader, layers, &options);
     options
 }
 

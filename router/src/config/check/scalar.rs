@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reader::Reader;
-use crate::config::options::{Kind, Meta};
+use crate::config::options::{Bounds, Kind, Meta};
 use crate::config::tree::{Node, Scalar, Style, Value};
 use crate::config::units;
 use crate::config::valid::Secret;
@@ -55,10 +55,10 @@ pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) 
 
 /// A whole number within the kind's range.
 pub(in crate::config) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32> {
-    let Kind::Whole { min, max } = meta.kind else {
+    let (Kind::Whole { min, max } | Kind::WholeOrOff { min, max }) = meta.kind else {
         return mismatch(meta);
     };
-    let value = number(node)
+    let value = as_number(node)
         .and_then(|s| units::whole(&s.text))
         .and_then(|n| u32::try_from(n).ok());
     match value.filter(|n| (min..=max).contains(n)) {
@@ -69,24 +69,65 @@ pub(in crate::config) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) ->
 
 /// A whole number with an optional sign.
 pub(in crate::config) fn integer(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<i64> {
-    match number(node).and_then(|s| s.text.parse().ok()) {
+    match as_number(node).and_then(|s| s.text.parse().ok()) {
         Some(value) => Some(value),
         None => refuse(reader, node, meta),
     }
 }
 
-/// A number above 0 and up to the kind's bound. Written so that NaN fails.
-pub(in crate::config) fn factor(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<f64> {
-    let Kind::Factor { max } = meta.kind else {
+/// A number within the kind's bounds.
+pub(in crate::config) fn number(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<f64> {
+    let (Kind::Number(bounds) | Kind::NumberOrOff(bounds)) = meta.kind else {
         return mismatch(meta);
     };
-    match number(node)
-        .and_then(|s| units::decimal(&s.text))
-        .filter(|n| *n > 0.0 && *n <= max)
-    {
+    match bounded(node, &bounds) {
         Some(value) => Some(value),
         None => refuse(reader, node, meta),
     }
+}
+
+/// The same, or `off`.
+pub(in crate::config) fn number_or_off(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<f64>> {
+    or_off(reader, node, meta, number)
+}
+
+/// A whole number within the kind's range, or `off`.
+pub(in crate::config) fn whole_or_off(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<u32>> {
+    or_off(reader, node, meta, whole)
+}
+
+/// A number between two bounds.
+pub(super) fn bounded(node: &Node, bounds: &Bounds) -> Option<f64> {
+    as_number(node)
+        .and_then(|s| units::decimal(&s.text))
+        .filter(|number| bounds.contain(*number))
+}
+
+fn or_off<T>(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+    read: fn(&mut Reader, &Node, &Meta) -> Option<T>,
+) -> Option<Option<T>> {
+    if is_off(node) {
+        Some(None)
+    } else {
+        read(reader, node, meta).map(Some)
+    }
+}
+
+/// Whether a value is `off`. Older YAML reads that as a boolean, so people write `false` for it.
+pub(super) fn is_off(node: &Node) -> bool {
+    node.as_scalar()
+        .is_some_and(|scalar| matches!(scalar.text.as_str(), "off" | "false"))
 }
 
 /// One of the kind's status codes.
@@ -94,7 +135,7 @@ pub(in crate::config) fn status(reader: &mut Reader, node: &Node, meta: &Meta) -
     let Kind::Status(codes) = meta.kind else {
         return mismatch(meta);
     };
-    match number(node)
+    match as_number(node)
         .and_then(|s| s.text.parse().ok())
         .filter(|code| codes.contains(code))
     {
@@ -125,11 +166,7 @@ pub(in crate::config) fn duration_or_off(
     node: &Node,
     meta: &Meta,
 ) -> Option<Option<Duration>> {
-    match node.as_scalar() {
-        // Older YAML reads `off` as a boolean, so people write `false` for it.
-        Some(scalar) if matches!(scalar.text.as_str(), "off" | "false") => Some(None),
-        _ => duration(reader, node, meta).map(Some),
-    }
+    or_off(reader, node, meta, duration)
 }
 
 /// A size of at least the kind's least.
@@ -230,7 +267,7 @@ pub(super) fn usable(node: &Node) -> Option<&Scalar> {
 }
 
 /// A scalar that may be read as a number: a quoted one is a text.
-fn number(node: &Node) -> Option<&Scalar> {
+fn as_number(node: &Node) -> Option<&Scalar> {
     usable(node).filter(|s| s.style != Style::Quoted)
 }
 
@@ -241,7 +278,12 @@ pub(super) fn refuse<T>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option
         .is_some_and(|s| s.style == Style::Quoted && s.text.parse::<f64>().is_ok());
     let wants_number = matches!(
         meta.kind,
-        Kind::Whole { .. } | Kind::Integer | Kind::Factor { .. } | Kind::Status(_)
+        Kind::Whole { .. }
+            | Kind::WholeOrOff { .. }
+            | Kind::Integer
+            | Kind::Number(_)
+            | Kind::NumberOrOff(_)
+            | Kind::Status(_)
     );
     if let Some(draft) = reader.unexpected(node, &meta.kind.allowed())
         && quoted_number

@@ -1,6 +1,7 @@
 //! The main file: which one, and what it says.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::file::{parse, read};
 use super::{ContentHash, MainLoad, Sources};
@@ -11,6 +12,13 @@ use crate::config::tree::{Node, Span};
 
 /// The variable that names the main file where no flag does.
 const CONFIG_VARIABLE: &str = "LLM_ROUTER_CONFIG";
+
+/// The variables that name the bodylog listener in place of the main file.
+const LISTENER_HOST: &str = "BODYLOG_LISTENER_HOST";
+const LISTENER_PORT: &str = "BODYLOG_LISTENER_PORT";
+
+/// The listener's own default.
+const LISTENER_PORT_DEFAULT: u16 = 9999;
 
 /// Where the main file is looked for when nobody names one.
 const MAIN_PATHS: [&str; 2] = ["router.yaml", "/etc/llm-router/router.yaml"];
@@ -44,7 +52,16 @@ impl MainRead {
         }
         let mut reader = Reader::new();
         expand_tree(&mut root, &sources.env, &mut reader);
-        let file = check::main_file(&mut reader, path.as_deref(), &root);
+        let mut file = check::main_file(&mut reader, path.as_deref(), &root);
+        match listener(&sources.env) {
+            Ok(None) => {}
+            Ok(listener) => file.main.bodylog.listener = listener,
+            Err(message) => {
+                reader.at("bodylog.listener", |reader| {
+                    reader.error(0..0, message);
+                });
+            }
+        }
         Self {
             file,
             path,
@@ -97,6 +114,28 @@ impl MainRead {
         };
         (load, problems)
     }
+}
+
+/// The bodylog listener that the environment names: `host:port`, or nothing.
+fn listener(env: &Env) -> Result<Option<Arc<str>>, String> {
+    let read = |name: &str| match env.get(name) {
+        Ok(value) => Ok(value.filter(|value| !value.is_empty())),
+        Err(_) => Err(format!("the variable `{name}` is not UTF-8")),
+    };
+    let Some(host) = read(LISTENER_HOST)? else {
+        return Ok(None);
+    };
+    let port = match read(LISTENER_PORT)? {
+        None => LISTENER_PORT_DEFAULT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| format!("the variable `{LISTENER_PORT}` is not a port"))?,
+    };
+    check::host_port_text(&host, port)
+        .map(Some)
+        .ok_or_else(|| format!("the variable `{LISTENER_HOST}` is neither `host` nor `host:port`"))
 }
 
 fn main_path(sources: &Sources) -> Option<PathBuf> {

@@ -318,3 +318,58 @@ fn paths_in_the_main_file_are_beside_it() {
     assert_eq!(loaded.routes_dir, Some(directory.path().join("r")));
     assert_eq!(main.path, Some(directory.path().join("router.yaml")));
 }
+
+#[test]
+fn off_in_a_route_beats_the_threshold_of_the_defaults() {
+    let loaded = run(&[
+        (
+            "router.yaml",
+            "defaults: {ttft_limit_ms: 500, tps_limit_tps: 20, adaptive_cc: true}\n",
+        ),
+        ("routes/a.yaml", "peers: []\nttft_limit_ms: off\n"),
+        (
+            "routes/b.yaml",
+            "peers: []\nttft_limit_ms: off\ntps_limit_tps: off\n",
+        ),
+    ]);
+    let a = loaded.routes[0].result.as_ref().unwrap();
+    let (ttft, tps) = (a.options.ttft.limit, a.options.tps.limit);
+    assert_eq!((ttft.value, ttft.source), (None, Source::Route));
+    assert_eq!((tps.value, tps.source), (Some(20.0), Source::Global));
+    assert!(
+        loaded.routes[1].result.is_err(),
+        "nothing is left that moves the adaptive limit"
+    );
+}
+
+#[test]
+fn the_environment_names_the_bodylog_listener_over_the_file() {
+    let listener = |variables: &[(&str, &str)]| {
+        let (_directory, mut sources) =
+            files(&[("router.yaml", "bodylog: {listener: \"file:1\"}\n")]);
+        sources.env = Env::fixed(variables.iter().copied());
+        let result = load(&sources).main.result;
+        result.map(|main| main.bodylog.listener.as_deref().map(str::to_owned))
+    };
+    let named = |text: &str| Some(text.to_owned());
+    let (host, port) = ("BODYLOG_LISTENER_HOST", "BODYLOG_LISTENER_PORT");
+    assert_eq!(listener(&[]).unwrap(), named("file:1"));
+    assert_eq!(listener(&[(host, "")]).unwrap(), named("file:1"));
+    assert_eq!(listener(&[(port, "7")]).unwrap(), named("file:1"));
+    assert_eq!(listener(&[(host, "log")]).unwrap(), named("log:9999"));
+    assert_eq!(
+        listener(&[(host, "log:5"), (port, "7")]).unwrap(),
+        named("log:5")
+    );
+    assert_eq!(
+        listener(&[(host, "[::1]"), (port, "7")]).unwrap(),
+        named("[::1]:7")
+    );
+    for bad in [
+        [(host, "a b"), (port, "7")],
+        [(host, "log:"), (port, "7")],
+        [(host, "log"), (port, "0")],
+    ] {
+        assert!(listener(&bad).is_err(), "{bad:?}");
+    }
+}

@@ -6,22 +6,42 @@ use std::time::Duration;
 use proto::admin::RouteOption;
 use router_core::layered::Setting;
 use router_core::session::{Place, SessionSource};
+use router_core::signal::{Metric, Statistic};
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::adaptive::*;
+use super::bodylog::*;
+use super::priority::*;
+use super::signals::*;
 use super::{
-    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CROSS_TIER_FALLBACK, DEFAULT_MAX,
-    EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
+    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
+    DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, TRANSPARENT,
+    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, REQUEST_TIMEOUT,
+    RT_LIMIT_FACTOR, SESSION_SOURCES, TRANSPARENT,
 };
 use crate::config::units::{show_duration, show_size};
-use crate::config::valid::{AffinityKind, RouteOptions};
+use crate::config::valid::{
+    AdaptiveOptions, AffinityKind, BodylogOptions, PriorityOptions, RouteOptions, SignalOptions,
+};
 
 /// Every option of a route, in the catalogue's order. Durations and sizes are written as in the
 /// file; of a route's own keys only their number is told.
 pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
-    let o = options;
+    [
+        placement(options),
+        signals(options),
+        adaptive(&options.adaptive),
+        priority(&options.priority),
+        requests(options),
+        bodylog(&options.bodylog),
+    ]
+    .concat()
+}
+
+/// Peers, affinity, balance, capacity, health.
+fn placement(o: &RouteOptions) -> Vec<RouteOption> {
     vec![
         row(&DEFAULT_MAX.meta, &o.default_max, |v| json!(v)),
         row(&CROSS_TIER_FALLBACK.meta, &o.cross_tier_fallback, |v| {
@@ -42,7 +62,13 @@ pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
         row(&FULL_POLICY.meta, &o.full_policy, |v| json!(v)),
         row(&FULL_STATUS.meta, &o.full_status, |v| json!(v)),
         row(&RT_LIMIT_FACTOR.meta, &o.rt_limit_factor, |v| json!(v)),
+        row(&LOAD_RATE_LIMIT.meta, &o.load_rate_limit, |v| json!(v)),
         row(&MAX_MORE_TRIES.meta, &o.max_more_tries, |v| json!(v)),
+        row(
+            &CLUSTER_AVG_INTERVAL.meta,
+            &o.cluster_avg_interval,
+            duration,
+        ),
         row(
             &HEALTH_CHECK_INTERVAL.meta,
             &o.health_check_interval,
@@ -51,6 +77,81 @@ pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
         row(&HEALTH_BAN_TTL.meta, &o.health_ban_ttl, duration),
         row(&HEALTH_PROBE_PATH.meta, &o.health_probe_path, |v| json!(v)),
         row(&HEALTH_TIMEOUT.meta, &o.health_timeout, duration),
+    ]
+}
+
+/// `ttft_*` and `tps_*`.
+fn signals(o: &RouteOptions) -> Vec<RouteOption> {
+    let mut rows = signal(&TTFT, &o.ttft);
+    rows.insert(1, row(&TTFT_429.meta, &o.ttft_429, |v| json!(v)));
+    rows.extend(signal(&TPS, &o.tps));
+    rows.push(row(&TPS_MIN_TOKENS.meta, &o.tps_min_tokens, |v| json!(v)));
+    rows.push(row(&TPS_MIN_DECODE_S.meta, &o.tps_min_decode, duration));
+    rows
+}
+
+fn signal(knobs: &SignalKnobs, o: &SignalOptions) -> Vec<RouteOption> {
+    vec![
+        row(&knobs.enabled.meta, &o.enabled, |v| json!(v)),
+        row(&knobs.limit.meta, &o.limit, or_off),
+        row(&knobs.limit_by_model.meta, &o.limit_by_model, |v| json!(v)),
+        row(&knobs.metrics.meta, &o.metrics, |v| {
+            v.as_ref()
+                .map_or(json!("off"), |table| table.iter().map(metric).collect())
+        }),
+        row(&knobs.ewma_alpha.meta, &o.ewma_alpha, |v| json!(v)),
+        row(&knobs.window.meta, &o.window, duration),
+        row(&knobs.ttl.meta, &o.ttl, duration),
+        row(&knobs.probe_window.meta, &o.probe_window, duration),
+        row(&knobs.probe_per_window.meta, &o.probe_per_window, |v| {
+            json!(v)
+        }),
+    ]
+}
+
+/// `adaptive_cc*`.
+fn adaptive(o: &AdaptiveOptions) -> Vec<RouteOption> {
+    vec![
+        row(&ADAPTIVE_CC.meta, &o.enabled, |v| json!(v)),
+        row(&ADAPTIVE_CC_INTERVAL.meta, &o.interval, duration),
+        row(&ADAPTIVE_CC_DEC.meta, &o.dec, |v| json!(v)),
+        row(&ADAPTIVE_CC_INC.meta, &o.inc, |v| json!(v)),
+        row(&ADAPTIVE_CC_MIN.meta, &o.min, or_off),
+        row(&ADAPTIVE_CC_MIN_FRAC.meta, &o.min_frac, |v| json!(v)),
+        row(&ADAPTIVE_CC_INIT.meta, &o.init, or_off),
+        row(&ADAPTIVE_CC_INIT_FRAC.meta, &o.init_frac, or_off),
+        row(&ADAPTIVE_CC_PRESSURE_FRAC.meta, &o.pressure_frac, |v| {
+            json!(v)
+        }),
+        row(&ADAPTIVE_CC_SLACK_FRAC.meta, &o.slack_frac, |v| json!(v)),
+        row(&ADAPTIVE_CC_ABS.meta, &o.headroom, |v| json!(v)),
+        row(&ADAPTIVE_CC_TTL.meta, &o.ttl, duration),
+        row(&ADAPTIVE_CC_USE_TTFT.meta, &o.use_ttft, |v| json!(v)),
+        row(&ADAPTIVE_CC_HOLD_WHEN_IDLE.meta, &o.hold_when_idle, |v| {
+            json!(v)
+        }),
+    ]
+}
+
+/// `session_prio*`.
+fn priority(o: &PriorityOptions) -> Vec<RouteOption> {
+    vec![
+        row(&SESSION_PRIO.meta, &o.enabled, |v| json!(v)),
+        row(&SESSION_PRIO_R_NEW.meta, &o.r_new, |v| json!(v)),
+        row(&SESSION_PRIO_FULL_TURN.meta, &o.full_turn, |v| json!(v)),
+        row(&SESSION_PRIO_SEVERE.meta, &o.severe, |v| json!(v)),
+        row(&SESSION_PRIO_RELEASE.meta, &o.release, |v| json!(v)),
+        row(&SESSION_PRIO_T1_PROBES.meta, &o.t1_probes, |v| json!(v)),
+        row(&SESSION_PRIO_WARN_FRAC.meta, &o.warn_frac, |v| json!(v)),
+        row(&SESSION_PRIO_TABLE.meta, &o.table, |v| {
+            v.as_ref().map_or(json!("off"), |table| json!(table))
+        }),
+    ]
+}
+
+/// Content, keys, paths, headers, time, sizes.
+fn requests(o: &RouteOptions) -> Vec<RouteOption> {
+    vec![
         row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
         row(&API_KEYS.meta, &o.api_keys, |v| match v {
             None => json!("the shared key file"),
@@ -69,6 +170,21 @@ pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
         }),
         row(&MAX_BODY_SIZE.meta, &o.max_body_size, |v| {
             json!(show_size(*v))
+        }),
+    ]
+}
+
+/// `bodylog*`.
+fn bodylog(o: &BodylogOptions) -> Vec<RouteOption> {
+    vec![
+        row(&BODYLOG.meta, &o.enabled, |v| json!(v)),
+        row(&BODYLOG_PCT.meta, &o.pct, |v| json!(v)),
+        row(&BODYLOG_SLOW.meta, &o.slow, |v| {
+            v.as_ref().map_or(json!("off"), duration)
+        }),
+        row(&BODYLOG_BODIES.meta, &o.bodies, |v| json!(v.to_string())),
+        row(&BODYLOG_REDACT_PATHS.meta, &o.redact_paths, |v| {
+            v.iter().map(|path| json!(path.to_string())).collect()
         }),
     ]
 }
@@ -93,6 +209,19 @@ fn label(key: &str) -> String {
         first.make_ascii_uppercase();
     }
     label
+}
+
+fn or_off<T: Serialize>(value: &Option<T>) -> Value {
+    value.as_ref().map_or(json!("off"), |value| json!(value))
+}
+
+/// A row of a metric table as the file spells it.
+fn metric(metric: &Metric) -> Value {
+    let (name, threshold) = (&metric.name, metric.threshold);
+    match metric.statistic {
+        Statistic::Mean => json!({ "metric": name, "threshold": threshold }),
+        Statistic::Quantile(q) => json!({ "metric": name, "q": q, "threshold": threshold }),
+    }
 }
 
 fn duration(duration: &Duration) -> Value {

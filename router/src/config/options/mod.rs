@@ -1,19 +1,28 @@
 //! The option catalogue: every key of every file once, with its kind, its built-in default and its
 //! meaning. The check reads by it, the JSON Schema and the reference in the docs are made from it.
 
+mod adaptive;
+mod bodylog;
 mod effective;
 mod peer;
+mod priority;
 mod reference;
 mod route;
 mod server;
+mod signals;
 
+use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
+pub(in crate::config) use adaptive::*;
+pub(in crate::config) use bodylog::*;
 pub use effective::effective;
 pub(in crate::config) use peer::*;
+pub(in crate::config) use priority::*;
 pub use reference::markdown;
 pub(in crate::config) use route::*;
 pub(in crate::config) use server::*;
+pub(in crate::config) use signals::*;
 
 use super::check::Reader;
 use super::tree::Node;
@@ -41,7 +50,7 @@ impl Meta {
     /// Whether the default is a value, and not a remark on what holds instead.
     pub(in crate::config) fn has_literal_default(&self) -> bool {
         self.default.starts_with(['[', '{'])
-            || !(self.default.contains([' ', '`']) || self.default == "unset")
+            || !(self.default.contains([' ', '`']) || matches!(self.default, "unset" | "required"))
     }
 }
 
@@ -59,10 +68,16 @@ pub enum Kind {
     },
     /// A whole number with an optional sign, 64 bits.
     Integer,
-    /// A number above 0.
-    Factor {
+    /// A number between two bounds.
+    Number(Bounds),
+    /// The same, or `off`: the value is an `Option`.
+    NumberOrOff(Bounds),
+    /// A whole number, bounds included, or `off`: the value is an `Option`.
+    WholeOrOff {
+        /// Least.
+        min: u32,
         /// Greatest.
-        max: f64,
+        max: u32,
     },
     /// `250ms 2s 5m 1h` or bare seconds, bounds included.
     Duration {
@@ -102,6 +117,16 @@ pub enum Kind {
     SessionSources,
     /// Key → owner.
     ApiKeys,
+    /// Model → threshold.
+    Thresholds(Bounds),
+    /// A list of metrics with their thresholds, or `off`.
+    Metrics,
+    /// A list of priority buckets, or `off`.
+    Buckets,
+    /// `full`, `truncate(<size>)` or `none`.
+    Bodies,
+    /// A list of dotted paths into a JSON body.
+    BodyPaths,
     /// A credential.
     Secret,
     /// `host:port`.
@@ -116,6 +141,59 @@ pub enum Kind {
     Section(&'static [&'static Meta]),
 }
 
+/// What a number lies between.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds((Bound<f64>, Bound<f64>));
+
+impl Bounds {
+    /// Both bounds included.
+    pub(in crate::config) const fn within(min: f64, max: f64) -> Self {
+        Self((Bound::Included(min), Bound::Included(max)))
+    }
+
+    /// Both bounds excluded.
+    pub(in crate::config) const fn between(low: f64, high: f64) -> Self {
+        Self((Bound::Excluded(low), Bound::Excluded(high)))
+    }
+
+    /// Above `low` and at most `max`.
+    pub(in crate::config) const fn above(low: f64, max: f64) -> Self {
+        Self((Bound::Excluded(low), Bound::Included(max)))
+    }
+
+    /// Whether a number lies between them; NaN never does.
+    pub fn contain(&self, number: f64) -> bool {
+        self.0.contains(&number)
+    }
+
+    /// The two ends.
+    pub fn ends(&self) -> (Bound<f64>, Bound<f64>) {
+        self.0
+    }
+
+    /// As it reads after "expected".
+    pub fn allowed(&self) -> String {
+        match self.0 {
+            (Bound::Included(low), Bound::Included(high)) => {
+                format!("a number from {low} to {high}")
+            }
+            (low, high) => {
+                let low = match low {
+                    Bound::Included(low) => format!("of at least {low}"),
+                    Bound::Excluded(low) => format!("above {low}"),
+                    Bound::Unbounded => String::new(),
+                };
+                let high = match high {
+                    Bound::Included(high) => format!(" and at most {high}"),
+                    Bound::Excluded(high) => format!(" and below {high}"),
+                    Bound::Unbounded => String::new(),
+                };
+                format!("a number {low}{high}")
+            }
+        }
+    }
+}
+
 impl Kind {
     /// What is allowed, as it reads after "expected".
     pub fn allowed(&self) -> String {
@@ -123,7 +201,11 @@ impl Kind {
             Self::Bool => "`true` or `false`".to_owned(),
             Self::Whole { min, max } => format!("a whole number from {min} to {max}"),
             Self::Integer => "a whole number".to_owned(),
-            Self::Factor { max } => format!("a number above 0 and at most {max}"),
+            Self::Number(bounds) => bounds.allowed(),
+            Self::NumberOrOff(bounds) => format!("{}, or `off`", bounds.allowed()),
+            Self::WholeOrOff { min, max } => {
+                format!("a whole number from {min} to {max}, or `off`")
+            }
             Self::Duration { min, max, off } => {
                 let off = if off { ", or `off`" } else { "" };
                 format!(
@@ -153,6 +235,19 @@ impl Kind {
                 "a list such as `[\"header:x-session-id\", \"body:user\"]`".to_owned()
             }
             Self::ApiKeys => "a mapping `key: owner`".to_owned(),
+            Self::Thresholds(bounds) => {
+                format!("a mapping from model to {}", bounds.allowed())
+            }
+            Self::Metrics => {
+                "a list such as `[{metric: p95, q: .95, threshold: 3000}]`, or `off`".to_owned()
+            }
+            Self::Buckets => {
+                "a list such as `[{min_turn: 1, share: .85, tol: 1}]`, or `off`".to_owned()
+            }
+            Self::Bodies => {
+                "`full`, `none` or `truncate(<size>)` such as `truncate(64k)`".to_owned()
+            }
+            Self::BodyPaths => "a list of paths such as `[messages.*.content]`".to_owned(),
             Self::Secret => "a text that is not blank".to_owned(),
             Self::Address => "`host:port`, an IPv6 host in brackets".to_owned(),
             Self::Url => "an `http://` or `https://` URL".to_owned(),

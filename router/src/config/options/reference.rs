@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{DEFAULTS, KEYS, Kind, MAIN, Meta, PEER, ROUTE, SERVER};
+use super::{
+    BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, DEFAULTS, KEYS, Kind, MAIN, METRIC_ROW, Meta, PEER,
+    ROUTE, SERVER,
+};
 
 /// `docs/options.md`.
 pub fn markdown() -> String {
@@ -15,17 +18,30 @@ pub fn markdown() -> String {
     );
     let _ = write!(out, "\n## `router.yaml`\n");
     table(&mut out, "", MAIN);
-    for section in [&SERVER, &KEYS] {
+    let sections = [
+        ("server", &SERVER),
+        ("keys", &KEYS),
+        ("bodylog", &BODYLOG_SECTION),
+        ("bodylog.spool", &BODYLOG_SPOOL),
+    ];
+    for (path, section) in sections {
         if let Kind::Section(keys) = section.kind {
-            let _ = write!(out, "\n### `{}`\n\n{}\n", section.key, section.doc);
+            let _ = write!(out, "\n### `{path}`\n\n{}\n", section.doc);
             table(&mut out, "", keys);
         }
     }
     let _ = write!(out, "\n### `defaults`\n\n{}\n", DEFAULTS.doc);
     let _ = write!(out, "\n## `routes/<name>.yaml`\n");
     table(&mut out, "", ROUTE);
-    let _ = write!(out, "\n### `peers[]`\n");
-    table(&mut out, "", PEER);
+    let rows = [
+        ("peers[]", PEER),
+        ("ttft_metrics[]`, `tps_metrics[]", METRIC_ROW),
+        ("session_prio_table[]", BUCKET),
+    ];
+    for (heading, keys) in rows {
+        let _ = write!(out, "\n### `{heading}`\n");
+        table(&mut out, "", keys);
+    }
     out
 }
 

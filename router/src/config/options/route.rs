@@ -9,8 +9,12 @@ use router_core::balance::Balance;
 use router_core::pool::FullPolicy;
 use router_core::session::SessionSource;
 
+use super::adaptive::*;
+use super::bodylog::*;
+use super::priority::*;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
-use super::{Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, within};
+use super::signals::*;
+use super::{Bounds, Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, within};
 use crate::config::check::{self, Choice};
 use crate::config::valid::AffinityKind;
 
@@ -31,11 +35,56 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &FULL_POLICY.meta,
     &FULL_STATUS.meta,
     &RT_LIMIT_FACTOR.meta,
+    &LOAD_RATE_LIMIT.meta,
     &MAX_MORE_TRIES.meta,
+    &CLUSTER_AVG_INTERVAL.meta,
     &HEALTH_CHECK_INTERVAL.meta,
     &HEALTH_BAN_TTL.meta,
     &HEALTH_PROBE_PATH.meta,
     &HEALTH_TIMEOUT.meta,
+    &TTFT_ENABLED.meta,
+    &TTFT_429.meta,
+    &TTFT_LIMIT_MS.meta,
+    &TTFT_LIMIT_BY_MODEL.meta,
+    &TTFT_METRICS.meta,
+    &TTFT_EWMA_ALPHA.meta,
+    &TTFT_WINDOW.meta,
+    &TTFT_TTL.meta,
+    &TTFT_PROBE_WINDOW.meta,
+    &TTFT_PROBE_PER_WINDOW.meta,
+    &TPS_ENABLED.meta,
+    &TPS_LIMIT_TPS.meta,
+    &TPS_LIMIT_BY_MODEL.meta,
+    &TPS_METRICS.meta,
+    &TPS_EWMA_ALPHA.meta,
+    &TPS_WINDOW.meta,
+    &TPS_TTL.meta,
+    &TPS_PROBE_WINDOW.meta,
+    &TPS_PROBE_PER_WINDOW.meta,
+    &TPS_MIN_TOKENS.meta,
+    &TPS_MIN_DECODE_S.meta,
+    &ADAPTIVE_CC.meta,
+    &ADAPTIVE_CC_INTERVAL.meta,
+    &ADAPTIVE_CC_DEC.meta,
+    &ADAPTIVE_CC_INC.meta,
+    &ADAPTIVE_CC_MIN.meta,
+    &ADAPTIVE_CC_MIN_FRAC.meta,
+    &ADAPTIVE_CC_INIT.meta,
+    &ADAPTIVE_CC_INIT_FRAC.meta,
+    &ADAPTIVE_CC_PRESSURE_FRAC.meta,
+    &ADAPTIVE_CC_SLACK_FRAC.meta,
+    &ADAPTIVE_CC_ABS.meta,
+    &ADAPTIVE_CC_TTL.meta,
+    &ADAPTIVE_CC_USE_TTFT.meta,
+    &ADAPTIVE_CC_HOLD_WHEN_IDLE.meta,
+    &SESSION_PRIO.meta,
+    &SESSION_PRIO_R_NEW.meta,
+    &SESSION_PRIO_FULL_TURN.meta,
+    &SESSION_PRIO_SEVERE.meta,
+    &SESSION_PRIO_RELEASE.meta,
+    &SESSION_PRIO_T1_PROBES.meta,
+    &SESSION_PRIO_WARN_FRAC.meta,
+    &SESSION_PRIO_TABLE.meta,
     &TRANSPARENT.meta,
     &API_KEYS.meta,
     &FORWARD_AUTH.meta,
@@ -43,6 +92,11 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &EXPOSE_ROUTING_HEADERS.meta,
     &REQUEST_TIMEOUT.meta,
     &MAX_BODY_SIZE.meta,
+    &BODYLOG.meta,
+    &BODYLOG_PCT.meta,
+    &BODYLOG_SLOW.meta,
+    &BODYLOG_BODIES.meta,
+    &BODYLOG_REDACT_PATHS.meta,
 ];
 
 /// How many of [`ROUTE`]'s first keys belong to one route alone.
@@ -119,16 +173,30 @@ pub(in crate::config) static FULL_STATUS: Knob<u16> = Knob::new(
 pub(in crate::config) static RT_LIMIT_FACTOR: Knob<f64> = Knob::new(
     "capacity",
     "rt_limit_factor",
-    Kind::Factor { max: 1000.0 },
-    check::factor,
+    Kind::Number(Bounds::above(0.0, 1000.0)),
+    check::number,
 )
 .default("1")
 .doc("Scales the pool's limit and the peers' own maxima.");
+/// `load_rate_limit`.
+pub(in crate::config) static LOAD_RATE_LIMIT: Knob<bool> =
+    Knob::new("capacity", "load_rate_limit", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The master switch behind `/_rate_limit_toggle`: off, nobody is refused for concurrency, TTFT or decode rate, and each trip is counted all the same.");
 /// `max_more_tries`.
 pub(in crate::config) static MAX_MORE_TRIES: Knob<u32> =
     Knob::new("capacity", "max_more_tries", Kind::Whole { min: 0, max: 100 }, check::whole)
         .default("2")
         .doc("How many further candidates a request may try while no byte of a response has reached the client.");
+/// `cluster_avg_interval`.
+pub(in crate::config) static CLUSTER_AVG_INTERVAL: Knob<Duration> = Knob::new(
+    "capacity",
+    "cluster_avg_interval",
+    within(10, 1),
+    check::duration,
+)
+.default("30s")
+.doc("Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.");
 /// `health_check_interval`.
 pub(in crate::config) static HEALTH_CHECK_INTERVAL: Knob<Duration> = Knob::new(
     "health",

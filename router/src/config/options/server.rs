@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::bodylog::BODYLOG_SECTION;
 use super::{Kind, Knob, Meta, within};
 use crate::config::check::{self, Choice};
 use crate::config::valid::{AdminRead, OnMissing, StatusAccess};
 
 /// The top of `router.yaml`.
-pub(in crate::config) static MAIN: &[&Meta] = &[&SERVER, &KEYS, &ROUTES.meta, &DEFAULTS];
+pub(in crate::config) static MAIN: &[&Meta] =
+    &[&SERVER, &KEYS, &ROUTES.meta, &DEFAULTS, &BODYLOG_SECTION];
 
 /// `server:`.
 static SERVER_KEYS: &[&Meta] = &[
@@ -53,7 +55,12 @@ pub(in crate::config) static DEFAULTS: Meta = section(
      `name`, `peers` and `peers_by_model` belong to a route and cannot stand here.",
 );
 
-const fn section(key: &'static str, keys: &'static [&'static Meta], doc: &'static str) -> Meta {
+/// A mapping of the main file with keys of its own.
+pub(super) const fn section(
+    key: &'static str,
+    keys: &'static [&'static Meta],
+    doc: &'static str,
+) -> Meta {
     Meta {
         key,
         group: "main",

@@ -1,6 +1,8 @@
 //! Every option of every file, with everything that can be wrong with any option.
 
-use crate::config::options::{DEFAULTABLE, KEYS, Kind, MAIN, Meta, PEER, ROUTE, SERVER};
+use crate::config::options::{
+    BODYLOG_SECTION, BODYLOG_SPOOL, DEFAULTABLE, KEYS, Kind, MAIN, Meta, PEER, ROUTE, SERVER,
+};
 use crate::config::report::{Problem, Severity};
 use crate::config::testing::{lines, main, peer, route};
 
@@ -23,6 +25,14 @@ fn in_keys(text: &str) -> Vec<Problem> {
     main(&format!("keys:\n  {}\n", text.replace('\n', "\n  "))).1
 }
 
+fn in_bodylog(text: &str) -> Vec<Problem> {
+    main(&format!("bodylog:\n  {}\n", text.replace('\n', "\n  "))).1
+}
+
+fn in_spool(text: &str) -> Vec<Problem> {
+    in_bodylog(&format!("spool:\n  {}", text.replace('\n', "\n  ")))
+}
+
 fn in_defaults(text: &str) -> Vec<Problem> {
     main(&format!("defaults:\n  {}\n", text.replace('\n', "\n  "))).1
 }
@@ -36,12 +46,14 @@ fn keys_of(section: &Meta) -> &'static [&'static Meta] {
 
 /// Every key that has a value of its own, with its place.
 fn every() -> Vec<(&'static str, &'static Meta, Check)> {
-    let places: [(&str, &[&'static Meta], Check); 5] = [
+    let places: [(&str, &[&'static Meta], Check); 7] = [
         ("route", ROUTE, in_route),
         ("peer", PEER, in_peer),
         ("server", keys_of(&SERVER), in_server),
         ("keys", keys_of(&KEYS), in_keys),
         ("defaults", DEFAULTABLE, in_defaults),
+        ("bodylog", keys_of(&BODYLOG_SECTION), in_bodylog),
+        ("spool", keys_of(&BODYLOG_SPOOL), in_spool),
     ];
     places
         .into_iter()
@@ -54,7 +66,7 @@ fn every() -> Vec<(&'static str, &'static Meta, Check)> {
 /// A value that every kind of option refuses.
 fn wrong_type(kind: &Kind) -> &'static str {
     match kind {
-        Kind::ApiKeys | Kind::Section(_) => "[1, 2]",
+        Kind::ApiKeys | Kind::Thresholds(_) | Kind::Section(_) => "[1, 2]",
         _ => "{a: 1}",
     }
 }
@@ -79,9 +91,67 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             ]
         }
         Kind::Integer => vec!["1.5", "99999999999999999999", "high", "~", "\"1\""],
-        Kind::Factor { .. } => vec![
-            "0", "-1", ".nan", ".inf", "1001", "1e400", "\"1\"", "much", "~",
+        Kind::WholeOrOff { .. } => vec!["0", "-1", "1.5", "1000001", "\"5\"", "five", "~", "true"],
+        Kind::Number(_) => vec![
+            "-1", ".nan", ".inf", "1000001", "1e400", "\"1\"", "much", "~", "off",
         ],
+        Kind::NumberOrOff(_) => vec![
+            "0", "-1", ".nan", ".inf", "1e400", "\"1\"", "much", "~", "on",
+        ],
+        Kind::Thresholds(_) => vec![
+            "5",
+            "off",
+            "~",
+            "{m: 0}",
+            "{m: -1}",
+            "{m: off}",
+            "{m: \"5\"}",
+            "{m: [5]}",
+            "{m: 5, m: 5}",
+        ],
+        Kind::Metrics => vec![
+            "5",
+            "~",
+            "on",
+            "[5]",
+            "[{}]",
+            "[{metric: p95, threshold: 5}]",
+            "[{metric: p95, q: 0, threshold: 5}]",
+            "[{metric: p95, q: 1, threshold: 5}]",
+            "[{metric: p95, q: .95}]",
+            "[{metric: avg, threshold: -1}]",
+            "[{metric: \"\", q: .5, threshold: 5}]",
+            "[{metric: avg, threshold: 5, unit: ms}]",
+            "[{metric: avg, threshold: 5}, {metric: avg, threshold: 6}]",
+        ],
+        Kind::Buckets => vec![
+            "5",
+            "~",
+            "[5]",
+            "[[1, 1]]",
+            "[[1, .5, 1, 1]]",
+            "[[2, .5, 1]]",
+            "[[1, 0, 1]]",
+            "[[1, 1.1, 1]]",
+            "[[1, .5, .9]]",
+            "[[1, .5, 1], [1, 1, 1]]",
+            "[[1, .5, 1], [4, 1, 1], [3, 1, 1]]",
+            "[[1, .5, 1.6]]",
+            "[{min_turn: 1, share: .5}]",
+            "[{min_turn: 1, share: .5, tol: 1, name: x}]",
+        ],
+        Kind::Bodies => vec![
+            "all",
+            "~",
+            "5",
+            "truncate",
+            "truncate()",
+            "truncate(0)",
+            "truncate(x)",
+            "[full]",
+        ],
+        Kind::BodyPaths => vec!["messages", "~", "[\"\"]", "[a..b]", "[\".a\"]", "[[a]]"],
+        Kind::Address => vec!["h", "h:0", "h:99999", "\"http://h:1\"", "5", "[x]"],
         Kind::Duration { off, .. } => {
             let mut bad = vec![
                 "-1s", "1d", "5 s", ".nan", ".inf", "soon", "~", "99999h", "1e3", "[1s]",
@@ -301,10 +371,24 @@ fn a_good_value_and_every_built_in_default_are_accepted() {
 /// A value of the option's kind.
 fn good(meta: &Meta) -> &'static str {
     match meta.kind {
+        // On, it needs a threshold.
+        Kind::Bool if meta.key == "adaptive_cc" => "false",
         Kind::Bool => "true",
         Kind::Whole { .. } | Kind::Integer => "7",
-        Kind::Factor { .. } => "0.5",
-        Kind::Duration { .. } => "90s",
+        Kind::WholeOrOff { .. } => "7",
+        Kind::Number(bounds) | Kind::NumberOrOff(bounds) => {
+            if bounds.contain(0.8) {
+                "0.8"
+            } else {
+                "1.5"
+            }
+        }
+        Kind::Metrics => "[{metric: avg, threshold: 0}, {metric: p95, q: .95, threshold: 8000}]",
+        Kind::Buckets => "[[1, .5, 1], {min_turn: 2, share: 1, tol: 1.5}]",
+        Kind::Bodies => "truncate(64k)",
+        Kind::BodyPaths => "[messages.*.content, input.0]",
+        Kind::Address => "H:9999",
+        Kind::Duration { .. } => "60s",
         Kind::Size { .. } => "200m",
         Kind::Choice(words) => words()[0],
         Kind::Status(_) => "503",

@@ -1,0 +1,123 @@
+//! What of a route's exchanges is recorded, and where records are sent.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Bounds, Kind, Knob, Meta, server::section};
+use crate::config::check;
+use crate::config::valid::{Bodies, BodyPath};
+
+/// `bodylog` of a route.
+pub(in crate::config) static BODYLOG: Knob<bool> =
+    Knob::new("bodylog", "bodylog", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The switch behind `/_bodylog_toggle`: requests and responses are recorded. Nothing is while `bodylog.listener` of the main file is unset.");
+/// `bodylog_pct`.
+pub(in crate::config) static BODYLOG_PCT: Knob<f64> = Knob::new(
+    "bodylog",
+    "bodylog_pct",
+    Kind::Number(Bounds::within(0.0, 100.0)),
+    check::number,
+)
+.default("100")
+.doc("The share of requests that is recorded, percent; fractions count. Errors, truncated responses and requests slower than `bodylog_slow` are recorded all the same.");
+/// `bodylog_slow`.
+pub(in crate::config) static BODYLOG_SLOW: Knob<Option<Duration>> = Knob::new(
+    "bodylog",
+    "bodylog_slow",
+    Kind::Duration {
+        min: Duration::from_millis(1),
+        max: Duration::from_secs(24 * 3600),
+        off: true,
+    },
+    check::duration_or_off,
+)
+.default("60s")
+.doc("Requests that took longer are recorded whatever `bodylog_pct` says.");
+/// `bodylog_bodies`.
+pub(in crate::config) static BODYLOG_BODIES: Knob<Bodies> = Knob::new(
+    "bodylog",
+    "bodylog_bodies",
+    Kind::Bodies,
+    check::bodies,
+)
+.default("full")
+.doc("What is kept of the two bodies: `full`, the first bytes (`truncate(<size>)`), or `none`.");
+/// `bodylog_redact_paths`.
+pub(in crate::config) static BODYLOG_REDACT_PATHS: Knob<Arc<[BodyPath]>> = Knob::new(
+    "bodylog",
+    "bodylog_redact_paths",
+    Kind::BodyPaths,
+    check::body_paths,
+)
+.default("[]")
+.doc("Values of JSON bodies that are recorded as `[REDACTED]`: names and list indices joined by dots, `*` for every member or element.");
+
+/// `bodylog:` of the main file.
+static BODYLOG_KEYS: &[&Meta] = &[
+    &BODYLOG_LISTENER.meta,
+    &BODYLOG_TOKEN_FILE.meta,
+    &BODYLOG_MEMORY.meta,
+    &BODYLOG_SPOOL,
+];
+
+/// `bodylog.spool:`.
+static SPOOL_KEYS: &[&Meta] = &[&SPOOL_DIR.meta, &SPOOL_MAX_BYTES.meta];
+
+/// The section `bodylog`.
+pub(in crate::config) static BODYLOG_SECTION: Meta = section(
+    "bodylog",
+    BODYLOG_KEYS,
+    "Where records of requests and responses are sent. A change needs a restart.",
+);
+/// The section `bodylog.spool`.
+pub(in crate::config) static BODYLOG_SPOOL: Meta = section(
+    "spool",
+    SPOOL_KEYS,
+    "Where records wait on disk while the listener is away.",
+);
+
+/// `bodylog.listener`.
+pub(in crate::config) static BODYLOG_LISTENER: Knob<Option<Arc<str>>> = Knob::new(
+    "bodylog",
+    "listener",
+    Kind::Address,
+    check::optional_host_port,
+)
+.default("null")
+.doc("`host:port` of the bodylog listener; unset: nothing is recorded. The environment's `BODYLOG_LISTENER_HOST` (`host` or `host:port`) and `BODYLOG_LISTENER_PORT` (9999 where neither says) override it.");
+/// `bodylog.token_file`.
+pub(in crate::config) static BODYLOG_TOKEN_FILE: Knob<Option<PathBuf>> =
+    Knob::new("bodylog", "token_file", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The file with the token that the listener asks for.");
+/// `bodylog.memory`.
+pub(in crate::config) static BODYLOG_MEMORY: Knob<u64> = Knob::new(
+    "bodylog",
+    "memory",
+    Kind::Size {
+        min: 1 << 20,
+        max: 1 << 40,
+    },
+    check::size,
+)
+.default("256m")
+.doc("Bytes of records in memory, all routes together. Beyond it bodies are dropped first, then whole records, and every loss is counted.");
+/// `bodylog.spool.dir`.
+pub(in crate::config) static SPOOL_DIR: Knob<Option<PathBuf>> =
+    Knob::new("spool", "dir", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The directory of the spool; unset: memory only.");
+/// `bodylog.spool.max_bytes`.
+pub(in crate::config) static SPOOL_MAX_BYTES: Knob<u64> = Knob::new(
+    "spool",
+    "max_bytes",
+    Kind::Size {
+        min: 1 << 20,
+        max: 1 << 50,
+    },
+    check::size,
+)
+.default("4g")
+.doc("How large the spool may grow.");

@@ -1,0 +1,243 @@
+//! The two load signals of a route: time to first token and decode rate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_core::signal::Metric;
+
+use super::{Bounds, Kind, Knob, Meta, within};
+use crate::config::check;
+
+/// The options that both signals have.
+pub(in crate::config) struct SignalKnobs {
+    /// `*_enabled`.
+    pub(in crate::config) enabled: &'static Knob<bool>,
+    /// `ttft_limit_ms`, `tps_limit_tps`.
+    pub(in crate::config) limit: &'static Knob<Option<f64>>,
+    /// `*_limit_by_model`.
+    pub(in crate::config) limit_by_model: &'static Knob<BTreeMap<Arc<str>, f64>>,
+    /// `*_metrics`.
+    pub(in crate::config) metrics: &'static Knob<Option<Arc<[Metric]>>>,
+    /// `*_ewma_alpha`.
+    pub(in crate::config) ewma_alpha: &'static Knob<f64>,
+    /// `*_window`.
+    pub(in crate::config) window: &'static Knob<Duration>,
+    /// `*_ttl`.
+    pub(in crate::config) ttl: &'static Knob<Duration>,
+    /// `*_probe_window`.
+    pub(in crate::config) probe_window: &'static Knob<Duration>,
+    /// `*_probe_per_window`.
+    pub(in crate::config) probe_per_window: &'static Knob<u32>,
+}
+
+/// `ttft_*`.
+pub(in crate::config) static TTFT: SignalKnobs = SignalKnobs {
+    enabled: &TTFT_ENABLED,
+    limit: &TTFT_LIMIT_MS,
+    limit_by_model: &TTFT_LIMIT_BY_MODEL,
+    metrics: &TTFT_METRICS,
+    ewma_alpha: &TTFT_EWMA_ALPHA,
+    window: &TTFT_WINDOW,
+    ttl: &TTFT_TTL,
+    probe_window: &TTFT_PROBE_WINDOW,
+    probe_per_window: &TTFT_PROBE_PER_WINDOW,
+};
+
+/// `tps_*`.
+pub(in crate::config) static TPS: SignalKnobs = SignalKnobs {
+    enabled: &TPS_ENABLED,
+    limit: &TPS_LIMIT_TPS,
+    limit_by_model: &TPS_LIMIT_BY_MODEL,
+    metrics: &TPS_METRICS,
+    ewma_alpha: &TPS_EWMA_ALPHA,
+    window: &TPS_WINDOW,
+    ttl: &TPS_TTL,
+    probe_window: &TPS_PROBE_WINDOW,
+    probe_per_window: &TPS_PROBE_PER_WINDOW,
+};
+
+/// The greatest threshold: a day in milliseconds, and far more than any engine's rate.
+const THRESHOLD_MAX: f64 = 86_400_000.0;
+
+/// What a threshold may be.
+const THRESHOLD: Bounds = Bounds::above(0.0, THRESHOLD_MAX);
+
+/// What a threshold in a table may be.
+const IN_TABLE: Bounds = Bounds::within(0.0, THRESHOLD_MAX);
+
+/// A share that is more than nothing.
+pub(super) const SHARE: Bounds = Bounds::above(0.0, 1.0);
+
+/// How many requests a window may let through. At least one, because a gate that lets nobody
+/// through never learns that the pool has recovered.
+const PROBES: Kind = Kind::Whole {
+    min: 1,
+    max: 1_000_000,
+};
+
+/// The keys of one row of `ttft_metrics` or `tps_metrics`.
+pub(in crate::config) static METRIC_ROW: &[&Meta] =
+    &[&METRIC_NAME.meta, &METRIC_Q.meta, &METRIC_THRESHOLD.meta];
+
+/// `*_metrics[].metric`.
+pub(in crate::config) static METRIC_NAME: Knob<Arc<str>> =
+    Knob::new("metric", "metric", Kind::Text, check::text)
+        .default("required")
+        .doc("Its name: `avg`, or a name for the quantile such as `p95`. The average is kept under it, so a table may be re-ordered.");
+/// `*_metrics[].q`.
+pub(in crate::config) static METRIC_Q: Knob<f64> = Knob::new(
+    "metric",
+    "q",
+    Kind::Number(Bounds::between(0.0, 1.0)),
+    check::number,
+)
+.default("required, unless `metric` is `avg`")
+.doc("The quantile of a window's distribution, literally: a decode rate that 95 % of requests reach is `.05`. `avg` ignores it.");
+/// `*_metrics[].threshold`.
+pub(in crate::config) static METRIC_THRESHOLD: Knob<f64> =
+    Knob::new("metric", "threshold", Kind::Number(IN_TABLE), check::number)
+        .default("required")
+        .doc("Milliseconds, or tokens per second.");
+
+/// `ttft_enabled`.
+pub(in crate::config) static TTFT_ENABLED: Knob<bool> =
+    Knob::new("ttft", "ttft_enabled", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The switch behind `/_ttft_toggle`: off, nothing is measured, and neither the gate nor the adaptive limit sees this signal.");
+/// `ttft_429`.
+pub(in crate::config) static TTFT_429: Knob<bool> =
+    Knob::new("ttft", "ttft_429", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The switch behind `/_ttft_429_toggle`: off, nobody is refused for it, while measuring and the adaptive limit go on.");
+/// `ttft_limit_ms`.
+pub(in crate::config) static TTFT_LIMIT_MS: Knob<Option<f64>> = Knob::new(
+    "ttft",
+    "ttft_limit_ms",
+    Kind::NumberOrOff(THRESHOLD),
+    check::number_or_off,
+)
+.default("off")
+.doc("Refuse while a pool's average time to first token is at or above this, milliseconds. The average is smoothed over windows and taken of each window's 80th percentile; no request is ever cut for being slow.");
+/// `ttft_limit_by_model`.
+pub(in crate::config) static TTFT_LIMIT_BY_MODEL: Knob<BTreeMap<Arc<str>, f64>> = Knob::new(
+    "ttft",
+    "ttft_limit_by_model",
+    Kind::Thresholds(THRESHOLD),
+    check::thresholds,
+)
+.default("{}")
+.doc("The same by `peers_by_model` key; beats `ttft_limit_ms`.");
+/// `ttft_metrics`.
+pub(in crate::config) static TTFT_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::new(
+    "ttft",
+    "ttft_metrics",
+    Kind::Metrics,
+    check::metrics,
+)
+.default("off")
+.doc("A table of metrics that trips the gate when any of them does; beats every other threshold, runtime ones included. `q` is the literal quantile, high for the slow end; `avg` has none.");
+/// `ttft_ewma_alpha`.
+pub(in crate::config) static TTFT_EWMA_ALPHA: Knob<f64> = Knob::new(
+    "ttft",
+    "ttft_ewma_alpha",
+    Kind::Number(SHARE),
+    check::number,
+)
+.default("0.3")
+.doc("Weight of the newest window in the average.");
+/// `ttft_window`.
+pub(in crate::config) static TTFT_WINDOW: Knob<Duration> =
+    Knob::new("ttft", "ttft_window", within(10, 24), check::duration)
+        .default("20s")
+        .doc("Length of one histogram.");
+/// `ttft_ttl`.
+pub(in crate::config) static TTFT_TTL: Knob<Duration> =
+    Knob::new("ttft", "ttft_ttl", within(10, 24), check::duration)
+        .default("60s")
+        .doc("Life of the average after its last window; without one the gate is open.");
+/// `ttft_probe_window`.
+pub(in crate::config) static TTFT_PROBE_WINDOW: Knob<Duration> =
+    Knob::new("ttft", "ttft_probe_window", within(10, 24), check::duration)
+        .default("10s")
+        .doc("The period of the probe quota.");
+/// `ttft_probe_per_window`.
+pub(in crate::config) static TTFT_PROBE_PER_WINDOW: Knob<u32> =
+    Knob::new("ttft", "ttft_probe_per_window", PROBES, check::whole)
+        .default("5")
+        .doc("Requests let through a pool in each probe window while its gate is tripped.");
+
+/// `tps_enabled`.
+pub(in crate::config) static TPS_ENABLED: Knob<bool> =
+    Knob::new("tps", "tps_enabled", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("The switch behind `/_tps_toggle`: off, nothing is measured, and neither the gate nor the adaptive limit sees this signal.");
+/// `tps_limit_tps`.
+pub(in crate::config) static TPS_LIMIT_TPS: Knob<Option<f64>> = Knob::new(
+    "tps",
+    "tps_limit_tps",
+    Kind::NumberOrOff(THRESHOLD),
+    check::number_or_off,
+)
+.default("off")
+.doc("Refuse while a pool's average decode rate is at or below this, tokens per second; with `adaptive_cc` the limit shrinks below it instead. The average is smoothed over windows and taken of each window's 20th percentile.");
+/// `tps_limit_by_model`.
+pub(in crate::config) static TPS_LIMIT_BY_MODEL: Knob<BTreeMap<Arc<str>, f64>> = Knob::new(
+    "tps",
+    "tps_limit_by_model",
+    Kind::Thresholds(THRESHOLD),
+    check::thresholds,
+)
+.default("{}")
+.doc("The same by `peers_by_model` key; beats `tps_limit_tps`.");
+/// `tps_metrics`.
+pub(in crate::config) static TPS_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::new(
+    "tps",
+    "tps_metrics",
+    Kind::Metrics,
+    check::metrics,
+)
+.default("off")
+.doc("A table of metrics that trips when any of them does; beats every other threshold, runtime ones included. `q` is the literal quantile, low for the slow end; `avg` has none.");
+/// `tps_ewma_alpha`.
+pub(in crate::config) static TPS_EWMA_ALPHA: Knob<f64> =
+    Knob::new("tps", "tps_ewma_alpha", Kind::Number(SHARE), check::number)
+        .default("0.3")
+        .doc("Weight of the newest window in the average.");
+/// `tps_window`.
+pub(in crate::config) static TPS_WINDOW: Knob<Duration> =
+    Knob::new("tps", "tps_window", within(10, 24), check::duration)
+        .default("20s")
+        .doc("Length of one histogram.");
+/// `tps_ttl`.
+pub(in crate::config) static TPS_TTL: Knob<Duration> =
+    Knob::new("tps", "tps_ttl", within(10, 24), check::duration)
+        .default("60s")
+        .doc("Life of the average after its last window; without one the gate is open.");
+/// `tps_probe_window`.
+pub(in crate::config) static TPS_PROBE_WINDOW: Knob<Duration> =
+    Knob::new("tps", "tps_probe_window", within(10, 24), check::duration)
+        .default("10s")
+        .doc("The period of the probe quota.");
+/// `tps_probe_per_window`.
+pub(in crate::config) static TPS_PROBE_PER_WINDOW: Knob<u32> =
+    Knob::new("tps", "tps_probe_per_window", PROBES, check::whole)
+        .default("5")
+        .doc("Requests let through a pool in each probe window while its gate is tripped.");
+/// `tps_min_tokens`.
+pub(in crate::config) static TPS_MIN_TOKENS: Knob<u32> = Knob::new(
+    "tps",
+    "tps_min_tokens",
+    Kind::Whole {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole,
+)
+.default("16")
+.doc("Completions of fewer tokens are not measured.");
+/// `tps_min_decode_s`.
+pub(in crate::config) static TPS_MIN_DECODE_S: Knob<Duration> =
+    Knob::new("tps", "tps_min_decode_s", within(0, 24), check::duration)
+        .default("0.5")
+        .doc("Completions that took less time to decode are not measured.");
