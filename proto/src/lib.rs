@@ -9,6 +9,7 @@ extern crate self as proto;
 pub mod admin;
 pub mod codec;
 pub mod control;
+pub mod exposition;
 pub mod frame;
 pub mod layout;
 pub mod meta;

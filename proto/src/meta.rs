@@ -15,9 +15,9 @@ pub const SCHEMA: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Prompt tokens, the cached ones included.
+    /// Prompt tokens, as the engine counts them (OpenAI's include the cached ones).
     pub prompt: u64,
-    /// Completion tokens, the reasoning ones included.
+    /// Completion tokens, as the engine counts them.
     pub completion: u64,
     /// Prompt tokens read from the engine's prefix cache.
     pub cached: u64,

@@ -5,11 +5,11 @@ use axum::response::Response;
 use http::header::{self, HeaderMap};
 use http::{StatusCode, Uri};
 use proto::admin::{Drain, Readiness, Reload};
+use proto::exposition::Format;
 
 use super::query::Params;
 use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
 use crate::state::{Lifecycle, Phase, RouteTable};
-use crate::telemetry::metrics::format::Format;
 
 /// `GET /healthz`: the process is up.
 pub(super) async fn healthz() -> Response {

@@ -3,7 +3,6 @@
 //! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
 
 mod encode;
-pub mod format;
 mod live;
 mod page;
 mod process;

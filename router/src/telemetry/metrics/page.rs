@@ -6,10 +6,10 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{prometheus_protobuf, prometheus_text, text};
 use prometheus_client::registry::Registry;
+use proto::exposition::Format;
 
 use super::Metrics;
 use super::encode::Counted;
-use super::format::Format;
 use super::process::ProcessCollector;
 
 /// Everything a scraper sees, rendered on demand.

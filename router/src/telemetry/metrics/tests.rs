@@ -1,8 +1,8 @@
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use super::format::Format;
 use super::*;
+use proto::exposition::Format;
 
 /// A process without live state.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Which exposition format a scraper gets.
+//! Which exposition format of metrics a scraper gets, the same for every program of ours.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ impl Format {
     /// The `Content-Type` of an answer in this format.
     pub fn content_type(self) -> &'static str {
         match self {
-            Self::Text => prometheus_client::encoding::prometheus_text::CONTENT_TYPE,
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Protobuf => {
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
