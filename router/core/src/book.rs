@@ -3,9 +3,14 @@
 //! The edge keeps one `Book` per route behind one lock. State is keyed by peer, so it outlives a
 //! reload: a new [`RouteSpec`] is *attached*, which resolves each peer to the state its key already
 //! has, and the old one *detached* when its last request is gone. A peer's state is dropped once no
-//! roster names it and no ticket holds it. The choices themselves are in `view.rs`.
+//! roster names it and no ticket holds it. Whether a request may come in is asked in `gates.rs`, where
+//! it goes is chosen in `view.rs`; both only read, so that an explanation and a decision are the same.
 
+mod gates;
+mod pool;
+mod priority;
 mod roster;
+mod show;
 pub mod status;
 mod table;
 mod view;
@@ -18,27 +23,39 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
-use crate::admission::priority::Bucket;
+use crate::aimd::{self, Inputs};
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
+use crate::layered::Override;
 use crate::pool::{Ban, Change, Evidence, PeerKey, RouteSpec, largest_tier_sum};
 use crate::signal::{Sample, Signal};
+use crate::window::window_end;
+use gates::{Gates, Moves};
+use pool::{Adaptive, PoolState};
+use priority::Priority;
 use roster::Members;
-use status::{
-    Average, BucketState, NoHeader, PriorityState, Protection, SignalState, Tally, Trips,
-};
+use status::{NoHeader, PriorityState, Protection, Trips};
 use table::Table;
 use view::{Pick, View};
 
 pub use roster::{PoolId, Roster};
+
+/// Shortest time between two ticks of an adaptive limit.
+const TICK_MIN: Duration = Duration::from_millis(10);
 
 /// All mutable state of one route.
 #[derive(Debug, Default)]
 pub struct Book {
     /// Held by every roster that names the peer and by every ticket on it.
     peers: Table<PeerKey, PeerState>,
-    /// By `peers_by_model` key; held by every roster that has the pool.
+    /// By `peers_by_model` key; held by every roster that has the pool and by every ticket of it.
     pools: Table<Option<Arc<str>>, PoolState>,
+    /// The route's runtime limits.
+    runtime: RuntimeLimits,
+    priority: Priority,
+    trips: Trips,
+    /// The first instant it saw: what windows are aligned to.
+    epoch: Option<Instant>,
     /// Attached rosters by id.
     rosters: BTreeMap<u64, Named>,
     next_roster: u64,
@@ -59,12 +76,37 @@ struct PeerState {
 struct Named {
     pools: usize,
     peers: usize,
+    buckets: usize,
 }
 
+/// A limit per signal, set on the running router.
 #[derive(Debug, Default)]
-struct PoolState {
-    /// Index after the peer that `round_robin` picked last.
-    cursor: usize,
+struct RuntimeLimits {
+    ttft: Override<f64>,
+    tps: Override<f64>,
+}
+
+impl RuntimeLimits {
+    fn of(&self, signal: Signal) -> &Override<f64> {
+        match signal {
+            Signal::Ttft => &self.ttft,
+            Signal::Tps => &self.tps,
+        }
+    }
+
+    fn of_mut(&mut self, signal: Signal) -> &mut Override<f64> {
+        match signal {
+            Signal::Ttft => &mut self.ttft,
+            Signal::Tps => &mut self.tps,
+        }
+    }
+}
+
+/// What a request came to; nothing is moved yet.
+struct Decision {
+    /// What the gates move; absent without a usable peer.
+    moves: Option<Moves>,
+    outcome: Result<Pick, Refusal>,
 }
 
 /// One request as the choice sees it.
@@ -92,6 +134,15 @@ impl<'a> Ask<'a> {
             turn: None,
             exempt: false,
             switches: Switches::DEFAULT,
+        }
+    }
+
+    /// Nobody's request, to look at a pool with: of turn 1, which is refused first.
+    const fn under(pool: PoolId, switches: Switches) -> Self {
+        Self {
+            switches,
+            turn: Some(1),
+            ..Self::new(pool, None)
         }
     }
 }
@@ -132,6 +183,8 @@ pub type RuntimeLimit = (f64, Option<Duration>);
 #[must_use = "a ticket holds a slot until it is released"]
 pub struct Ticket {
     slot: u32,
+    /// Slot of the pool's state.
+    pool_slot: u32,
     /// Index of the pool and of the peer in the roster it was reserved under.
     pool: usize,
     peer: usize,
@@ -192,17 +245,24 @@ impl Book {
                 .iter()
                 .map(|peer| self.peers.acquire(&peer.key))
                 .collect();
-            members.push(Members {
-                pool: self.pools.acquire(&pool.model),
-                peers,
-            });
+            let slot = self.pools.acquire(&pool.model);
+            members.push(Members::new(&spec.guard, pool, slot, peers));
         }
+        let buckets = self.priority.acquire(&spec.guard.priority);
         let id = self.next_roster;
         self.next_roster += 1;
-        let peers = members.iter().map(|pool| pool.peers.len()).sum();
-        let pools = members.len();
-        self.rosters.insert(id, Named { pools, peers });
-        Roster { id, spec, members }
+        let named = Named {
+            pools: members.len(),
+            peers: members.iter().map(|pool| pool.peers.len()).sum(),
+            buckets: buckets.len(),
+        };
+        self.rosters.insert(id, named);
+        Roster {
+            id,
+            spec,
+            members,
+            buckets,
+        }
     }
 
     /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
@@ -217,9 +277,10 @@ impl Book {
                 self.peers.let_go(*peer);
             }
         }
+        self.priority.let_go(&roster.buckets);
     }
 
-    /// Admits and chooses in one step. Cost O(peers of the pool), no allocation.
+    /// Admits and chooses in one step. Cost O(peers of the pool); no allocation when it is admitted.
     pub fn reserve(
         &mut self,
         roster: &Roster,
@@ -227,8 +288,13 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Verdict {
-        match self.decide(roster, ask, now, rng) {
-            Ok(pick) => Verdict::Send(self.commit(roster, ask.pool.0, pick)),
+        self.epoch.get_or_insert(now);
+        let Decision { moves, outcome } = self.decide(roster, ask, now, rng);
+        if let Some(moves) = moves {
+            self.note(roster, ask.pool, moves, &outcome, now);
+        }
+        match outcome {
+            Ok(pick) => Verdict::Send(self.commit(roster, ask.pool.0, pick, now)),
             Err(refusal) => Verdict::Refuse(refusal),
         }
     }
@@ -268,7 +334,9 @@ impl Book {
         reason = "consuming the ticket makes a second release impossible"
     )]
     pub fn release(&mut self, ticket: Ticket, now: Instant) {
-        let _ = now;
+        let epoch = self.epoch(now);
+        self.pools.get_mut(ticket.pool_slot).drain.end(epoch, now);
+        self.pools.let_go(ticket.pool_slot);
         self.vacate(ticket.slot);
     }
 
@@ -298,7 +366,8 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Explanation {
-        let outcome = match self.decide(roster, ask, now, rng) {
+        let view = self.view(roster, ask.pool, now);
+        let outcome = match self.decide(roster, ask, now, rng).outcome {
             Ok(pick) => {
                 let spec = roster.peer(ask.pool, pick.peer);
                 Outcome::Send {
@@ -310,10 +379,14 @@ impl Book {
             }
             Err(refusal) => Outcome::Refuse(refusal),
         };
+        let gates = view.capacity().map(|capacity| {
+            let gates = self.gates(roster, ask, now);
+            gates.explain(&capacity)
+        });
         Explanation {
-            peers: self.view(roster, ask.pool, now).peer_facts(ask.session),
+            peers: view.peer_facts(ask.session),
             outcome,
-            gates: Vec::new(),
+            gates: gates.unwrap_or_default(),
         }
     }
 
@@ -335,23 +408,106 @@ impl Book {
         }
     }
 
-    /// Takes in one measurement of a request of `pool`. Windows that ended before `now` are folded
+    /// Takes in one measurement of a request of `pool`. A window that ended before `now` is folded
     /// first. O(metrics), no allocation once the pool was measured.
     pub fn sample(&mut self, roster: &Roster, pool: PoolId, sample: Sample, now: Instant) {
-        let _ = (roster, pool, sample, now);
+        let epoch = *self.epoch.get_or_insert(now);
+        let members = &roster.members[pool.0];
+        let state = self.pools.get_mut(members.pool);
+        let (signal, value) = match sample {
+            Sample::Ttft(ms) => (Signal::Ttft, ms),
+            Sample::Tps(rate) => (Signal::Tps, rate),
+            Sample::NoUsage => return state.tps.no_usage += 1,
+            Sample::Aborted => return state.tps.aborted += 1,
+        };
+        let (spec, metrics) = (
+            roster.spec.guard.signal(signal),
+            &members.criteria(signal).metrics,
+        );
+        let meter = &mut state.signal_mut(signal).meter;
+        meter.record(value, spec, metrics, epoch, now);
     }
 
     /// Adds a finished request's prompt and cached tokens to its bucket, or to the requests without
     /// a usable header. Nothing when `session_prio` was off when it was placed.
     pub fn tokens(&mut self, facts: &Facts, prompt: u64, cached: u64) {
-        let _ = (facts, prompt, cached);
+        if let Some(grade) = facts.grade {
+            self.priority.tokens(grade, prompt, cached);
+        }
     }
 
     /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
-    /// Answers when it wants to be called next.
+    /// Answers when it wants to be called next, always after `now`. A call too early does nothing,
+    /// one too late does once what was due.
     pub fn tick(&mut self, roster: &Roster, switches: Switches, now: Instant) -> Instant {
-        let _ = (roster, switches);
-        now + Duration::from_secs(1)
+        let epoch = *self.epoch.get_or_insert(now);
+        let guard = &roster.spec.guard;
+        let mut next = window_end(epoch, guard.cluster_avg_interval, now);
+        for signal in Signal::ALL {
+            next = next.min(window_end(epoch, guard.signal(signal).window, now));
+        }
+        if switches.session_prio {
+            next = next.min(self.priority.minute_end(epoch, now));
+        }
+        self.priority.roll(guard.priority.warn_frac, epoch, now);
+        for (index, members) in roster.members.iter().enumerate() {
+            let in_flight = self.view(roster, PoolId(index), now).in_flight();
+            let state = self.pools.get_mut(members.pool);
+            for signal in Signal::ALL {
+                let metrics = &members.criteria(signal).metrics;
+                let meter = &mut state.signal_mut(signal).meter;
+                meter.fold(guard.signal(signal), metrics, now);
+            }
+            state
+                .average
+                .sample(in_flight, epoch, guard.cluster_avg_interval, now);
+            if let Some(due) = self.adapt(roster, PoolId(index), switches, in_flight, now) {
+                next = next.min(due);
+            }
+        }
+        next
+    }
+
+    /// Moves a pool's adaptive limit when that is due; answers when it is due next.
+    fn adapt(
+        &mut self,
+        roster: &Roster,
+        pool: PoolId,
+        switches: Switches,
+        in_flight: u64,
+        now: Instant,
+    ) -> Option<Instant> {
+        let slot = roster.members[pool.0].pool;
+        let Some(spec) = &roster.spec.guard.adaptive else {
+            // A limit learned under another configuration is no start point for the next.
+            self.pools.get_mut(slot).adaptive = Adaptive::default();
+            return None;
+        };
+        let next = now + spec.interval.max(TICK_MIN);
+        let due = self.pools.get(slot).adaptive.due.unwrap_or(next);
+        if now < due {
+            // A reload may have made the interval shorter.
+            let due = due.min(next);
+            self.pools.get_mut(slot).adaptive.due = Some(due);
+            return Some(due);
+        }
+        let gates = self.gates(roster, Ask::under(pool, switches), now);
+        let moved = gates.adaptive_limit().and_then(|limit| {
+            let inputs = Inputs {
+                limit,
+                in_flight,
+                refused: gates.pool.adaptive.refused(gates.demand_life(spec), now),
+                health: gates.health(spec),
+            };
+            aimd::tick(spec, gates.bounds()?, inputs)
+        });
+        let adaptive = &mut self.pools.get_mut(slot).adaptive;
+        if let Some(limit) = moved {
+            adaptive.use_up_refused();
+            adaptive.store(limit, (!spec.hold_when_idle).then_some(spec.ttl), now);
+        }
+        adaptive.due = Some(next);
+        Some(next)
     }
 
     /// Sets or, with `None`, removes a runtime limit of the route or of one pool; answers what was
@@ -364,8 +520,19 @@ impl Book {
         limit: Option<RuntimeLimit>,
         now: Instant,
     ) -> Option<RuntimeLimit> {
-        let _ = (roster, signal, pool, limit, now);
-        None
+        let before = self.limit(roster, signal, pool, now);
+        let held = match pool {
+            Some(pool) => {
+                let state = self.pools.get_mut(roster.members[pool.0].pool);
+                &mut state.signal_mut(signal).runtime
+            }
+            None => self.runtime.of_mut(signal),
+        };
+        match limit {
+            Some((value, ttl)) => held.set(value, ttl, now),
+            None => held.reset(),
+        }
+        before
     }
 
     /// The runtime limit of the route or of one pool, with what is left of its life.
@@ -376,8 +543,14 @@ impl Book {
         pool: Option<PoolId>,
         now: Instant,
     ) -> Option<RuntimeLimit> {
-        let _ = (roster, signal, pool, now);
-        None
+        let held = match pool {
+            Some(pool) => {
+                let state = self.pools.get(roster.members[pool.0].pool);
+                &state.signal(signal).runtime
+            }
+            None => self.runtime.of(signal),
+        };
+        Some((held.get(now)?, held.left(now)))
     }
 
     /// Every gate of a pool as it is now.
@@ -388,57 +561,37 @@ impl Book {
         switches: Switches,
         now: Instant,
     ) -> Protection {
-        let _ = switches;
-        let limits = self.limits(roster, pool, now);
-        Protection {
-            in_flight: limits.in_flight,
-            pool_limit: limits.limit,
-            limit: limits.limit as f64,
-            waiting: 0,
-            ttft: SignalState::default(),
-            tps: SignalState::default(),
-            adaptive: None,
-            average: Average::default(),
-        }
+        let capacity = self.view(roster, pool, now).capacity();
+        let gates = self.gates(roster, Ask::under(pool, switches), now);
+        show::protection(&gates, capacity)
     }
 
     /// Requests that tripped a gate while the master switch was off, since the start or the last
     /// [`reset_trips`](Self::reset_trips). Never part of the refusals.
     pub fn trips(&self) -> Trips {
-        Trips::default()
+        self.trips
     }
 
     /// Zeroes [`trips`](Self::trips); answers what they were.
     pub fn reset_trips(&mut self) -> Trips {
-        Trips::default()
+        std::mem::take(&mut self.trips)
     }
 
     /// The `session_prio` table in force with its counters.
     pub fn priority(&self, roster: &Roster) -> PriorityState {
-        let bucket = |bucket: &Bucket| BucketState {
-            bucket: *bucket,
-            tally: Tally::default(),
-        };
-        PriorityState {
-            buckets: roster
-                .spec
-                .guard
-                .priority
-                .table
-                .iter()
-                .map(bucket)
-                .collect(),
-            no_header: Tally::default(),
-        }
+        let table = &roster.spec.guard.priority.table;
+        self.priority.state(table, &roster.buckets)
     }
 
     /// Zeroes the counters of [`priority`](Self::priority).
-    pub fn reset_priority(&mut self) {}
+    pub fn reset_priority(&mut self) {
+        self.priority.reset();
+    }
 
     /// Once for each minute in which more than `session_prio_warn_frac` of the requests had no
     /// usable header: its numbers. The edge asks after each [`tick`](Self::tick) and logs.
     pub fn take_no_header_warning(&mut self) -> Option<NoHeader> {
-        None
+        self.priority.take_warning()
     }
 
     /// Debug-asserts the invariants: the peers' in-flight adds up to the tickets not released, and
@@ -458,7 +611,13 @@ impl Book {
             self.peers.holders(),
             named(|roster| roster.peers) + self.outstanding
         );
-        debug_assert_eq!(self.pools.holders(), named(|roster| roster.pools));
+        debug_assert_eq!(
+            self.pools.holders(),
+            named(|roster| roster.pools) + self.outstanding
+        );
+        let running = self.pools.iter().map(|pool| pool.drain.running());
+        debug_assert_eq!(running.map(u64::from).sum::<u64>(), self.outstanding);
+        self.priority.check(named(|roster| roster.buckets));
     }
 
     fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {
@@ -469,34 +628,101 @@ impl Book {
         View::new(roster, pool.0, &self.peers, now)
     }
 
-    fn decide(
-        &self,
-        roster: &Roster,
-        ask: Ask<'_>,
-        now: Instant,
-        rng: &mut impl Rng,
-    ) -> Result<Pick, Refusal> {
-        let cursor = self.pools.get(roster.members[ask.pool.0].pool).cursor;
-        self.view(roster, ask.pool, now)
-            .decide(ask.session, cursor, rng)
+    fn gates<'a>(&'a self, roster: &'a Roster, ask: Ask<'a>, now: Instant) -> Gates<'a> {
+        let members = &roster.members[ask.pool.0];
+        Gates {
+            route: &roster.spec,
+            members,
+            pool: self.pools.get(members.pool),
+            runtime: &self.runtime,
+            ask,
+            epoch: self.epoch(now),
+            now,
+        }
     }
 
-    fn commit(&mut self, roster: &Roster, pool: usize, pick: Pick) -> Placement {
+    /// The first instant this book saw, which may be `now`.
+    fn epoch(&self, now: Instant) -> Instant {
+        self.epoch.unwrap_or(now)
+    }
+
+    fn decide(&self, roster: &Roster, ask: Ask<'_>, now: Instant, rng: &mut impl Rng) -> Decision {
+        let view = self.view(roster, ask.pool, now);
+        let Some(capacity) = view.capacity() else {
+            return Decision {
+                moves: None,
+                outcome: Err(view.no_healthy_peer()),
+            };
+        };
+        let gates = self.gates(roster, ask, now);
+        let hearing = gates.hear(&capacity);
+        let cursor = gates.pool.cursor;
+        let place = |facts| view.place(facts, ask.session, cursor, rng);
+        Decision {
+            moves: Some(hearing.moves),
+            outcome: hearing.outcome.map(place),
+        }
+    }
+
+    /// Moves what a hearing moves: the hold flag, probe slots, demand and the counters.
+    fn note(
+        &mut self,
+        roster: &Roster,
+        pool: PoolId,
+        moves: Moves,
+        outcome: &Result<Pick, Refusal>,
+        now: Instant,
+    ) {
+        let (epoch, guard) = (self.epoch(now), &roster.spec.guard);
+        let state = self.pools.get_mut(roster.members[pool.0].pool);
+        if let Some(hold) = moves.hold {
+            state.is_held = hold;
+        }
+        match outcome {
+            Ok(pick) => {
+                for signal in Signal::ALL {
+                    if pick.facts.probes.contains(signal.into()) {
+                        let aligned = window_end(epoch, guard.signal(signal).probe_window, now);
+                        let probes = &mut state.signal_mut(signal).probes;
+                        probes.take(moves.budget, aligned, now);
+                    }
+                }
+                self.trips.add(pick.facts.tripped);
+            }
+            Err(Refusal::ConcurrencyLimit(_)) => {
+                if let Some(life) = moves.demand {
+                    state.adaptive.refuse(life, now);
+                }
+            }
+            Err(_) => {}
+        }
+        if let Some(grade) = moves.grade {
+            self.priority.roll(guard.priority.warn_frac, epoch, now);
+            self.priority.count(grade, outcome.is_ok());
+        }
+    }
+
+    fn commit(&mut self, roster: &Roster, pool: usize, pick: Pick, now: Instant) -> Placement {
         let Pick {
             peer,
             mode,
             facts,
             balanced,
         } = pick;
+        let epoch = self.epoch(now);
         let members = &roster.members[pool];
+        let state = self.pools.get_mut(members.pool);
         if balanced && roster.spec.balance == Balance::RoundRobin {
-            self.pools.get_mut(members.pool).cursor = peer + 1;
+            state.cursor = peer + 1;
         }
+        state.drain.start(epoch, now);
+        self.pools.hold(members.pool);
         let slot = members.peers[peer];
         self.occupy(slot);
         Placement {
             ticket: Ticket {
                 slot,
+                pool_slot: members.pool,
                 pool,
                 peer,
                 tier: facts.tier,

@@ -10,6 +10,7 @@
 //! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
 //! - [`admission`]: whether a request may come in at all.
 //! - [`signal`]: time to first token and decode rate: what a route says about them.
+//! - [`window`]: samples to averages.
 //! - [`aimd`]: the limit that follows what the engines can bear.
 //! - [`layered`]: runtime override, else route option, else global default; and which it was.
 //! - [`decision`]: every fact a decision used.
@@ -26,6 +27,7 @@ mod number;
 pub mod pool;
 pub mod session;
 pub mod signal;
+pub mod window;
 
 #[cfg(test)]
 mod testing;

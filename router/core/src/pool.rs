@@ -17,7 +17,7 @@ use crate::admission::priority::PrioritySpec;
 use crate::affinity::Affinity;
 use crate::aimd::AdaptiveSpec;
 use crate::balance::Balance;
-use crate::signal::SignalSpec;
+use crate::signal::{Signal, SignalSpec};
 
 pub use ban::{Ban, Change, Evidence};
 pub use capacity::{Capacity, Load, PeerNow, largest_tier_sum};
@@ -124,6 +124,16 @@ pub struct GuardSpec {
     pub wait_timeout: Duration,
     /// Between two slots of the five-minute average.
     pub cluster_avg_interval: Duration,
+}
+
+impl GuardSpec {
+    /// What it says about one signal.
+    pub fn signal(&self, signal: Signal) -> &SignalSpec {
+        match signal {
+            Signal::Ttft => &self.ttft,
+            Signal::Tps => &self.tps,
+        }
+    }
 }
 
 impl Default for GuardSpec {

@@ -38,6 +38,19 @@ impl Default for PrioritySpec {
 }
 
 impl PrioritySpec {
+    /// Index of the bucket of a turn; the last one's without a usable header.
+    pub fn bucket(&self, turn: Option<u32>) -> usize {
+        let ended = |turn| self.table.partition_point(|bucket| bucket.min_turn <= turn);
+        // The first bucket starts at turn 1, and a turn is at least 1.
+        turn.map_or(self.table.len(), ended).saturating_sub(1)
+    }
+
+    /// Whether the requests of a bucket are the first to be turned away. A table of one bucket
+    /// grades nobody.
+    pub fn is_first(&self, bucket: usize) -> bool {
+        bucket == 0 && self.table.len() > 1
+    }
+
     /// The table of `session_prio_r_new`, `session_prio_full_turn` and `session_prio_severe`: turn
     /// 1, 2–3, 4–7, … doubling up to `full_turn`, where the last bucket starts. The share rises
     /// linearly from `r_new` to 1, the tolerance from 1 to `severe`.
@@ -62,5 +75,69 @@ impl PrioritySpec {
             t1_probes: 1,
             warn_frac: 0.2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::concurrency::ceiling;
+
+    /// The README of the router this one replaces prints this table.
+    #[test]
+    fn ceilings_of_the_default_shares() {
+        let spec = PrioritySpec::default();
+        let ceilings = |limit: f64| -> Vec<u64> {
+            let shares = spec.table.iter().map(|bucket| bucket.share);
+            shares.map(|share| ceiling(limit * share, 1.0)).collect()
+        };
+        assert_eq!(ceilings(6.0), [6, 6, 6, 6, 6, 6]);
+        assert_eq!(ceilings(7.0), [6, 7, 7, 7, 7, 7]);
+        assert_eq!(ceilings(10.0), [9, 9, 10, 10, 10, 10]);
+        assert_eq!(ceilings(20.0), [17, 18, 19, 19, 20, 20]);
+    }
+
+    #[test]
+    fn buckets_double_up_to_the_full_turn() {
+        let spec = PrioritySpec::default();
+        let starts: Vec<u32> = spec.table.iter().map(|bucket| bucket.min_turn).collect();
+        assert_eq!(starts, [1, 2, 4, 8, 16, 32]);
+        let of = |turn| spec.bucket(Some(turn));
+        assert_eq!(
+            [1, 2, 3, 4, 7, 31, 32, 1_000_000_000].map(of),
+            [0, 1, 1, 2, 2, 4, 5, 5]
+        );
+        assert_eq!(
+            spec.bucket(None),
+            5,
+            "without a header a request counts as warm"
+        );
+        assert!(spec.is_first(0) && !spec.is_first(1));
+    }
+
+    #[test]
+    fn the_last_bucket_starts_at_the_full_turn_whatever_it_is() {
+        let starts = |full| -> Vec<u32> {
+            let spec = PrioritySpec::graded(0.5, full, 2.0);
+            spec.table.iter().map(|bucket| bucket.min_turn).collect()
+        };
+        assert_eq!(starts(20), [1, 2, 4, 8, 16, 20]);
+        assert_eq!(starts(2), [1, 2]);
+        let one = PrioritySpec::graded(0.5, 1, 2.0);
+        assert_eq!((one.table.len(), one.table[0].share), (1, 1.0));
+        assert!(!one.is_first(0));
+    }
+
+    #[test]
+    fn share_and_tolerance_rise_to_one_and_to_severe() {
+        let table = PrioritySpec::default().table;
+        let (first, last) = (table[0], table[5]);
+        assert_eq!((first.share, first.tol), (0.85, 1.0));
+        assert_eq!((last.share, last.tol), (1.0, 1.5));
+        assert!(
+            table
+                .windows(2)
+                .all(|pair| pair[0].share < pair[1].share && pair[0].tol < pair[1].tol)
+        );
     }
 }

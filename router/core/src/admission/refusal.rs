@@ -133,6 +133,10 @@ pub struct Probes {
     /// Given out in each window. Turn 1 gets none after a warm request has probed.
     #[serde(rename = "probes_per_window")]
     pub per_window: u32,
+    /// Taken by warm requests in the current window; only beside turn 1's budget.
+    #[serde(rename = "probes_used_by_warm")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub used_by_warm: Option<u32>,
     /// Seconds until the window ends, rounded up.
     #[serde(rename = "probe_window_left_s")]
     pub window_left_s: u64,

@@ -1,6 +1,13 @@
 //! A configuration resolved to the state it acts on.
 
-use crate::pool::{PeerSpec, RouteSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::status::ThresholdSource;
+use crate::aimd::Bounds;
+use crate::layered::Source;
+use crate::pool::{GuardSpec, PeerSpec, PoolSpec, RouteSpec};
+use crate::signal::{Metric, Signal, SignalSpec, Statistic};
 
 /// A [`RouteSpec`] whose peers are resolved to their state. Made by
 /// [`Book::attach`](super::Book::attach); belongs to that book alone, and must not be used with it
@@ -11,6 +18,8 @@ pub struct Roster {
     pub(super) spec: RouteSpec,
     /// Index = pool, file order.
     pub(super) members: Vec<Members>,
+    /// Slot of the counters of each bucket of `session_prio`, in the table's order.
+    pub(super) buckets: Vec<u32>,
 }
 
 /// The slots of one pool.
@@ -20,6 +29,88 @@ pub(super) struct Members {
     pub(super) pool: u32,
     /// Index = peer, file order.
     pub(super) peers: Vec<u32>,
+    pub(super) ttft: Criteria,
+    pub(super) tps: Criteria,
+    /// Present with `adaptive_cc`.
+    pub(super) bounds: Option<Bounds>,
+}
+
+impl Members {
+    /// A pool whose state and peers have these slots.
+    pub(super) fn new(guard: &GuardSpec, spec: &PoolSpec, pool: u32, peers: Vec<u32>) -> Self {
+        let largest = largest_enabled_tier_sum(&spec.peers);
+        let bounds = guard.adaptive.as_ref();
+        Self {
+            pool,
+            peers,
+            ttft: Criteria::new(Signal::Ttft, &guard.ttft, spec),
+            tps: Criteria::new(Signal::Tps, &guard.tps, spec),
+            bounds: bounds.map(|adaptive| Bounds::new(adaptive, largest)),
+        }
+    }
+
+    pub(super) fn criteria(&self, signal: Signal) -> &Criteria {
+        match signal {
+            Signal::Ttft => &self.ttft,
+            Signal::Tps => &self.tps,
+        }
+    }
+}
+
+/// What a pool's signal is measured by, as configured.
+#[derive(Debug)]
+pub(super) struct Criteria {
+    /// The declared table, or the one default metric.
+    pub(super) metrics: Arc<[Metric]>,
+    /// Whether the metrics' own thresholds count. They beat everything.
+    pub(super) is_declared: bool,
+    /// The limit of the model, else of the route or of `defaults:`.
+    pub(super) configured: Option<(f64, ThresholdSource)>,
+}
+
+impl Criteria {
+    fn new(signal: Signal, spec: &SignalSpec, pool: &PoolSpec) -> Self {
+        let of_model = pool
+            .model
+            .as_ref()
+            .and_then(|model| spec.by_model.get(model));
+        let of_model = of_model.map(|limit| (*limit, ThresholdSource::Model));
+        let of_route = spec.limit.map(|limit| {
+            let source = match limit.source {
+                Source::Route => ThresholdSource::Route,
+                _ => ThresholdSource::Global,
+            };
+            (limit.value, source)
+        });
+        // An empty table declares nothing.
+        let declared = spec.table.as_ref().filter(|table| !table.is_empty());
+        Self {
+            metrics: declared.map_or_else(|| Arc::from([p80(signal)]), Arc::clone),
+            is_declared: declared.is_some(),
+            configured: of_model.or(of_route),
+        }
+    }
+}
+
+/// The metric of a limit without a table: what four of five requests are at least as good as.
+fn p80(signal: Signal) -> Metric {
+    let quantile = match signal {
+        Signal::Ttft => 0.8,
+        Signal::Tps => 0.2,
+    };
+    Metric {
+        name: Arc::from("p80"),
+        statistic: Statistic::Quantile(quantile),
+        threshold: 0.0,
+    }
+}
+
+fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
+    let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
+    for peer in peers.iter().filter(|peer| peer.enabled) {
+        *sums.entry(peer.priority).or_default() += u64::from(peer.slots.0);
+    }
+    sums.into_values().max().unwrap_or(0)
 }
 
 /// Index of a pool in [`RouteSpec::pools`].

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::priority::Bucket;
+use crate::admission::{Gate, Gates};
 
 /// The gates of one pool at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +64,7 @@ pub struct SignalState {
     pub shadowed: Option<f64>,
     /// Probe slots taken in the current probe window, all buckets together.
     pub probes_used: u32,
-    /// Whether the gate refuses now, probe slots aside.
+    /// Whether the gate refuses anybody now (turn 1 is refused first), probe slots aside.
     pub tripped: bool,
     /// `session_prio`'s turn-1 hold flag (TTFT only).
     pub held: bool,
@@ -132,6 +133,15 @@ pub struct Trips {
     pub ttft: u64,
     /// The decode rate had fallen to the threshold.
     pub tps: u64,
+}
+
+impl Trips {
+    /// Counts one request that tripped these.
+    pub(super) fn add(&mut self, tripped: Gates) {
+        self.concurrency += u64::from(tripped.contains(Gate::Concurrency));
+        self.ttft += u64::from(tripped.contains(Gate::Ttft));
+        self.tps += u64::from(tripped.contains(Gate::Tps));
+    }
 }
 
 /// `session_prio` of a route.

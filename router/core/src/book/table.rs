@@ -95,6 +95,12 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         self.entries.iter().flatten().map(|entry| &entry.state)
     }
 
+    /// The state of every held slot.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut S> {
+        let entries = self.entries.iter_mut().flatten();
+        entries.map(|entry| &mut entry.state)
+    }
+
     /// All holders of all slots.
     pub(super) fn holders(&self) -> u64 {
         self.entries

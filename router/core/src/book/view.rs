@@ -5,11 +5,11 @@ use std::time::Instant;
 use rand::Rng;
 
 use super::{PeerState, Roster, Ticket};
-use crate::admission::{Full, Refusal, concurrency};
+use crate::admission::Refusal;
 use crate::affinity::{Affinity, Hash, Saturated, hash};
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
-use crate::pool::{Capacity, FullPolicy, Load, PeerKey, PeerNow, PeerSpec, RouteSpec};
+use crate::pool::{Capacity, Load, PeerKey, PeerNow, PeerSpec, RouteSpec};
 
 /// A pool's configuration joined with the state of its peers at `now`.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct View<'a> {
     now: Instant,
 }
 
-/// What [`View::decide`] settled; nothing is counted yet.
+/// What [`View::place`] settled; nothing is counted yet.
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     pub(super) peer: usize,
@@ -48,31 +48,34 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Admits and chooses. `cursor`: see [`Balance::pick`](crate::balance::Balance::pick).
-    pub(super) fn decide(
+    /// Chooses for a request that was admitted with `facts`. `cursor`: see
+    /// [`Balance::pick`](crate::balance::Balance::pick).
+    pub(super) fn place(
         &self,
+        facts: Facts,
         session: Option<&[u8]>,
         cursor: usize,
         rng: &mut impl Rng,
-    ) -> Result<Pick, Refusal> {
-        let capacity = self.capacity().ok_or_else(|| self.no_healthy_peer())?;
-        self.admit(&capacity)?;
-        let home = session.and_then(|session| self.home(session, capacity.tier));
+    ) -> Pick {
+        let tier = facts.tier;
+        let home = session.and_then(|session| self.home(session, tier));
         let (peer, mode) = match home {
             Some(home) if self.stays_home(home.state) => (home.index as usize, Mode::Hash),
-            Some(_) => (self.balance(capacity.tier, cursor, rng), Mode::HashFallback),
-            None => (
-                self.balance(capacity.tier, cursor, rng),
-                self.route.balance.into(),
-            ),
+            Some(_) => (self.balance(tier, cursor, rng), Mode::HashFallback),
+            None => (self.balance(tier, cursor, rng), self.route.balance.into()),
         };
-        let facts = self.facts(&capacity, home, peer);
-        Ok(Pick {
+        let load = self.at(peer).load;
+        Pick {
             peer,
             mode,
-            facts,
+            facts: Facts {
+                home,
+                peer_in_flight: load.in_flight,
+                peer_slots: load.slots.0,
+                ..facts
+            },
             balanced: mode != Mode::Hash,
-        })
+        }
     }
 
     /// The next peer of a request whose attempt on `ticket`'s peer failed: of its tier first, then,
@@ -132,6 +135,11 @@ impl<'a> View<'a> {
         Capacity::of_active_tier(self.iter().map(|(_, peer)| peer))
     }
 
+    /// In-flight over the active tier's usable peers; 0 without any.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.capacity().map_or(0, |capacity| capacity.in_flight)
+    }
+
     /// Every peer with its index, file order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, PeerNow)> + Clone {
         (0..self.specs.len()).map(|index| (index, self.at(index)))
@@ -154,40 +162,11 @@ impl<'a> View<'a> {
         self.states.get(self.slots[index])
     }
 
-    fn no_healthy_peer(&self) -> Refusal {
+    pub(super) fn no_healthy_peer(&self) -> Refusal {
         let banned = self.iter().filter(|(_, peer)| peer.banned).count();
         Refusal::NoHealthyPeer {
             peers: self.specs.len() as u32,
             banned: banned as u32,
-        }
-    }
-
-    fn admit(&self, capacity: &Capacity) -> Result<(), Refusal> {
-        let factor = self.route.rt_limit_factor;
-        let &Capacity {
-            tier,
-            limit,
-            in_flight,
-            healthy_peers,
-        } = capacity;
-        match self.route.full_policy {
-            FullPolicy::Overflow => Ok(()),
-            FullPolicy::Reject if concurrency::admits(in_flight, limit as f64, factor) => Ok(()),
-            FullPolicy::Reject => {
-                let ceiling = concurrency::ceiling(limit as f64, factor);
-                Err(Refusal::ConcurrencyLimit(Box::new(Full {
-                    in_flight,
-                    limit: limit as f64,
-                    pool_limit: limit,
-                    factor,
-                    ceiling,
-                    must_end: (in_flight + 1).saturating_sub(ceiling),
-                    healthy_peers,
-                    tier,
-                    retry_after_s: 1,
-                    ..Full::default()
-                })))
-            }
         }
     }
 
@@ -248,21 +227,5 @@ impl<'a> View<'a> {
             .balance
             .pick(offered, cursor, rng)
             .expect("the active tier has a usable peer")
-    }
-
-    fn facts(&self, capacity: &Capacity, home: Option<Home>, peer: usize) -> Facts {
-        let load = self.at(peer).load;
-        Facts {
-            tier: capacity.tier,
-            limit: capacity.limit as f64,
-            pool_limit: capacity.limit,
-            factor: self.route.rt_limit_factor,
-            in_flight: capacity.in_flight,
-            healthy_peers: capacity.healthy_peers,
-            home,
-            peer_in_flight: load.in_flight,
-            peer_slots: load.slots.0,
-            ..Facts::default()
-        }
     }
 }

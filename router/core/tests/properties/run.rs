@@ -1,11 +1,13 @@
 //! One random history, played against the book and the model side by side.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use router_core::admission::{RETRY_AFTER_S_MAX, Refusal};
 use router_core::balance::Balance;
 use router_core::book::{Ask, Book, Placement, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Mode, Outcome};
@@ -58,6 +60,8 @@ struct Live {
     /// Index in [`Run::rosters`].
     roster: usize,
     pool: usize,
+    /// Its pool's key: the pool lives as long as the request.
+    model: Option<Arc<str>>,
     tier: i64,
     tried: Vec<usize>,
 }
@@ -155,9 +159,14 @@ impl Run {
             .expect("the newest is attached");
         let verdict = self.book.reserve(roster, ask, self.now, &mut rng);
         match (verdict, expected) {
-            (Verdict::Refuse(refusal), Expected::Refuse(expected)) => {
-                prop_assert_eq!(&refusal, &expected);
-                prop_assert_eq!(explained, Outcome::Refuse(refusal));
+            (Verdict::Refuse(mut refusal), Expected::Refuse(expected)) => {
+                prop_assert_eq!(explained, Outcome::Refuse(refusal.clone()));
+                if let Refusal::ConcurrencyLimit(full) = &mut refusal {
+                    // The model does not know how fast requests end.
+                    prop_assert!((1..=RETRY_AFTER_S_MAX).contains(&full.retry_after_s));
+                    full.retry_after_s = 1;
+                }
+                prop_assert_eq!(refusal, expected);
                 Ok(())
             }
             (Verdict::Send(placement), expected @ Expected::Send { .. }) => {
@@ -201,9 +210,9 @@ impl Run {
         let spec = self.current().spec();
         let key = spec.pools[pool].peers[peer].key.clone();
         prop_assert_eq!(facts.peer_in_flight, self.model.in_flight(&key));
+        let model = spec.pools[pool].model.clone();
         if spec.balance == Balance::RoundRobin && mode != Mode::Hash {
-            let model = spec.pools[pool].model.clone();
-            self.model.cursors.insert(model, peer + 1);
+            self.model.cursors.insert(model.clone(), peer + 1);
         }
         self.model.start(&key);
         let roster = self.rosters.len() - 1;
@@ -212,6 +221,7 @@ impl Run {
             key,
             roster,
             pool,
+            model,
             tier: facts.tier,
             tried: vec![peer],
         });
@@ -298,7 +308,9 @@ impl Run {
             .flat_map(|pool| &pool.peers)
             .map(|peer| peer.key.clone())
             .collect();
-        let models: Vec<_> = specs.map(|pool| pool.model.clone()).collect();
+        let models = specs.map(|pool| pool.model.clone());
+        let busy = self.live.iter().map(|live| live.model.clone());
+        let models: Vec<_> = models.chain(busy).collect();
         self.model.cursors.retain(|model, _| models.contains(model));
         self.model.forget(&named);
     }

@@ -189,6 +189,7 @@ mod tests {
                 budget: Budget::All,
                 used: 4,
                 per_window: 5,
+                used_by_warm: None,
                 window_left_s: 7,
             },
             healthy_peers: 2,

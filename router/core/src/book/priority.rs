@@ -1,0 +1,134 @@
+//! The counters of `session_prio`: what became of each bucket's requests, and how many requests had
+//! no usable header. Nothing here is touched while the feature is off.
+
+use std::time::{Duration, Instant};
+
+use super::status::{BucketState, NoHeader, PriorityState, Tally};
+use super::table::Table;
+use crate::admission::priority::{Bucket, PrioritySpec};
+use crate::decision::Grade;
+use crate::window::{window_end, window_number};
+
+/// How long requests are counted for the warning.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Counters of one route, kept over reloads by the buckets' first turns.
+#[derive(Debug, Default)]
+pub(super) struct Priority {
+    /// By first turn; held by every roster whose table has it.
+    buckets: Table<u32, Tally>,
+    no_header: Tally,
+    minute: Minute,
+    warning: Option<NoHeader>,
+}
+
+/// The requests of the current minute.
+#[derive(Debug, Default)]
+struct Minute {
+    number: u64,
+    requests: u64,
+    no_header: u64,
+}
+
+impl Priority {
+    /// Slots of a table's buckets, in its order.
+    pub(super) fn acquire(&mut self, spec: &PrioritySpec) -> Vec<u32> {
+        let rows = spec.table.iter();
+        rows.map(|row| self.buckets.acquire(&row.min_turn))
+            .collect()
+    }
+
+    pub(super) fn let_go(&mut self, slots: &[u32]) {
+        slots.iter().for_each(|slot| self.buckets.let_go(*slot));
+    }
+
+    /// Counts one request that a gate was asked about.
+    pub(super) fn count(&mut self, grade: Grade, is_admitted: bool) {
+        self.minute.requests += 1;
+        self.minute.no_header += u64::from(grade.turn.is_none());
+        if let Some(tally) = self.tally(grade) {
+            if is_admitted {
+                tally.admitted += 1;
+            } else {
+                tally.refused += 1;
+            }
+        }
+    }
+
+    pub(super) fn tokens(&mut self, grade: Grade, prompt: u64, cached: u64) {
+        if let Some(tally) = self.tally(grade) {
+            tally.prompt_tokens = tally.prompt_tokens.saturating_add(prompt);
+            tally.cached_tokens = tally.cached_tokens.saturating_add(cached);
+        }
+    }
+
+    /// Ends the minute when it is over.
+    pub(super) fn roll(&mut self, warn_frac: f64, epoch: Instant, now: Instant) {
+        let number = window_number(epoch, MINUTE, now);
+        if number == self.minute.number {
+            return;
+        }
+        let Minute {
+            requests,
+            no_header,
+            ..
+        } = std::mem::replace(
+            &mut self.minute,
+            Minute {
+                number,
+                ..Minute::default()
+            },
+        );
+        if no_header as f64 > requests as f64 * warn_frac {
+            self.warning = Some(NoHeader {
+                no_header,
+                requests,
+                warn_frac,
+            });
+        }
+    }
+
+    pub(super) fn minute_end(&self, epoch: Instant, now: Instant) -> Instant {
+        window_end(epoch, MINUTE, now)
+    }
+
+    pub(super) fn take_warning(&mut self) -> Option<NoHeader> {
+        self.warning.take()
+    }
+
+    /// A table's rows with their counters.
+    pub(super) fn state(&self, table: &[Bucket], slots: &[u32]) -> PriorityState {
+        let rows = table.iter().zip(slots);
+        PriorityState {
+            buckets: rows
+                .map(|(bucket, slot)| BucketState {
+                    bucket: *bucket,
+                    tally: *self.buckets.get(*slot),
+                })
+                .collect(),
+            no_header: self.no_header,
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.no_header = Tally::default();
+        self.buckets
+            .iter_mut()
+            .for_each(|tally| *tally = Tally::default());
+    }
+
+    /// Debug-asserts that the buckets have `holders` holders.
+    pub(super) fn check(&self, holders: u64) {
+        self.buckets.check();
+        debug_assert_eq!(self.buckets.holders(), holders);
+    }
+
+    /// The counters of a request; `None` for a bucket that no roster has any more.
+    fn tally(&mut self, grade: Grade) -> Option<&mut Tally> {
+        if grade.turn.is_none() {
+            return Some(&mut self.no_header);
+        }
+        let slot = self.buckets.find(&grade.bucket)?;
+        Some(self.buckets.get_mut(slot))
+    }
+}

@@ -1,0 +1,324 @@
+//! Measurement: one histogram per pool, signal and time window; each completed window becomes one
+//! value per metric, and the values an exponentially weighted average that expires.
+//!
+//! A window's value is the upper bound of the bucket that holds the quantile, so equal loads read
+//! equal; the mean is exact. A window is judged once, by the first sample or tick after its end, and
+//! only while that is recent: an old burst says nothing about now. A window without a sample has no
+//! value, which is not the value 0. Memory: one histogram and one average per metric, whatever the
+//! traffic.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::signal::{Metric, Signal, SignalSpec, Statistic};
+
+const BOUNDS: usize = 13;
+
+/// Inclusive upper bounds, milliseconds.
+const TTFT_MS: [f64; BOUNDS] = [
+    250.0, 500.0, 1_000.0, 1_500.0, 2_000.0, 3_000.0, 5_000.0, 8_000.0, 12_000.0, 20_000.0,
+    30_000.0, 50_000.0, 80_000.0,
+];
+
+/// Inclusive upper bounds, tokens per second.
+const TPS: [f64; BOUNDS] = [
+    5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0,
+];
+
+/// Absorbs the rounding of `total × q`, so that it never skips a bucket.
+const TOLERANCE: f64 = 1e-9;
+
+fn bounds(signal: Signal) -> &'static [f64; BOUNDS] {
+    match signal {
+        Signal::Ttft => &TTFT_MS,
+        Signal::Tps => &TPS,
+    }
+}
+
+/// When the window of `length` that contains `now` ends; windows are aligned to `epoch`.
+pub fn window_end(epoch: Instant, length: Duration, now: Instant) -> Instant {
+    let length = length.max(Duration::from_millis(1));
+    let number = window_number(epoch, length, now);
+    let end = u128::from(number + 1) * length.as_nanos();
+    let end = Duration::from_nanos(u64::try_from(end).unwrap_or(u64::MAX));
+    epoch.checked_add(end).unwrap_or(now + length)
+}
+
+/// How many windows of `length` ended between `epoch` and `now`.
+pub fn window_number(epoch: Instant, length: Duration, now: Instant) -> u64 {
+    let length = length.max(Duration::from_millis(1));
+    let since = now.saturating_duration_since(epoch);
+    u64::try_from(since.as_nanos() / length.as_nanos()).unwrap_or(u64::MAX - 1)
+}
+
+/// The samples of one window. Counts saturate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    signal: Signal,
+    /// By bound; the last one is beyond them all.
+    counts: [u32; BOUNDS + 1],
+    total: u32,
+    sum: f64,
+}
+
+impl Histogram {
+    /// Without a sample.
+    pub fn new(signal: Signal) -> Self {
+        Self {
+            signal,
+            counts: [0; BOUNDS + 1],
+            total: 0,
+            sum: 0.0,
+        }
+    }
+
+    /// Takes in one sample, finite and at least 0.
+    pub fn add(&mut self, sample: f64) {
+        let bucket = bounds(self.signal).partition_point(|bound| *bound < sample);
+        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.total = self.total.saturating_add(1);
+        self.sum += sample;
+    }
+
+    /// What a metric makes of the window; `None` without a sample.
+    pub fn value(&self, statistic: Statistic) -> Option<f64> {
+        if self.total == 0 {
+            return None;
+        }
+        match statistic {
+            Statistic::Mean => Some(self.sum / f64::from(self.total)),
+            Statistic::Quantile(q) => Some(self.quantile(q)),
+        }
+    }
+
+    /// The upper bound of the first bucket that at least `total × q` samples do not exceed; twice
+    /// the last bound beyond them all.
+    fn quantile(&self, q: f64) -> f64 {
+        let bounds = bounds(self.signal);
+        let needed = f64::from(self.total) * q - TOLERANCE;
+        let mut seen = 0.0;
+        for (bound, count) in bounds.iter().zip(self.counts) {
+            seen += f64::from(count);
+            if seen >= needed {
+                return *bound;
+            }
+        }
+        bounds[BOUNDS - 1] * 2.0
+    }
+}
+
+/// An average of window values, kept under its metric's name.
+#[derive(Clone, Debug)]
+struct Average {
+    name: Arc<str>,
+    value: f64,
+    /// When the last window was folded in.
+    folded: Instant,
+}
+
+/// The window that takes samples.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// Its first sample.
+    since: Instant,
+    ends: Instant,
+}
+
+/// One signal of one pool. State that outlives a reload: what a configuration says about it is an
+/// argument.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    histogram: Histogram,
+    open: Option<Open>,
+    /// One per metric name that was folded and is not expired.
+    averages: Vec<Average>,
+}
+
+impl Meter {
+    /// Cold.
+    pub fn new(signal: Signal) -> Self {
+        Self {
+            histogram: Histogram::new(signal),
+            open: None,
+            averages: Vec::new(),
+        }
+    }
+
+    /// Takes in one sample; a completed window is folded first. A sample that is no finite number
+    /// of at least 0 is left out.
+    pub fn record(
+        &mut self,
+        sample: f64,
+        spec: &SignalSpec,
+        metrics: &[Metric],
+        epoch: Instant,
+        now: Instant,
+    ) {
+        if !(sample.is_finite() && sample >= 0.0) {
+            return;
+        }
+        self.fold(spec, metrics, now);
+        if self.open.is_none() {
+            self.open = Some(Open {
+                since: now,
+                ends: window_end(epoch, spec.window, now),
+            });
+        }
+        self.histogram.add(sample);
+    }
+
+    /// Judges the window that has ended, if one has, once. One that ended long ago, `ttl` after its
+    /// first sample and a window's length after its end, is dropped unjudged.
+    pub fn fold(&mut self, spec: &SignalSpec, metrics: &[Metric], now: Instant) {
+        let Some(open) = self.open.filter(|open| now >= open.ends) else {
+            return;
+        };
+        let is_recent = now.saturating_duration_since(open.since) < spec.ttl
+            || now.saturating_duration_since(open.ends) < spec.window;
+        if is_recent {
+            self.averages
+                .retain(|average| is_live(average, spec.ttl, now));
+            for metric in metrics {
+                if let Some(value) = self.histogram.value(metric.statistic) {
+                    self.blend(&metric.name, value, spec.alpha.clamp(0.0, 1.0), now);
+                }
+            }
+        }
+        self.histogram = Histogram::new(self.histogram.signal);
+        self.open = None;
+    }
+
+    /// The average of a metric; `None` while cold, and from `ttl` after the last fold on.
+    pub fn ewma(&self, name: &str, ttl: Duration, now: Instant) -> Option<f64> {
+        let average = self
+            .averages
+            .iter()
+            .find(|average| *average.name == *name)?;
+        is_live(average, ttl, now).then_some(average.value)
+    }
+
+    fn blend(&mut self, name: &Arc<str>, value: f64, alpha: f64, now: Instant) {
+        match self
+            .averages
+            .iter_mut()
+            .find(|average| average.name == *name)
+        {
+            Some(average) => {
+                average.value = alpha * value + (1.0 - alpha) * average.value;
+                average.folded = now;
+            }
+            None => self.averages.push(Average {
+                name: Arc::clone(name),
+                value,
+                folded: now,
+            }),
+        }
+    }
+}
+
+fn is_live(average: &Average, ttl: Duration, now: Instant) -> bool {
+    now.saturating_duration_since(average.folded) < ttl
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::start;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn metric(name: &str, statistic: Statistic) -> Metric {
+        Metric {
+            name: name.into(),
+            statistic,
+            threshold: 0.0,
+        }
+    }
+
+    fn p80() -> Metric {
+        metric("p80", Statistic::Quantile(0.8))
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_own_bucket() {
+        let mut histogram = Histogram::new(Signal::Ttft);
+        histogram.add(250.0);
+        assert_eq!(histogram.value(Statistic::Quantile(0.5)), Some(250.0));
+        histogram.add(250.1);
+        assert_eq!(histogram.value(Statistic::Quantile(0.9)), Some(500.0));
+        assert_eq!(Histogram::new(Signal::Tps).value(Statistic::Mean), None);
+    }
+
+    #[test]
+    fn windows_are_aligned_to_the_epoch_and_not_to_traffic() {
+        let epoch = start();
+        let end = |s| window_end(epoch, SECOND * 20, epoch + SECOND * s) - epoch;
+        assert_eq!(
+            (end(0), end(19), end(20)),
+            (SECOND * 20, SECOND * 20, SECOND * 40)
+        );
+        assert_eq!(
+            window_end(epoch, Duration::ZERO, epoch),
+            epoch + Duration::from_millis(1)
+        );
+    }
+
+    #[test]
+    fn a_window_is_judged_once_by_whoever_comes_first_after_it() {
+        let (epoch, spec, metrics) = (start(), SignalSpec::default(), [p80()]);
+        let mut meter = Meter::new(Signal::Ttft);
+        let ewma = |meter: &Meter, now| meter.ewma("p80", spec.ttl, now);
+        meter.record(200.0, &spec, &metrics, epoch, epoch + SECOND);
+        meter.fold(&spec, &metrics, epoch + SECOND * 19);
+        assert_eq!(ewma(&meter, epoch + SECOND * 19), None, "it has not ended");
+        meter.fold(&spec, &metrics, epoch + SECOND * 20);
+        meter.fold(&spec, &metrics, epoch + SECOND * 40);
+        assert_eq!(ewma(&meter, epoch + SECOND * 79), Some(250.0));
+        assert_eq!(
+            ewma(&meter, epoch + SECOND * 80),
+            None,
+            "60 s after the only fold"
+        );
+    }
+
+    #[test]
+    fn an_average_follows_its_metrics_name_and_not_its_place() {
+        let (epoch, spec) = (start(), SignalSpec::default());
+        let (avg, p80) = (metric("avg", Statistic::Mean), p80());
+        let mut meter = Meter::new(Signal::Ttft);
+        meter.record(600.0, &spec, &[avg.clone(), p80.clone()], epoch, epoch);
+        meter.fold(&spec, &[p80.clone(), avg.clone()], epoch + SECOND * 20);
+        meter.record(
+            700.0,
+            &spec,
+            &[p80.clone(), avg.clone()],
+            epoch,
+            epoch + SECOND * 21,
+        );
+        let renamed = metric("p99", Statistic::Quantile(0.99));
+        let now = epoch + SECOND * 40;
+        meter.fold(&spec, &[p80, renamed], now);
+        assert_eq!(
+            meter.ewma("avg", spec.ttl, now),
+            Some(600.0),
+            "kept, not renewed"
+        );
+        assert_eq!(meter.ewma("p80", spec.ttl, now), Some(1_000.0));
+        assert_eq!(
+            meter.ewma("p99", spec.ttl, now),
+            Some(1_000.0),
+            "starts cold"
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_out() {
+        let (epoch, spec) = (start(), SignalSpec::default());
+        let mut meter = Meter::new(Signal::Tps);
+        for sample in [f64::NAN, f64::INFINITY, -1.0] {
+            meter.record(sample, &spec, &[p80()], epoch, epoch);
+        }
+        meter.fold(&spec, &[p80()], epoch + SECOND * 20);
+        assert_eq!(meter.ewma("p80", spec.ttl, epoch + SECOND * 20), None);
+    }
+}
