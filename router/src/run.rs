@@ -154,6 +154,7 @@ pub async fn run(
     tasks.spawn(ticker::run(
         Arc::clone(&tables),
         reloader.replaced(),
+        Arc::clone(&events),
         background.clone(),
     ));
     tasks.spawn(probe::supervise(

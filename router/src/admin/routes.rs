@@ -7,7 +7,6 @@ use proto::admin::{
     SwitchState,
 };
 
-use super::status::standing;
 use crate::config::keys::{InForce, KeyState};
 use crate::config::report;
 use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
@@ -97,7 +96,7 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
 }
 
 fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
-    let now = standing(route, switch);
+    let now = route.switch(switch);
     SwitchState {
         enabled: now.value,
         source: now.source.as_str().to_owned(),

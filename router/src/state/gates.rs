@@ -3,22 +3,110 @@
 
 use std::time::Instant;
 
-use router_core::book::Switches;
+use router_core::book::status::{NoHeader, PriorityState, Protection, Trips};
+use router_core::book::{PoolId, RuntimeLimit, Switches};
+use router_core::layered::Setting;
+use router_core::signal::Signal;
 
-use super::Route;
 use super::route::now;
+use super::{Route, Switch};
 
 impl Route {
-    /// The switches of the load gates as they are in force.
-    pub fn switches(&self) -> Switches {
-        Switches::DEFAULT
+    /// Where a switch stands, and which layer says so.
+    pub fn switch(&self, switch: Switch) -> Setting<bool> {
+        let below = switch.below(&self.options);
+        self.state.overrides.effective(switch, below)
     }
 
-    /// Does what time alone makes due; answers when to call again.
-    pub fn tick(&self) -> Instant {
+    /// The switches of the load gates as they are in force.
+    pub fn switches(&self) -> Switches {
+        let is_on = |switch| self.switch(switch).value;
+        Switches {
+            rate_limit: is_on(Switch::RateLimit),
+            ttft: is_on(Switch::Ttft),
+            ttft_429: is_on(Switch::Ttft429),
+            tps: is_on(Switch::Tps),
+            session_prio: is_on(Switch::SessionPrio),
+        }
+    }
+
+    /// Does what time alone makes due; answers when to call again, and what is worth a warning.
+    pub fn tick(&self) -> (Instant, Option<NoHeader>) {
         let switches = self.switches();
         let mut inner = self.state.inner.lock();
         // Read after the lock is taken, so that a waiter does not carry an old time.
-        inner.book.tick(&self.roster, switches, now())
+        let next = inner.book.tick(&self.roster, switches, now());
+        (next, inner.book.take_no_header_warning())
+    }
+
+    /// Every pool's gates at one moment, in the order of the pools.
+    pub fn protections(&self) -> Vec<Protection> {
+        let switches = self.switches();
+        let inner = self.state.inner.lock();
+        let now = now();
+        self.pool_ids()
+            .map(|pool| inner.book.protection(&self.roster, pool, switches, now))
+            .collect()
+    }
+
+    /// Sets or, with `None`, removes a runtime limit of the route or of one pool.
+    pub fn set_limit(&self, signal: Signal, pool: Option<PoolId>, limit: Option<RuntimeLimit>) {
+        let mut inner = self.state.inner.lock();
+        let now = now();
+        inner.book.set_limit(&self.roster, signal, pool, limit, now);
+    }
+
+    /// The runtime limit of the route or of one pool, with what is left of its life.
+    pub fn runtime_limit(&self, signal: Signal, pool: Option<PoolId>) -> Option<RuntimeLimit> {
+        let inner = self.state.inner.lock();
+        inner.book.limit(&self.roster, signal, pool, now())
+    }
+
+    /// Whether a runtime limit is set anywhere on the route.
+    pub fn has_runtime_limit(&self, signal: Signal) -> bool {
+        let inner = self.state.inner.lock();
+        let now = now();
+        let scopes = self.pool_ids().map(Some).chain([None]);
+        scopes
+            .into_iter()
+            .any(|pool| inner.book.limit(&self.roster, signal, pool, now).is_some())
+    }
+
+    /// Trips of the gates since the start or the last reset.
+    pub fn trips(&self) -> Trips {
+        self.state.inner.lock().book.trips()
+    }
+
+    /// Trips since the start: what a counter shows.
+    pub fn trips_total(&self) -> Trips {
+        let inner = self.state.inner.lock();
+        inner.carried.trips(inner.book.trips())
+    }
+
+    /// Zeroes [`trips`](Self::trips); answers what they were.
+    pub fn reset_trips(&self) -> Trips {
+        let mut inner = self.state.inner.lock();
+        let before = inner.book.reset_trips();
+        inner.carried.add_trips(before);
+        before
+    }
+
+    /// The `session_prio` table in force, with its counters since the start or the last reset.
+    pub fn priority(&self) -> PriorityState {
+        self.state.inner.lock().book.priority(&self.roster)
+    }
+
+    /// The same with the counters since the start.
+    pub fn priority_total(&self) -> PriorityState {
+        let inner = self.state.inner.lock();
+        inner.carried.priority(inner.book.priority(&self.roster))
+    }
+
+    /// Zeroes the counters of [`priority`](Self::priority).
+    pub fn reset_priority(&self) {
+        let mut inner = self.state.inner.lock();
+        let before = inner.book.priority(&self.roster);
+        inner.carried.add_priority(&before);
+        inner.book.reset_priority();
     }
 }

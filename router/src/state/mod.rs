@@ -3,6 +3,7 @@
 //! A [`RouteTable`] is replaced whole; a [`RouteState`] is created once per route name and
 //! re-attached by every table that follows. Nothing but a [`Reservation`] touches in-flight counts.
 
+mod carried;
 mod decisions;
 mod gates;
 mod guard;

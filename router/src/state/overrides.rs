@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use router_core::layered::Setting;
 
+use crate::config::valid::RouteOptions;
+
 /// A switch with a runtime layer. Each has one row in [`Switch::ALL`]; the admin endpoint and
 /// `llmctl toggle` are spelled from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +68,18 @@ impl Switch {
             Self::Tps => "tps_enabled",
             Self::SessionPrio => "session_prio",
             Self::Affinity => "affinity_enabled",
+        }
+    }
+
+    /// What the files say.
+    pub fn below(self, options: &RouteOptions) -> Setting<bool> {
+        match self {
+            Self::RateLimit => options.load_rate_limit,
+            Self::Ttft => options.ttft.enabled,
+            Self::Ttft429 => options.ttft_429,
+            Self::Tps => options.tps.enabled,
+            Self::SessionPrio => options.priority.enabled,
+            Self::Affinity => options.affinity_enabled,
         }
     }
 }

@@ -16,6 +16,7 @@ use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
 use router_core::session::Place;
 
+use super::carried::Carried;
 use super::guard::guard_of;
 use super::{Decisions, ModelLists, Overrides, Switch};
 use crate::config::keys::KeySet;
@@ -154,9 +155,7 @@ impl Route {
 
     /// Whether affinity acts now, and which layer says so.
     pub fn affinity(&self) -> Setting<bool> {
-        self.state
-            .overrides
-            .effective(Switch::Affinity, self.options.affinity_enabled)
+        self.switch(Switch::Affinity)
     }
 
     /// Whether sessions place requests now: the option is not `none` and the switch is on.
@@ -172,7 +171,7 @@ impl Route {
         let mut inner = self.state.inner.lock();
         // Read after the lock is taken, so that a waiter does not carry an old time.
         let now = now();
-        let Inner { book, rng } = &mut *inner;
+        let Inner { book, rng, .. } = &mut *inner;
         match book.reserve(&self.roster, ask, now, rng) {
             Verdict::Send(Placement {
                 ticket,
@@ -216,7 +215,7 @@ impl Route {
     /// What would happen to a request; nothing is counted.
     pub fn explain(&self, ask: Ask<'_>) -> Explanation {
         let mut inner = self.state.inner.lock();
-        let Inner { book, rng } = &mut *inner;
+        let Inner { book, rng, .. } = &mut *inner;
         book.explain(&self.roster, ask, now(), rng)
     }
 
@@ -314,6 +313,7 @@ pub struct RouteState {
 
 pub(super) struct Inner {
     pub(super) book: Book,
+    pub(super) carried: Carried,
     rng: StdRng,
 }
 
@@ -331,6 +331,7 @@ impl RouteState {
             metrics,
             inner: Mutex::new(Inner {
                 book: Book::default(),
+                carried: Carried::default(),
                 rng: StdRng::from_seed(seed),
             }),
         })

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RouteTable;
 use super::route::now;
+use crate::telemetry::events::Events;
 
 /// Shortest pause between two ticks of a route, whatever it asks for: a bound on what a mistake
 /// there can cost. No interval of a route is shorter.
@@ -33,12 +34,13 @@ struct Ticker {
 pub async fn run(
     tables: Arc<ArcSwap<RouteTable>>,
     mut replaced: watch::Receiver<u64>,
+    events: Arc<Events>,
     cancelled: CancellationToken,
 ) {
     let mut ticker = Ticker::default();
     let mut is_last = false;
     loop {
-        let next = ticker.tick(&tables.load_full(), now());
+        let next = ticker.tick(&tables.load_full(), &events, now());
         tokio::select! {
             () = cancelled.cancelled() => return,
             () = tokio::time::sleep_until(next.into()) => {}
@@ -54,14 +56,18 @@ pub async fn run(
 
 impl Ticker {
     /// Ticks every route that is due and answers when the next one is.
-    fn tick(&mut self, table: &RouteTable, now: Instant) -> Instant {
+    fn tick(&mut self, table: &RouteTable, events: &Events, now: Instant) -> Instant {
         self.due.retain(|name, _| table.get(name).is_some());
         let mut next = now + IDLE;
         for route in table.routes() {
             let due = match self.due.get(&route.name) {
                 Some(due) if *due > now => *due,
                 _ => {
-                    let due = route.tick().max(now + PAUSE_MIN);
+                    let (asked, warning) = route.tick();
+                    if let Some(warning) = warning {
+                        events.no_session_header(&route.name, warning);
+                    }
+                    let due = asked.max(now + PAUSE_MIN);
                     self.due.insert(Arc::clone(&route.name), due);
                     due
                 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use router_core::book::status::NoHeader;
 use router_core::pool::{Change, PeerKey};
 
 use super::metrics::{Metrics, RouteMetrics};
@@ -30,6 +31,17 @@ pub struct PeerRef<'a> {
     pub peer: &'a PeerKey,
     /// The operator's name for it.
     pub name: &'a str,
+}
+
+/// A limit in force before and after an operator's change, and how long the new one lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitChange {
+    /// Milliseconds or tokens per second.
+    pub before: Option<f64>,
+    /// The same unit.
+    pub after: Option<f64>,
+    /// `None`: until reset.
+    pub ttl: Option<Duration>,
 }
 
 /// The process's event log.
@@ -155,6 +167,29 @@ impl Events {
     /// An operator flipped or reset a switch.
     pub fn switch_set(&self, route: &str, switch: &str, before: bool, after: bool, source: &str) {
         tracing::info!(route, switch, before, after, source, "switch set");
+    }
+
+    /// An operator set or removed a limit on the running router; `None` is no limit at all.
+    pub fn limit_set(&self, route: &str, signal: &str, model: Option<&str>, limit: LimitChange) {
+        let LimitChange { before, after, ttl } = limit;
+        tracing::info!(route, signal, model, before, after, ttl = ?ttl, "limit set");
+    }
+
+    /// Too many requests of a minute had no usable `x-phanrouter-session` header while
+    /// `session_prio` was on: the core says so at most once a minute.
+    pub fn no_session_header(&self, route: &str, seen: NoHeader) {
+        let NoHeader {
+            no_header,
+            requests,
+            warn_frac,
+        } = seen;
+        tracing::warn!(
+            route,
+            no_header,
+            requests,
+            warn_frac,
+            "requests without a usable session header: session_prio takes them for warm"
+        );
     }
 
     fn speaks(&self, warning: Warning, at: PeerRef<'_>, now: Instant) -> bool {

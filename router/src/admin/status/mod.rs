@@ -17,7 +17,6 @@ use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 
 pub(super) use decisions::recent;
-pub(super) use toggle::standing;
 
 const READS: &str = "GET, HEAD";
 const POSTS: &str = "POST";

@@ -3,7 +3,6 @@
 use http::StatusCode;
 use proto::admin::RouteOpts;
 
-use super::standing;
 use crate::admin::answer::{self, Answer};
 use crate::config::options::effective;
 use crate::state::{Route, Switch};
@@ -12,7 +11,7 @@ use crate::state::{Route, Switch};
 pub(super) fn all(route: &Route) -> Answer {
     let mut options = effective(&route.options);
     for switch in Switch::ALL {
-        let now = standing(route, switch);
+        let now = route.switch(switch);
         if let Some(row) = options.iter_mut().find(|row| row.key == switch.option()) {
             row.value = now.value.into();
             row.source = now.source.as_str().to_owned();

@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 use proto::admin::{Toggle, Toggled};
-use router_core::layered::Setting;
 
 use super::POSTS;
 use crate::admin::answer::{self, Answer};
@@ -13,20 +12,12 @@ use crate::telemetry::events::Events;
 /// Parameters that change something.
 const CHANGES: [&str; 2] = ["on", "reset"];
 
-/// Where a switch stands, and which layer says so.
-pub(in crate::admin) fn standing(route: &Route, switch: Switch) -> Setting<bool> {
-    route
-        .state
-        .overrides
-        .effective(switch, below(route, switch))
-}
-
 /// `GET`. With a parameter that would change something it is refused: only `POST` writes.
 pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
     if params.has_any(&CHANGES) {
         return answer::method_not_allowed(POSTS);
     }
-    let now = standing(route, switch);
+    let now = route.switch(switch);
     let shown = Toggle {
         route: route.name.to_string(),
         switch: switch.name().to_owned(),
@@ -44,7 +35,7 @@ pub(super) fn set(
     events: &Events,
 ) -> Result<Answer, Refused> {
     let to = change(params)?;
-    let below = below(route, switch);
+    let below = switch.below(&route.options);
     let before = below.under(route.state.overrides.set(switch, to));
     let after = below.under(to);
     let source = after.source.as_str();
@@ -78,17 +69,5 @@ fn change(params: &Params) -> Result<Option<bool>, Refused> {
         (None, Some(_)) => Err("'reset' must be 1".to_owned()),
         (Some(_), Some(_)) => Err("give either 'on' or 'reset'".to_owned()),
         (None, None) => Err("say on=0, on=1 or reset=1".to_owned()),
-    }
-}
-
-fn below(route: &Route, switch: Switch) -> Setting<bool> {
-    let options = &route.options;
-    match switch {
-        Switch::RateLimit => options.load_rate_limit,
-        Switch::Ttft => options.ttft.enabled,
-        Switch::Ttft429 => options.ttft_429,
-        Switch::Tps => options.tps.enabled,
-        Switch::SessionPrio => options.priority.enabled,
-        Switch::Affinity => options.affinity_enabled,
     }
 }
