@@ -5,6 +5,7 @@
 //! parameter: the router's core defines it, and this crate knows nothing of the router.
 
 mod gates;
+mod limits;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ pub use gates::{
     RateLimitStatus, Reasons, RefusalReset, RefusalStatus, SessionBucket, SessionStatus, Shadowed,
     SignalStatus, TpsStatus, Trips, TtftStatus,
 };
+pub use limits::{LimitScope, TpsLimit, TtftLimit};
 
 /// The body of every error: OpenAI's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
