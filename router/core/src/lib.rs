@@ -9,6 +9,7 @@
 //! - [`balance`]: which peer a request without a home gets.
 //! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
 //! - [`admission`]: whether a request may come in at all.
+//! - [`rules`]: which requests a route refuses for what they say.
 //! - [`signal`]: time to first token and decode rate: what a route says about them.
 //! - [`window`]: samples to averages.
 //! - [`aimd`]: the limit that follows what the engines can bear.
@@ -25,6 +26,7 @@ pub mod decision;
 pub mod layered;
 mod number;
 pub mod pool;
+pub mod rules;
 pub mod session;
 pub mod signal;
 pub mod window;

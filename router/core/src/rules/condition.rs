@@ -1,0 +1,285 @@
+//! When a rule refuses: the grammar as types, and what it means.
+
+use std::fmt;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::Fact;
+
+/// Longest literal text or pattern, bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Memory of one compiled pattern, bytes: a thousand letters with a few counted repeats fit.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// A condition over fields of kind `F`: [`Field`](super::Field)s as written, their numbers once
+/// compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition<F> {
+    /// Every one holds.
+    All(Vec<Self>),
+    /// At least one holds.
+    Any(Vec<Self>),
+    /// One field passes one test.
+    Leaf(F, Test),
+}
+
+/// What is asked of one field. Nothing is converted: `"5"` is no number, and `1` equals `1.0`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    /// `gt`, `ge`, `lt`, `le`: it is a number on that side of this one.
+    Number(Order, f64),
+    /// `eq`: it has the same type and value.
+    Equals(Literal),
+    /// `ne`: not `eq`; so it holds for a missing field.
+    Differs(Literal),
+    /// `in`: it equals one of them.
+    In(Vec<Literal>),
+    /// `nin`: it equals none of them; so it holds for a missing field.
+    NotIn(Vec<Literal>),
+    /// `match`: it is a text in which the pattern is found, anywhere.
+    Matches(Pattern),
+    /// `contains`: it is a text that holds this one.
+    Contains(Pattern),
+    /// `prefix`: it is a text that starts with this one.
+    Prefix(Box<str>),
+    /// `exists`: it is there, be it `null`.
+    Exists,
+    /// `absent`: it is not.
+    Absent,
+}
+
+/// The side of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Above.
+    Gt,
+    /// Above or equal.
+    Ge,
+    /// Below.
+    Lt,
+    /// Below or equal.
+    Le,
+}
+
+/// A value that a rule compares with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// A text.
+    Text(Box<str>),
+    /// A finite number.
+    Number(f64),
+    /// A boolean.
+    Bool(bool),
+}
+
+/// A text that is searched for: a regular expression, or itself. Searching takes time linear in the
+/// text, whatever the pattern.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    written: Box<str>,
+    regex: Regex,
+}
+
+/// Why a text is no pattern; one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError(String);
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+impl Pattern {
+    /// A regular expression.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it is too large.
+    pub fn regex(text: &str) -> Result<Self, PatternError> {
+        Self::new(text, text)
+    }
+
+    /// A text that stands for itself.
+    ///
+    /// # Errors
+    /// When it is too large.
+    pub fn literal(text: &str) -> Result<Self, PatternError> {
+        Self::new(text, &regex::escape(text))
+    }
+
+    fn new(written: &str, pattern: &str) -> Result<Self, PatternError> {
+        if written.len() > TEXT_BYTES_MAX {
+            let message = format!("it is longer than {TEXT_BYTES_MAX} bytes");
+            return Err(PatternError(message));
+        }
+        let mut builder = RegexBuilder::new(pattern);
+        builder
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_BYTES_MAX);
+        match builder.build() {
+            Ok(regex) => Ok(Self {
+                written: written.into(),
+                regex,
+            }),
+            Err(regex::Error::CompiledTooBig(limit)) => {
+                let message = format!("it takes more than {limit} bytes once compiled");
+                Err(PatternError(message))
+            }
+            Err(error) => {
+                // The last line of a drawing that points into the pattern says what is wrong.
+                let text = error.to_string();
+                let last = text.lines().next_back().unwrap_or_default();
+                let reason = last.strip_prefix("error: ").unwrap_or(last);
+                Err(PatternError(reason.to_owned()))
+            }
+        }
+    }
+
+    fn is_in(&self, text: &[u8]) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.regex.as_str() == other.regex.as_str()
+    }
+}
+
+impl<F> Condition<F> {
+    /// The same condition with its fields replaced.
+    pub(super) fn map<G>(self, with: &mut impl FnMut(F) -> G) -> Condition<G> {
+        let mut all = |list: Vec<Self>| list.into_iter().map(|one| one.map(with)).collect();
+        match self {
+            Self::All(list) => Condition::All(all(list)),
+            Self::Any(list) => Condition::Any(all(list)),
+            Self::Leaf(field, test) => Condition::Leaf(with(field), test),
+        }
+    }
+}
+
+impl Condition<usize> {
+    /// Whether it holds for what was found, field by number.
+    pub(super) fn holds(&self, facts: &[Fact<'_>]) -> bool {
+        match self {
+            Self::All(list) => list.iter().all(|one| one.holds(facts)),
+            Self::Any(list) => list.iter().any(|one| one.holds(facts)),
+            Self::Leaf(field, test) => test.holds(&facts[*field]),
+        }
+    }
+}
+
+impl Test {
+    /// Whether what was found passes.
+    pub fn holds(&self, fact: &Fact<'_>) -> bool {
+        match self {
+            Self::Number(order, number) => match fact {
+                Fact::Number(found) => order.holds(*found, *number),
+                _ => false,
+            },
+            Self::Equals(literal) => literal.equals(fact),
+            Self::Differs(literal) => !literal.equals(fact),
+            Self::In(list) => list.iter().any(|literal| literal.equals(fact)),
+            Self::NotIn(list) => !list.iter().any(|literal| literal.equals(fact)),
+            Self::Matches(pattern) | Self::Contains(pattern) => match fact {
+                Fact::Text(text) => pattern.is_in(text),
+                _ => false,
+            },
+            Self::Prefix(prefix) => match fact {
+                Fact::Text(text) => text.starts_with(prefix.as_bytes()),
+                _ => false,
+            },
+            Self::Exists => *fact != Fact::Missing,
+            Self::Absent => *fact == Fact::Missing,
+        }
+    }
+}
+
+impl Order {
+    fn holds(self, found: f64, number: f64) -> bool {
+        match self {
+            Self::Gt => found > number,
+            Self::Ge => found >= number,
+            Self::Lt => found < number,
+            Self::Le => found <= number,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Gt => "gt",
+            Self::Ge => "ge",
+            Self::Lt => "lt",
+            Self::Le => "le",
+        }
+    }
+}
+
+impl Literal {
+    #[expect(clippy::float_cmp, reason = "equality of two numbers is what is asked")]
+    fn equals(&self, fact: &Fact<'_>) -> bool {
+        match (self, fact) {
+            (Self::Text(text), Fact::Text(found)) => text.as_bytes() == &**found,
+            (Self::Number(number), Fact::Number(found)) => number == found,
+            (Self::Bool(value), Fact::Bool(found)) => value == found,
+            _ => false,
+        }
+    }
+}
+
+impl<F: fmt::Display> fmt::Display for Condition<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(list) => joined(f, "ALL(", list, " & ", ")"),
+            Self::Any(list) => joined(f, "ANY(", list, " | ", ")"),
+            Self::Leaf(field, test) => write!(f, "{field} {test}"),
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(order, number) => write!(f, "{} {number}", order.as_str()),
+            Self::Equals(literal) => write!(f, "eq {literal}"),
+            Self::Differs(literal) => write!(f, "ne {literal}"),
+            Self::In(list) => joined(f, "in [", list, ",", "]"),
+            Self::NotIn(list) => joined(f, "nin [", list, ",", "]"),
+            Self::Matches(pattern) => write!(f, "match {}", pattern.written),
+            Self::Contains(pattern) => write!(f, "contains {}", pattern.written),
+            Self::Prefix(prefix) => write!(f, "prefix {prefix}"),
+            Self::Exists => f.write_str("exists"),
+            Self::Absent => f.write_str("absent"),
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+fn joined<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    open: &str,
+    list: &[T],
+    between: &str,
+    close: &str,
+) -> fmt::Result {
+    f.write_str(open)?;
+    for (i, one) in list.iter().enumerate() {
+        if i > 0 {
+            f.write_str(between)?;
+        }
+        write!(f, "{one}")?;
+    }
+    f.write_str(close)
+}
