@@ -195,7 +195,7 @@ impl<'de> Deserialize<'de> for BorrowedStr<'de> {
 }
 
 /// A JSON string as bytes: a lone surrogate escape, which no `str` can hold, still names a session.
-struct BorrowedBytes<'a>(Cow<'a, [u8]>);
+pub(super) struct BorrowedBytes<'a>(pub(super) Cow<'a, [u8]>);
 
 impl<'de> Deserialize<'de> for BorrowedBytes<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
