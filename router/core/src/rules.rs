@@ -13,7 +13,7 @@ pub use condition::{Condition, Literal, Order, Pattern, PatternError, TEXT_BYTES
 pub use field::{Fact, Field, STEPS_MAX, Step};
 
 /// How deep conditions may nest: far beyond what a person can read, and no load for a stack.
-pub const DEPTH_MAX: usize = 32;
+pub const DEPTH_MAX: usize = 16;
 
 /// A rule as configured.
 #[derive(Clone, Debug)]

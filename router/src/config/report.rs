@@ -18,9 +18,9 @@ use super::tree::Span;
 pub enum Severity {
     /// The file is invalid.
     Error,
-    /// A boolean that is none: an error for `route check`; a running router logs it, uses the
-    /// option's default and keeps the file.
-    InvalidBoolean,
+    /// A boolean that is none, or a bad content rule: an error for `route check`; a running router
+    /// logs it, uses the option's default or drops the rule, and keeps the file.
+    Tolerated,
     /// Accepted, and said aloud.
     Warning,
 }
@@ -29,7 +29,7 @@ impl Severity {
     /// `error` or `warning`, as people and programs read it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Error | Self::InvalidBoolean => "error",
+            Self::Error | Self::Tolerated => "error",
             Self::Warning => "warning",
         }
     }

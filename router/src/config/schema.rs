@@ -9,7 +9,7 @@ use schemars::{Schema, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::check;
-use super::options::{BUCKET, Bounds, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE};
+use super::options::{BUCKET, Bounds, CONDITION, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE};
 use super::tree;
 use super::yaml;
 
@@ -43,6 +43,8 @@ fn root(title: &str, object: Map<String, Value>) -> Schema {
         "title": title,
         "$defs": {
             "peer": peer,
+            "rule": condition(RULE),
+            "condition": condition(CONDITION),
             "variable": {
                 "description": "`${VAR}` or `${VAR:-default}`",
                 "type": "string",
@@ -52,6 +54,16 @@ fn root(title: &str, object: Map<String, Value>) -> Schema {
     });
     schema.ensure_object().extend(object);
     schema
+}
+
+/// A condition with these keys: one of its three forms.
+fn condition(keys: &[&Meta]) -> Map<String, Value> {
+    let mut condition = object(keys);
+    condition.insert(
+        "oneOf".into(),
+        json!([{ "required": ["all"] }, { "required": ["any"] }, { "required": ["field", "op"] }]),
+    );
+    condition
 }
 
 /// A mapping with these keys and no others.
@@ -107,6 +119,8 @@ fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
         | Kind::SessionSources
         | Kind::Thresholds(_)
         | Kind::BodyPaths
+        | Kind::Rules
+        | Kind::Conditions
         | Kind::Section(_) => {
             return vec![collection(kind)];
         }
@@ -178,6 +192,10 @@ fn scalar(kind: &Kind) -> Vec<Value> {
         Kind::Listen => vec![text(":[0-9]+$")],
         Kind::UrlPath => vec![text("^/")],
         Kind::Address => vec![text(r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]+$")],
+        Kind::Literal => {
+            let one = json!({ "type": ["string", "number", "boolean"] });
+            vec![one.clone(), json!({ "type": "array", "items": one })]
+        }
         Kind::Url => vec![text("^[Hh][Tt][Tt][Pp][Ss]?://[^?#@]+$")],
         _ => vec![collection(kind)],
     }
@@ -233,6 +251,12 @@ fn collection(kind: &Kind) -> Value {
         Kind::Thresholds(bounds) => json!({
             "type": "object",
             "additionalProperties": { "anyOf": [number(&bounds), { "$ref": "#/$defs/variable" }] },
+        }),
+        Kind::Rules => list(json!({ "$ref": "#/$defs/rule" })),
+        Kind::Conditions => json!({
+            "type": "array",
+            "minItems": 1,
+            "items": { "$ref": "#/$defs/condition" },
         }),
         Kind::Prefixes => list(json!({ "type": "string", "pattern": "^/" })),
         Kind::Section(keys) => object(keys).into(),

@@ -15,6 +15,7 @@ use router_core::affinity::{Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::layered::Setting;
 use router_core::pool::{FullPolicy, PeerKey};
+use router_core::rules::Rules;
 use router_core::session::SessionSource;
 use router_core::signal::Metric;
 
@@ -280,6 +281,12 @@ pub struct RouteOptions {
     pub adaptive: AdaptiveOptions,
     /// `session_prio` and `session_prio_*`.
     pub priority: PriorityOptions,
+    /// Requests refused for what they say.
+    pub reject_rules: Setting<Arc<Rules>>,
+    /// The switch behind `_reject_rules_toggle`.
+    pub reject_rules_enabled: Setting<bool>,
+    /// Of rules without a status: 400 to 599.
+    pub reject_rules_status: Setting<u16>,
     /// Bodies byte for byte both ways: nothing is ever inserted or removed.
     pub transparent: Setting<bool>,
     /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.

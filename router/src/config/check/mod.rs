@@ -9,6 +9,7 @@ mod net;
 mod peers;
 mod reader;
 mod route_file;
+mod rules;
 mod scalar;
 mod section;
 mod tables;
@@ -25,6 +26,7 @@ pub(in crate::config) use net::{
 pub(in crate::config) use peers::slots;
 pub(in crate::config) use reader::Reader;
 pub(in crate::config) use route_file::{RouteFile, route_file, stem};
+pub(in crate::config) use rules::{CheckedRules, RuleOp, reject_rules};
 pub(in crate::config) use scalar::{
     Choice, boolean, choice, duration, duration_or_off, file, integer, nearest, number,
     number_or_off, secret, size, status, text, whole, whole_or_off,

@@ -19,6 +19,7 @@ pub(in crate::config) struct Reader {
     dropped: usize,
     masks: Vec<Span>,
     at: String,
+    tolerates: bool,
 }
 
 /// A problem before its file's text has been masked.
@@ -56,6 +57,7 @@ impl Reader {
             dropped: 0,
             masks: Vec::new(),
             at: String::new(),
+            tolerates: false,
         }
     }
 
@@ -107,22 +109,43 @@ impl Reader {
         result
     }
 
-    /// The file is invalid.
+    /// Runs `inner`, whose errors a running router forgives.
+    pub(in crate::config) fn tolerating<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.tolerates, true);
+        let result = inner(self);
+        self.tolerates = before;
+        result
+    }
+
+    /// How many errors of either kind there have been.
+    pub(in crate::config) fn errors(&self) -> usize {
+        let kept = self.problems.iter();
+        kept.filter(|draft| draft.severity != Severity::Warning)
+            .count()
+            + self.dropped
+    }
+
+    /// The file is invalid; below [`tolerating`](Self::tolerating), its part is.
     pub(in crate::config) fn error(
         &mut self,
         span: Span,
         message: impl Into<String>,
     ) -> &mut Draft {
-        self.push(Severity::Error, span, message.into())
+        let severity = if self.tolerates {
+            Severity::Tolerated
+        } else {
+            Severity::Error
+        };
+        self.push(severity, span, message.into())
     }
 
-    /// A boolean that is none.
-    pub(in crate::config) fn invalid_boolean(
+    /// An error that a running router forgives.
+    pub(in crate::config) fn tolerated(
         &mut self,
         span: Span,
         message: impl Into<String>,
     ) -> &mut Draft {
-        self.push(Severity::InvalidBoolean, span, message.into())
+        self.push(Severity::Tolerated, span, message.into())
     }
 
     /// Accepted, and said aloud.

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use router_core::layered::Source;
+use router_core::layered::{Setting, Source};
+use router_core::rules::Rules;
 
 use super::guard;
 use super::main_file::Base;
@@ -15,7 +16,7 @@ use crate::config::options::{
     AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
     DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REQUEST_TIMEOUT, ROUTE,
+    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE,
     RT_LIMIT_FACTOR, SESSION_SOURCES, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
     TTFT_429,
 };
@@ -106,6 +107,8 @@ pub(in crate::config) fn stem(path: &Path) -> Arc<str> {
 /// Every option of a route but its peers.
 pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> RouteOptions {
     let tps = guard::signal(reader, layers, &TPS);
+    let reject_rules = reject_rules(reader, layers);
+    let has_rules = !reject_rules.value.is_empty();
     let mut options = RouteOptions {
         default_max: layers.setting(reader, &DEFAULT_MAX),
         cross_tier_fallback: layers.setting(reader, &CROSS_TIER_FALLBACK),
@@ -133,6 +136,9 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         tps_min_tokens: layers.setting(reader, &TPS_MIN_TOKENS),
         tps_min_decode: layers.setting(reader, &TPS_MIN_DECODE_S),
         priority: guard::priority(reader, layers),
+        reject_rules,
+        reject_rules_enabled: layers.over(reader, &REJECT_RULES_ENABLED, has_rules),
+        reject_rules_status: reject_rules_status(reader, layers),
         transparent: layers.setting(reader, &TRANSPARENT),
         api_keys: layers.over(reader, &API_KEYS, None),
         forward_auth: layers.setting(reader, &FORWARD_AUTH),
@@ -148,6 +154,25 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
     cap_body(reader, layers, base, &mut options);
     guard::combinations(reader, layers, &options);
     options
+}
+
+/// The rules that can be used; where some cannot, the setting says so.
+fn reject_rules(reader: &mut Reader, layers: &Layers<'_>) -> Setting<Arc<Rules>> {
+    let Setting { value, source } = layers.setting(reader, &REJECT_RULES);
+    Setting {
+        source: if value.is_whole {
+            source
+        } else {
+            Source::DefaultInvalid
+        },
+        value: value.rules,
+    }
+}
+
+fn reject_rules_status(reader: &mut Reader, layers: &Layers<'_>) -> Setting<u16> {
+    let Setting { value, source } = layers.setting(reader, &REJECT_RULES_STATUS);
+    let value = u16::try_from(value).expect("its range ends at 599");
+    Setting { value, source }
 }
 
 /// `max_body_size` stays under the server's; a route that asks for more is told so.

@@ -25,7 +25,7 @@ const LOOSE_BOOLEANS: [(&str, bool); 6] = [
 pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<bool> {
     let Some(scalar) = node.as_scalar() else {
         let found = reader.found(node);
-        reader.invalid_boolean(
+        reader.tolerated(
             node.span.clone(),
             format!("expected {}, found {found}", meta.kind.allowed()),
         );
@@ -46,7 +46,7 @@ pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) 
         return Some(*value);
     }
     let found = reader.found(node);
-    reader.invalid_boolean(
+    reader.tolerated(
         node.span.clone(),
         format!("expected {}, found {found}", meta.kind.allowed()),
     );

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proto::admin::RouteOption;
 use router_core::layered::Setting;
+use router_core::rules::Rule;
 use router_core::session::{Place, SessionSource};
 use router_core::signal::{Metric, Statistic};
 use serde::Serialize;
@@ -18,7 +19,7 @@ use super::{
     AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
     DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, REQUEST_TIMEOUT,
+    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT,
     RT_LIMIT_FACTOR, SESSION_SOURCES, TRANSPARENT,
 };
 use crate::config::units::{show_duration, show_size};
@@ -152,6 +153,15 @@ fn priority(o: &PriorityOptions) -> Vec<RouteOption> {
 /// Content, keys, paths, headers, time, sizes.
 fn requests(o: &RouteOptions) -> Vec<RouteOption> {
     vec![
+        row(&REJECT_RULES.meta, &o.reject_rules, |v| {
+            v.iter().map(rule).collect()
+        }),
+        row(&REJECT_RULES_ENABLED.meta, &o.reject_rules_enabled, |v| {
+            json!(v)
+        }),
+        row(&REJECT_RULES_STATUS.meta, &o.reject_rules_status, |v| {
+            json!(v)
+        }),
         row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
         row(&API_KEYS.meta, &o.api_keys, |v| match v {
             None => json!("the shared key file"),
@@ -226,6 +236,18 @@ fn metric(metric: &Metric) -> Value {
 
 fn duration(duration: &Duration) -> Value {
     json!(show_duration(*duration))
+}
+
+/// A rule's name and condition, with what it has of its own.
+fn rule(rule: &Rule) -> Value {
+    let mut shown = json!({ "name": rule.name, "cond": rule.condition });
+    if let Some(status) = rule.status {
+        shown["status"] = json!(status);
+    }
+    if let Some(message) = &rule.message {
+        shown["message"] = json!(message);
+    }
+    shown
 }
 
 /// A session source as the file spells it.

@@ -8,6 +8,7 @@ mod peer;
 mod priority;
 mod reference;
 mod route;
+mod rules;
 mod server;
 mod signals;
 
@@ -21,6 +22,7 @@ pub(in crate::config) use peer::*;
 pub(in crate::config) use priority::*;
 pub use reference::markdown;
 pub(in crate::config) use route::*;
+pub(in crate::config) use rules::*;
 pub(in crate::config) use server::*;
 pub(in crate::config) use signals::*;
 
@@ -127,6 +129,12 @@ pub enum Kind {
     Bodies,
     /// A list of dotted paths into a JSON body.
     BodyPaths,
+    /// A list of content rules.
+    Rules,
+    /// A list of conditions of a rule.
+    Conditions,
+    /// What a rule compares with.
+    Literal,
     /// A credential.
     Secret,
     /// `host:port`.
@@ -248,6 +256,9 @@ impl Kind {
                 "`full`, `none` or `truncate(<size>)` such as `truncate(64k)`".to_owned()
             }
             Self::BodyPaths => "a list of paths such as `[messages.*.content]`".to_owned(),
+            Self::Rules => "a list of rules".to_owned(),
+            Self::Conditions => "a list of conditions".to_owned(),
+            Self::Literal => "a text, a number, a boolean or a list of them".to_owned(),
             Self::Secret => "a text that is not blank".to_owned(),
             Self::Address => "`host:port`, an IPv6 host in brackets".to_owned(),
             Self::Url => "an `http://` or `https://` URL".to_owned(),

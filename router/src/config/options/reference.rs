@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, DEFAULTS, KEYS, Kind, MAIN, METRIC_ROW, Meta, PEER,
-    ROUTE, SERVER,
+    ROUTE, RULE, SERVER,
 };
 
 /// `docs/options.md`.
@@ -37,6 +37,7 @@ pub fn markdown() -> String {
         ("peers[]", PEER),
         ("ttft_metrics[]`, `tps_metrics[]", METRIC_ROW),
         ("session_prio_table[]", BUCKET),
+        ("reject_rules[]", RULE),
     ];
     for (heading, keys) in rows {
         let _ = write!(out, "\n### `{heading}`\n");

@@ -14,7 +14,10 @@ use super::bodylog::*;
 use super::priority::*;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::*;
-use super::{Bounds, Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, within};
+use super::{
+    Bounds, Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, REJECT_RULES, REJECT_RULES_ENABLED,
+    REJECT_RULES_STATUS, within,
+};
 use crate::config::check::{self, Choice};
 use crate::config::valid::AffinityKind;
 
@@ -85,6 +88,9 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &SESSION_PRIO_T1_PROBES.meta,
     &SESSION_PRIO_WARN_FRAC.meta,
     &SESSION_PRIO_TABLE.meta,
+    &REJECT_RULES.meta,
+    &REJECT_RULES_ENABLED.meta,
+    &REJECT_RULES_STATUS.meta,
     &TRANSPARENT.meta,
     &API_KEYS.meta,
     &FORWARD_AUTH.meta,

@@ -59,6 +59,14 @@ fn the_full_fixtures_have_every_key() {
             meta.key
         );
     }
+    let rules = full["reject_rules"].as_array().expect("a list");
+    for meta in RULE.iter().filter(|meta| meta.key != "any") {
+        assert!(
+            rules.iter().any(|rule| rule.get(meta.key).is_some()),
+            "{}",
+            meta.key
+        );
+    }
     let full = json_of(include_str!("../fixtures/accepted/router.yaml"));
     for meta in MAIN {
         let section = &full[meta.key];

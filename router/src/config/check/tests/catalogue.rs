@@ -205,6 +205,7 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "[[user]]",
             "~",
         ],
+        Kind::Rules => vec!["~", "x", "[x]", "[{}]", "[{field: a, op: eq}]"],
         Kind::ApiKeys => vec![
             "~",
             "sk",
@@ -267,13 +268,13 @@ fn a_value_out_of_range_is_an_error_at_the_key() {
 }
 
 #[test]
-fn only_a_boolean_is_forgiven() {
+fn only_a_boolean_and_a_rule_are_forgiven() {
     for (place, meta, check) in every() {
         let problems = check(&format!("{}: {}", meta.key, wrong_type(&meta.kind)));
         let forgiven = problems.iter().all(|p| !p.is_fatal());
         assert_eq!(
             forgiven,
-            matches!(meta.kind, Kind::Bool),
+            matches!(meta.kind, Kind::Bool | Kind::Rules),
             "{place} {}: {:?}",
             meta.key,
             lines(&problems)
@@ -374,6 +375,7 @@ fn good(meta: &Meta) -> &'static str {
         // On, it needs a threshold.
         Kind::Bool if meta.key == "adaptive_cc" => "false",
         Kind::Bool => "true",
+        Kind::Whole { min: 400, .. } => "413",
         Kind::Whole { .. } | Kind::Integer => "7",
         Kind::WholeOrOff { .. } => "7",
         Kind::Number(bounds) | Kind::NumberOrOff(bounds) => {
@@ -400,6 +402,7 @@ fn good(meta: &Meta) -> &'static str {
         Kind::Prefixes => "[/tokenize]",
         Kind::SessionSources => "[user]",
         Kind::ApiKeys => "{sk-a: bob}",
+        Kind::Rules => "[{field: a, op: exists}]",
         _ => "{}",
     }
 }

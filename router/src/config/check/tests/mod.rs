@@ -3,5 +3,6 @@
 mod catalogue;
 mod guard;
 mod properties;
+mod reject_rules;
 mod rules;
 mod secrets;

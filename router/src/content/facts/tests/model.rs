@@ -172,7 +172,6 @@ fn chars(body: &Value) -> usize {
     messages.into_iter().flatten().map(each).sum()
 }
 
-#[expect(clippy::float_cmp, reason = "equality of two numbers is what is asked")]
 fn passes(test: &Test, found: Option<&Value>) -> bool {
     let number = found.and_then(Value::as_f64);
     let text = found.and_then(Value::as_str);
