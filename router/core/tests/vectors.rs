@@ -1,8 +1,16 @@
-//! The vectors of the request path's written specification, under their numbers. Where the outward
-//! contract answers differently the test holds the contract's answer and says why.
+//! The vectors of the written specification, under their numbers: the request path here, the control
+//! loops in `control.rs`, and beside them what the outward contract says about warm sessions and the
+//! master switch. Where that contract answers differently from the specification the test holds the
+//! contract's answer and says why.
 
 #[path = "vectors/bench.rs"]
 mod bench;
+#[path = "vectors/control.rs"]
+mod control;
+#[path = "vectors/master_switch.rs"]
+mod master_switch;
+#[path = "vectors/session_prio.rs"]
+mod session_prio;
 
 use std::borrow::Cow;
 

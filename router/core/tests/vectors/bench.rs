@@ -7,11 +7,13 @@ use rand::rngs::StdRng;
 use router_core::admission::{Full, Refusal};
 use router_core::affinity::Affinity;
 use router_core::balance::Balance;
-use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
+use router_core::book::status::Protection;
+use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
 use router_core::pool::{
     Evidence, FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
 };
+use router_core::signal::Sample;
 
 /// The only pool.
 pub(crate) const POOL: PoolId = PoolId(0);
@@ -23,6 +25,8 @@ pub(crate) struct Bench {
     pub(crate) held: Vec<Ticket>,
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
+    /// In force for every request and tick.
+    pub(crate) switches: Switches,
 }
 
 impl Bench {
@@ -58,11 +62,15 @@ impl Bench {
             held: Vec::new(),
             now: start(),
             rng: StdRng::seed_from_u64(17),
+            switches: Switches::DEFAULT,
         }
     }
 
     pub(crate) fn ask(&mut self, session: Option<&str>) -> Outcome {
-        let ask = Ask::new(POOL, session.map(str::as_bytes));
+        let ask = Ask {
+            switches: self.switches,
+            ..Ask::new(POOL, session.map(str::as_bytes))
+        };
         self.book
             .explain(&self.roster, ask, self.now, &mut self.rng)
             .outcome
@@ -121,6 +129,75 @@ impl Bench {
             Verdict::Send(placement) => placement.ticket,
             Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
         }
+    }
+
+    /// Lets a request of a turn (`None`: without a usable header) in or not; holds it when it is
+    /// placed. An explanation made just before must say the same.
+    pub(crate) fn turn(&mut self, turn: Option<u32>) -> Result<Facts, Refusal> {
+        let ask = Ask {
+            turn,
+            switches: self.switches,
+            ..Ask::new(POOL, None)
+        };
+        let (rng, book) = (|| StdRng::seed_from_u64(5), &mut self.book);
+        let explained = book
+            .explain(&self.roster, ask, self.now, &mut rng())
+            .outcome;
+        match book.reserve(&self.roster, ask, self.now, &mut rng()) {
+            Verdict::Send(placement) => {
+                assert!(
+                    matches!(explained, Outcome::Send { facts, .. } if facts == placement.facts)
+                );
+                self.held.push(placement.ticket);
+                Ok(placement.facts)
+            }
+            Verdict::Refuse(refusal) => {
+                assert_eq!(explained, Outcome::Refuse(refusal.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// How many of `count` requests of a turn come in.
+    pub(crate) fn admitted(&mut self, turn: Option<u32>, count: usize) -> usize {
+        (0..count).filter(|_| self.turn(turn).is_ok()).count()
+    }
+
+    /// Ends every request that is held.
+    pub(crate) fn end_all(&mut self) {
+        for ticket in self.held.drain(..) {
+            self.book.release(ticket, self.now);
+        }
+        self.book.check();
+    }
+
+    pub(crate) fn sample(&mut self, sample: Sample) {
+        self.book.sample(&self.roster, POOL, sample, self.now);
+    }
+
+    /// Moves on and does what time makes due.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        loop {
+            let next = self.book.tick(&self.roster, self.switches, self.now);
+            assert!(next > self.now, "a tick asks for a later one");
+            if next > end {
+                break;
+            }
+            self.now = next;
+        }
+        self.now = end;
+    }
+
+    /// Samples once in the current window and lets it end.
+    pub(crate) fn window_of(&mut self, sample: Sample) {
+        self.sample(sample);
+        self.advance(Duration::from_secs(20));
+    }
+
+    pub(crate) fn protection(&self) -> Protection {
+        self.book
+            .protection(&self.roster, POOL, self.switches, self.now)
     }
 
     /// Puts `loads` requests on the peers, in file order, by banning all others meanwhile.
