@@ -89,25 +89,31 @@ impl Program {
     ///
     /// With the whole log, when the program ends first or stays silent.
     pub async fn line(&self, prefix: &str) -> String {
-        let what = format!("a line {prefix:?}");
-        let found = until_some(&what, || {
+        self.find_line(prefix, |line| Some(line.strip_prefix(prefix)?.to_owned()))
+            .await
+    }
+
+    /// Waits for a line of standard output that contains `text`, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// As [`line`](Self::line).
+    pub async fn line_with(&self, text: &str) -> String {
+        self.find_line(text, |line| line.contains(text).then(|| line.to_owned()))
+            .await
+    }
+
+    async fn find_line(&self, text: &str, pick: impl Fn(&str) -> Option<String>) -> String {
+        let found = until_some(&format!("a line {text:?}"), || {
             let output = self.output.lock();
-            match output
-                .stdout
-                .iter()
-                .find_map(|line| line.strip_prefix(prefix))
-            {
-                Some(rest) => Some(Some(rest.to_owned())),
+            match output.stdout.iter().find_map(|line| pick(line)) {
+                Some(found) => Some(Some(found)),
                 None => (output.open == 0).then_some(None),
             }
         })
         .await;
-        found.unwrap_or_else(|| {
-            panic!(
-                "the program ended without a line {prefix:?}:\n{}",
-                self.log()
-            )
-        })
+        found
+            .unwrap_or_else(|| panic!("the program ended without a line {text:?}:\n{}", self.log()))
     }
 
     /// Waits until the log contains `text`.

@@ -136,22 +136,22 @@ impl Setup {
         Program::spawn(self.command(arguments)).finish().await
     }
 
-    /// Starts the router and waits for its ready line.
+    /// Starts the router and waits for its ready line, of either log format.
     pub async fn start(self) -> Router {
         let command = self.command(&["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         let program = Program::spawn(command);
-        let line = program.line("router ready: ").await;
+        let line = program.line_with("router ready").await;
         let address = |after: &str| -> SocketAddr {
             let url = line
                 .split_once(after)
-                .and_then(|(_, rest)| rest.split(' ').next())
-                .unwrap_or_default();
-            let address = url.strip_prefix("http://").unwrap_or_default();
+                .and_then(|(_, rest)| rest.split_once("http://"));
+            let address = url.and_then(|(_, rest)| rest.split([' ', '"']).next());
             address
+                .unwrap_or_default()
                 .parse()
                 .unwrap_or_else(|_| panic!("no address after {after:?} in the ready line {line:?}"))
         };
-        let (public, admin) = (address("public "), address("admin "));
+        let (public, admin) = (address("public"), address("admin"));
         Router {
             public,
             admin,

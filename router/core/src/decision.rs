@@ -263,6 +263,22 @@ pub enum Outcome {
     Refuse(Refusal),
 }
 
+/// Tokens of one answer, as its usage told them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Of the prompt. Where the API counts tokens read from a cache apart (Anthropic), without
+    /// those.
+    pub prompt: u64,
+    /// Generated.
+    pub completion: u64,
+    /// Of the prompt, read from a cache.
+    pub cached: u64,
+    /// Generated as reasoning; a part of `completion`.
+    pub reasoning: u64,
+    /// The peer's own sum, else prompt and completion.
+    pub total: u64,
+}
+
 /// What happened to one request: the facts of its decision and how it ended. The entry of the ring
 /// behind `/_decisions` and `llmctl route explain --last`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -296,6 +312,12 @@ pub struct Receipt {
     /// Arrival to the first body byte of a stream, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ttft_ms: Option<u64>,
+    /// Tokens; absent where the answer told none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub usage: Option<Usage>,
+    /// Why the answer ended, in the chat API's words; absent where it did not tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub finish_reason: Option<Arc<str>>,
     /// True when the client left before the end.
     pub client_gone: bool,
 }

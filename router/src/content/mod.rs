@@ -2,6 +2,9 @@
 
 pub mod facts;
 pub mod inspect;
+pub mod meter;
+pub mod sse;
 
 pub use facts::Wanted;
 pub use inspect::{Fields, Inspection};
+pub use meter::Meter;

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use chrono::Utc;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use router_core::book::PoolId;
 use router_core::decision::{Attempt, Choice, Mode, Receipt};
 
 use super::head::HeadWatch;
+use super::measure::{End, Measure};
+use crate::content::Meter;
 use crate::state::{Peer, Reservation, Route};
 use crate::telemetry::access::{AccessLine, AccessLog};
 use crate::telemetry::events::Events;
@@ -45,7 +48,7 @@ pub struct Times {
     pub sent: Option<Instant>,
     /// The first body byte of a stream passed.
     pub first_byte: Option<Instant>,
-    /// The last chunk passed.
+    /// The last chunk of any body passed.
     pub last_chunk: Option<Instant>,
 }
 
@@ -94,6 +97,8 @@ pub struct Exchange {
     pub logged: bool,
     /// Told when the response is done.
     pub head: Option<Arc<HeadWatch>>,
+    /// The measuring of the peer's answer, from its head on.
+    measure: Option<Box<Measure>>,
     trace_id: Option<Box<str>>,
     gaps: Gaps,
     /// Where it is counted and logged.
@@ -144,6 +149,7 @@ impl Exchange {
             complete: false,
             logged: true,
             head: None,
+            measure: None,
             trace_id: trace_id(headers),
             gaps: Gaps {
                 seconds: [0.0; GAPS_MAX],
@@ -166,14 +172,43 @@ impl Exchange {
         }
     }
 
-    /// A chunk of the response passed at `now`. `stream` says whether its times are worth keeping.
-    pub fn chunk(&mut self, bytes: usize, stream: bool, now: Instant) {
-        self.bytes_out += bytes as u64;
-        if !stream || bytes == 0 {
+    /// A peer answered: from here on its body is measured.
+    pub fn measure_answer<B>(&mut self, response: &Response<B>, pool: PoolId) {
+        self.measure = Measure::of(&self.method, response, pool);
+    }
+
+    /// What the peer's body told so far; `None` where it is not read.
+    pub fn meter(&self) -> Option<&Meter> {
+        self.measure.as_ref()?.meter.as_ref()
+    }
+
+    /// A chunk of the response passed at `now`. `stream` says whether the times between chunks are
+    /// worth keeping.
+    pub fn chunk(&mut self, data: &[u8], stream: bool, now: Instant) {
+        self.bytes_out += data.len() as u64;
+        if data.is_empty() {
             return;
         }
+        if let Some(measure) = &mut self.measure {
+            measure.feed(data);
+        }
+        if stream {
+            self.stream_times(now);
+        }
+        self.times.last_chunk = Some(now);
+    }
+
+    fn stream_times(&mut self, now: Instant) {
         match self.times.last_chunk {
-            None => self.times.first_byte = Some(now),
+            None => {
+                self.times.first_byte = Some(now);
+                // At once: a signal of overload that waits for the end of a stream comes too late.
+                if let (Some(route), Some(measure)) = (&self.route, &self.measure)
+                    && let Some(sample) = measure.first_byte(&self.times, now)
+                {
+                    route.sample(measure.pool, sample);
+                }
+            }
             Some(last) => {
                 if self.gaps.len == GAPS_MAX {
                     self.flush_gaps();
@@ -183,7 +218,28 @@ impl Exchange {
                 self.gaps.len += 1;
             }
         }
-        self.times.last_chunk = Some(now);
+    }
+
+    /// The answer is over: its rate becomes a sample.
+    fn finish_measure(&mut self) {
+        let Some(measure) = &mut self.measure else {
+            return;
+        };
+        if let Some(meter) = &mut measure.meter {
+            meter.finish();
+        }
+        let is_broken = self
+            .attempts
+            .last()
+            .is_some_and(|last| last.error.is_some());
+        let end = match (self.complete, is_broken) {
+            (false, _) => End::Left,
+            (true, true) => End::Broken,
+            (true, false) => End::Whole,
+        };
+        if let (Some(route), Some(sample)) = (&self.route, measure.rate(&self.times, end)) {
+            route.sample(measure.pool, sample);
+        }
     }
 
     fn flush_gaps(&mut self) {
@@ -199,6 +255,7 @@ impl Exchange {
     fn settle(&mut self) {
         drop(self.reservation.take());
         self.flush_gaps();
+        self.finish_measure();
         let now = now();
         let since = |at: Instant| at.saturating_duration_since(self.times.arrived);
         let seconds = since(now).as_secs_f64();
@@ -215,6 +272,8 @@ impl Exchange {
             request_seconds: seconds,
             ttft_seconds: ttft.map(|ttft| ttft.as_secs_f64()),
             overhead_seconds: self.overhead(),
+            owner: self.owner.as_deref(),
+            usage: self.meter().and_then(Meter::usage),
         });
         let ttft_ms = ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX));
         if let Some(access) = self.sinks.access.as_ref().filter(|_| self.logged) {
@@ -245,7 +304,7 @@ impl Exchange {
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             ttft_ms,
-            tokens: None,
+            tokens: self.meter().and_then(Meter::completion),
             trace_id: self.trace_id.as_deref(),
         }
     }
@@ -259,6 +318,9 @@ impl Exchange {
         };
         let at_unix_ms = u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default();
         let duration_ms = (seconds * 1000.0) as u64;
+        let meter = self.meter();
+        let usage = meter.and_then(Meter::usage);
+        let finish_reason = meter.and_then(Meter::finish_reason).map(Arc::from);
         route.state.decisions.push(Receipt {
             request_id: Arc::clone(&self.rid),
             at_unix_ms: at_unix_ms.saturating_sub(duration_ms),
@@ -273,6 +335,8 @@ impl Exchange {
             status,
             duration_ms,
             ttft_ms,
+            usage,
+            finish_reason,
             client_gone: !self.complete,
         });
     }

@@ -12,6 +12,7 @@ use http::header::{self};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
+use router_core::book::PoolId;
 
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
@@ -50,6 +51,7 @@ enum Reply {
     Local(Response<Bytes>),
     Relayed {
         response: Response<Incoming>,
+        pool: PoolId,
         deadline: Deadline,
     },
 }
@@ -121,7 +123,12 @@ impl Proxy {
         }
         let dialect = Dialect::of(exchange.path());
         let (mut head, mut body) = match reply {
-            Ok(Reply::Relayed { response, deadline }) => {
+            Ok(Reply::Relayed {
+                response,
+                pool,
+                deadline,
+            }) => {
+                exchange.measure_answer(&response, pool);
                 return relayed(response, deadline, exchange, table, stamp, dialect);
             }
             Ok(Reply::Local(response)) => response.into_parts(),
@@ -391,7 +398,11 @@ impl Proxy {
         // With the head here nothing will be sent again.
         self.budget.buffers().give(outgoing.body);
         drop(held);
-        Ok(Reply::Relayed { response, deadline })
+        Ok(Reply::Relayed {
+            response,
+            pool,
+            deadline,
+        })
     }
 }
 

@@ -245,7 +245,7 @@ impl Relay {
         let Some(data) = frame.data_ref() else { return };
         self.active = now();
         self.exchange
-            .chunk(data.len(), self.stream.is_some(), self.active);
+            .chunk(data, self.stream.is_some(), self.active);
         if let Some(stream) = &mut self.stream {
             stream.passed(data);
         }

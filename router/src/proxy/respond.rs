@@ -77,11 +77,21 @@ pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Diale
 
 /// Whether a response is an event stream.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type.is_some_and(|value| {
-        let kind = value.split(|b| *b == b';').next().unwrap_or_default();
-        kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    media_type(headers).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// Whether a response is one JSON document.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    media_type(headers).is_some_and(|kind| {
+        let suffix = kind.len().checked_sub(5).map(|at| &kind[at..]);
+        kind.eq_ignore_ascii_case(b"application/json")
+            || suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json"))
     })
+}
+
+fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::CONTENT_TYPE)?.as_bytes();
+    Some(value.split(|b| *b == b';').next()?.trim_ascii())
 }
 
 /// Keeps caches and buffering proxies from holding an event stream back, where the engine said
@@ -127,5 +137,17 @@ mod tests {
         };
         assert!(of("text/event-stream") && of("Text/Event-Stream; charset=utf-8"));
         assert!(!of("application/json") && !of("text/event-streams"));
+    }
+
+    #[test]
+    fn a_json_document_is_known_by_its_media_type_or_suffix() {
+        let of = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(value));
+            is_json(&headers)
+        };
+        assert!(of("application/json") && of("Application/JSON ; charset=utf-8"));
+        assert!(of("application/problem+json"));
+        assert!(!of("application/jsonl") && !of("text/plain") && !of("json"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use router_core::book::status::{NoHeader, PriorityState, Protection, Trips};
 use router_core::book::{PoolId, RuntimeLimit, Switches};
 use router_core::layered::Setting;
-use router_core::signal::Signal;
+use router_core::signal::{Sample, Signal};
 
 use super::route::now;
 use super::{Route, Switch};
@@ -28,6 +28,13 @@ impl Route {
             tps: is_on(Switch::Tps),
             session_prio: is_on(Switch::SessionPrio),
         }
+    }
+
+    /// Takes in one measurement of a pool.
+    pub fn sample(&self, pool: PoolId, sample: Sample) {
+        let mut inner = self.state.inner.lock();
+        // Read after the lock is taken, so that a waiter does not carry an old time.
+        inner.book.sample(&self.roster, pool, sample, now());
     }
 
     /// Does what time alone makes due; answers when to call again, and what is worth a warning.

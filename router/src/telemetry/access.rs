@@ -51,7 +51,7 @@ pub struct AccessLine<'a> {
     pub bytes_out: u64,
     /// Arrival to the first body byte of a stream, milliseconds.
     pub ttft_ms: Option<u64>,
-    /// Tokens of the answer, where its usage was read.
+    /// Tokens generated, where the answer told them.
     pub tokens: Option<u64>,
     /// The trace id of `traceparent`.
     pub trace_id: Option<&'a str>,

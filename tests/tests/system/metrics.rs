@@ -5,13 +5,14 @@ use system_tests::wire::call;
 
 use crate::common::{CHAT, CHAT_PATH, CHAT_STREAM, over, setup};
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "llm_router_requests_total",
     "llm_router_refusals_total",
     "llm_router_request_seconds",
     "llm_router_ttft_seconds",
     "llm_router_inter_chunk_seconds",
     "llm_router_overhead_seconds",
+    "llm_router_tokens_total",
     "llm_router_in_flight",
     "llm_router_limit",
     "llm_router_peer_healthy",

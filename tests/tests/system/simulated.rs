@@ -146,6 +146,61 @@ async fn every_api_of_the_engine_streams_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_every_api_are_counted_by_owner_and_written_to_the_access_log() {
+    let engines = engines(1, &Options::default()).await;
+    let router = over(&engines, "")
+        .keys("sk-one:team")
+        .env("LLM_ROUTER_LOG_FORMAT", "json")
+        .start()
+        .await;
+    let messages = json!([{"role": "user", "content": "count these words"}]);
+    let asked = json!({"include_usage": true});
+    let apis = [
+        (
+            "chat/completions",
+            json!({"stream": true, "stream_options": asked, "messages": messages}),
+        ),
+        ("chat/completions", json!({"messages": messages})),
+        (
+            "completions",
+            json!({"stream": true, "stream_options": asked, "prompt": "hi"}),
+        ),
+        ("responses", json!({"stream": true, "input": "hi"})),
+        ("responses", json!({"input": "hi"})),
+        ("messages", json!({"stream": true, "messages": messages})),
+        ("messages", json!({"messages": messages})),
+    ];
+    for (n, (api, mut body)) in apis.into_iter().enumerate() {
+        let (id, model) = (format!("id-{n}"), format!("sim-{n}"));
+        body["model"] = json!(model);
+        body["max_tokens"] = json!(8);
+        let headers = [("x-request-id", &*id), ("authorization", "Bearer sk-one")];
+        let path = format!("/r/v1/{api}");
+        let reply = router.post_with(&path, &headers, &body.to_string()).await;
+        assert_eq!(reply.status, 200, "{api}: {}", reply.text());
+        let line = router.program.line_with(&format!(r#""rid":"{id}""#)).await;
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let tokens = line["tokens"].as_u64().unwrap();
+        assert!(tokens >= 8, "{api}: {line}");
+        let page = router.admin_get("/metrics").await.text();
+        let counted = |kind: &str| {
+            let series = format!(
+                r#"llm_router_tokens_total{{route="r",model="{model}",owner="team",kind="{kind}"}} "#
+            );
+            let value = page.lines().find_map(|line| line.strip_prefix(&series));
+            value.and_then(|value| value.parse::<u64>().ok())
+        };
+        assert_eq!(counted("completion"), Some(tokens), "{api}: {page}");
+        assert!(counted("prompt") > Some(0), "{api}: {page}");
+        let found = router.admin_get("/r/_decisions?n=1").await.json();
+        assert_eq!(
+            found["decisions"][0]["usage"]["completion"], tokens,
+            "{api}: {found}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn client_that_leaves_is_a_cancelled_request_of_the_engine() {
     let mut pace = Options::default().pace;
     pace.itl = std::time::Duration::from_millis(20);

@@ -299,6 +299,8 @@ fn receipt(route: &str, request_id: &str, at_unix_ms: u64) -> Receipt {
         status: 503,
         duration_ms: 1,
         ttft_ms: None,
+        usage: None,
+        finish_reason: None,
         client_gone: false,
     }
 }

@@ -72,6 +72,7 @@ impl Collector for Counted {
             &configured,
             |t| t.bans,
         )?;
+        tokens(encoder, &configured)?;
         histograms(encoder, &routes, &configured)?;
         process_wide(encoder, &self.0)
     }
@@ -118,6 +119,27 @@ fn refusals(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) 
         encoder,
         "llm_router_refusals",
         "Requests refused, by gate and by the first turn of their session_prio bucket.",
+        series,
+    )
+}
+
+fn tokens(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {
+    let mut series = Vec::new();
+    for route in routes {
+        for (model, owner, kind, sum) in route.tally.lock().tokens.series_of_kinds() {
+            let labels: Labels<'_> = vec![
+                ("route", (&*route.route).into()),
+                ("model", model.to_owned().into()),
+                ("owner", owner.to_owned().into()),
+                ("kind", kind.into()),
+            ];
+            series.push((labels, ConstCounter::new(sum)));
+        }
+    }
+    family(
+        encoder,
+        "llm_router_tokens",
+        "Tokens of the answers that told their usage.",
         series,
     )
 }

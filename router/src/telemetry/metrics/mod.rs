@@ -8,6 +8,7 @@ mod page;
 mod process;
 mod refusals;
 mod route;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

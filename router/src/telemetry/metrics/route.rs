@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use router_core::decision::Usage;
 use router_core::pool::PeerKey;
 
 use super::refusals::{Gate, Refusals};
+use super::tokens::TokenTally;
 
 /// Model names a route keeps apart; clients invent them, so what comes later is counted as
 /// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
@@ -57,6 +59,10 @@ pub struct RequestDone<'a> {
     pub ttft_seconds: Option<f64>,
     /// The router's own share: arrival to the request handed to a peer, without reading the body.
     pub overhead_seconds: Option<f64>,
+    /// Owner of the key.
+    pub owner: Option<&'a str>,
+    /// Tokens, where the answer told them.
+    pub usage: Option<Usage>,
 }
 
 /// The counters of one route. Shared by every snapshot of it.
@@ -80,6 +86,8 @@ pub(super) struct Tally {
     pub(super) requests: BTreeMap<Arc<str>, ByPeer<BTreeMap<u16, u64>>>,
     /// Configured peers.
     pub(super) peers: ByPeer<PeerTally>,
+    /// Tokens, under the models of `requests`.
+    pub(super) tokens: TokenTally,
     /// Configured models: they need no room under the cap.
     models: Vec<Arc<str>>,
 }
@@ -105,9 +113,7 @@ impl RouteMetrics {
 
     /// Counts a finished request.
     pub fn request_done(&self, done: &RequestDone<'_>) {
-        self.tally
-            .lock()
-            .count_request(done.model, done.peer, done.code);
+        self.tally.lock().count(done);
         self.request_seconds.observe(done.request_seconds);
         if let Some(ttft) = done.ttft_seconds {
             self.ttft_seconds.observe(ttft);
@@ -161,9 +167,13 @@ impl RouteMetrics {
 }
 
 impl Tally {
-    fn count_request(&mut self, model: Option<&str>, peer: Option<&str>, code: u16) {
-        let model = self.model_label(model, code);
-        let peer = match peer {
+    fn count(&mut self, done: &RequestDone<'_>) {
+        let code = done.code;
+        let model = self.model_label(done.model, code);
+        if let Some(usage) = &done.usage {
+            self.tokens.add(model, done.owner, usage);
+        }
+        let peer = match done.peer {
             None => NONE,
             Some(peer) if self.peers.contains_key(peer) => peer,
             Some(_) => OTHER,
@@ -239,9 +249,12 @@ impl Tally {
             by_peer.retain(|peer, _| **peer == *NONE || **peer == *OTHER || is_configured(peer));
         }
         self.peers.retain(|peer, _| is_configured(peer));
+        self.tokens
+            .retain(|label| models.contains(label) || !self.models.contains(label));
         self.models = models;
         for (model, peers) in pools {
             let model = model.clone().unwrap_or_else(|| NONE.into());
+            self.tokens.register(&model);
             for peer in peers {
                 let peer: Arc<str> = peer.as_str().into();
                 let is_seen = self

@@ -1,8 +1,10 @@
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use super::*;
 use proto::exposition::Format;
+use router_core::decision::Usage;
+
+use super::*;
 
 /// A process without live state.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ fn done<'a>(model: Option<&'a str>, peer: Option<&'a str>, code: u16) -> Request
         request_seconds: 0.3,
         ttft_seconds: None,
         overhead_seconds: None,
+        owner: None,
+        usage: None,
     }
 }
 
@@ -63,6 +67,8 @@ fn series_exist_at_zero_from_registration() {
         r#"llm_router_refusals_total{route="chat",gate="rule",bucket="-"} 0"#,
         r#"llm_router_retries_total{route="chat",peer="a:1"} 0"#,
         r#"llm_router_peer_bans_total{route="chat",peer="b:1"} 0"#,
+        r#"llm_router_tokens_total{route="chat",model="-",owner="-",kind="prompt"} 0"#,
+        r#"llm_router_tokens_total{route="chat",model="-",owner="-",kind="reasoning"} 0"#,
         r#"llm_router_request_seconds_count{route="chat"} 0"#,
         r#"llm_router_ttft_seconds_count{route="chat"} 0"#,
         r#"llm_router_inter_chunk_seconds_count{route="chat"} 0"#,
@@ -198,6 +204,74 @@ fn a_refused_model_takes_no_place_from_a_real_one() {
         page.contains(r#"model="real",peer="a:1",code="200"} 1"#),
         "{page}"
     );
+}
+
+#[test]
+fn tokens_are_counted_by_kind_model_and_owner() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    let usage = Usage {
+        prompt: 7,
+        completion: 5,
+        cached: 4,
+        reasoning: 2,
+        total: 12,
+    };
+    for owner in [Some("team"), Some("team"), None] {
+        chat.request_done(&RequestDone {
+            owner,
+            usage: Some(usage),
+            ..done(Some("m1"), Some("a:1"), 200)
+        });
+    }
+    let page = page(&metrics);
+    for (owner, kind, sum) in [
+        ("team", "prompt", 14),
+        ("team", "completion", 10),
+        ("team", "cached", 8),
+        ("team", "reasoning", 4),
+        ("-", "completion", 5),
+    ] {
+        let line = format!(
+            r#"llm_router_tokens_total{{route="chat",model="m1",owner="{owner}",kind="{kind}"}} {sum}"#
+        );
+        assert!(page.lines().any(|have| have == line), "{line}\n{page}");
+    }
+}
+
+#[test]
+fn token_series_are_capped_by_model_and_owner_and_sums_saturate() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    let usage = Usage {
+        prompt: u64::MAX,
+        ..Usage::default()
+    };
+    for n in 0..300 {
+        let (model, owner) = (format!("model-{n}"), format!("owner-{n}"));
+        for (model, owner) in [(&*model, "o"), ("m", &*owner)] {
+            chat.request_done(&RequestDone {
+                owner: Some(owner),
+                usage: Some(usage),
+                ..done(Some(model), Some("a:1"), 200)
+            });
+        }
+    }
+    let page = page(&metrics);
+    let tokens = series(&page, "llm_router_tokens_total");
+    let distinct = |label: &str| {
+        let values = tokens.iter().map(|line| {
+            let from = line.find(label).unwrap() + label.len();
+            line[from..].split('"').next().unwrap()
+        });
+        values.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(distinct("model=\""), 64 + 2, "64 names, `other` and `-`");
+    assert_eq!(distinct("owner=\""), 200 + 2, "200 owners, `other` and `-`");
+    let other = r#"model="m",owner="other",kind="prompt"} 18446744073709551615"#;
+    assert!(tokens.iter().any(|line| line.ends_with(other)), "{page}");
 }
 
 #[test]

@@ -48,6 +48,21 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
         let ended = attempt.error.as_deref().map_or("served it".into(), tame);
         lines.push(("attempt", format!("{}: {ended}", attempt.peer)));
     }
+    if let Some(usage) = &receipt.usage {
+        let finish = receipt
+            .finish_reason
+            .as_deref()
+            .map_or(String::new(), |reason| {
+                format!("; finished by {}", tame(reason))
+            });
+        lines.push((
+            "tokens",
+            format!(
+                "{} of prompt ({} from the cache), {} generated{finish}",
+                usage.prompt, usage.cached, usage.completion
+            ),
+        ));
+    }
     let ttft = receipt
         .ttft_ms
         .map_or(String::new(), |ms| format!(", first byte after {ms} ms"));

@@ -5,7 +5,7 @@ use router_core::admission::{Full, Refusal};
 use router_core::affinity::Hash;
 use router_core::balance::Balance;
 use router_core::decision::{
-    Attempt, Choice, Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts, Receipt,
+    Attempt, Choice, Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts, Receipt, Usage,
 };
 use router_core::pool::PeerKey;
 
@@ -188,6 +188,14 @@ fn a_receipt_tells_every_attempt() {
         status: 200,
         duration_ms: 420,
         ttft_ms: Some(35),
+        usage: Some(Usage {
+            prompt: 120,
+            completion: 48,
+            cached: 96,
+            reasoning: 0,
+            total: 168,
+        }),
+        finish_reason: Some("sto\u{1b}p".into()),
         client_gone: false,
     };
     insta::assert_snapshot!(

@@ -1,0 +1,247 @@
+//! What an answer says of itself: tokens, why it ended, which model made it.
+//!
+//! The meter sees each chunk as it passes and holds back none. Of a stream it reads only the
+//! events that can tell something: the first ones, those of a terminal kind, and those in which a
+//! search for a few keys finds one with a value; the deltas in between are searched, not parsed.
+//! A body that is one JSON document is read as it comes, in one pass and without keeping it, so
+//! its length does not matter. Read are the shapes of OpenAI's chat, completions, embeddings and
+//! Responses, of Anthropic's messages, and llama.cpp's `timings`. A compressed body is not
+//! metered: decoding it would cost more than its numbers are worth.
+
+mod answer;
+mod counts;
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use router_core::decision::Usage;
+
+use self::answer::{Answer, Member, unescaped};
+use self::counts::Counts;
+use super::sse::{Event, Events};
+
+/// Events read whatever they hold, until id and model are known.
+const FIRST_EVENTS: u8 = 4;
+
+/// Events that end a stream, in the APIs that name theirs.
+const LAST_EVENTS: [&[u8]; 4] = [
+    b"message_stop",
+    b"response.completed",
+    b"response.incomplete",
+    b"response.failed",
+];
+
+/// Reads one answer of a peer.
+#[derive(Debug)]
+pub struct Meter {
+    input: Input,
+    found: Found,
+}
+
+#[derive(Debug)]
+enum Input {
+    Stream { events: Events, first: u8 },
+    Document(Answer),
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Found {
+    counts: Counts,
+    usage: Vec<u8>,
+    actual_usage: Vec<u8>,
+    id: Option<Box<str>>,
+    model: Option<Box<str>>,
+    finish: Option<Box<str>>,
+    status: Option<Box<str>>,
+    incomplete: Option<Box<str>>,
+    complete: bool,
+}
+
+impl Meter {
+    /// For a `text/event-stream`.
+    pub fn stream() -> Self {
+        let events = Events::default();
+        Self::new(Input::Stream { events, first: 0 })
+    }
+
+    /// For a JSON body.
+    pub fn document() -> Self {
+        Self::new(Input::Document(Answer::default()))
+    }
+
+    fn new(input: Input) -> Self {
+        Self {
+            input,
+            found: Found::default(),
+        }
+    }
+
+    /// Reads the next bytes of the body, as the peer sent them. Allocates for what it finds and for
+    /// a line that two chunks share.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        let found = &mut self.found;
+        match &mut self.input {
+            Input::Stream { events, first } => events.feed(chunk, |e| found.event(e, first)),
+            Input::Document(answer) => {
+                answer.feed(chunk, |member, value| found.member(member, value));
+                found.complete |= answer.is_closed();
+            }
+        }
+    }
+
+    /// The body is over: reads what its last line held. Call it once, before asking.
+    pub fn finish(&mut self) {
+        let found = &mut self.found;
+        if let Input::Stream { events, first } = &mut self.input {
+            events.finish(|event| found.event(event, first));
+        }
+    }
+
+    /// The token counts; `None` when the answer told none.
+    pub fn usage(&self) -> Option<Usage> {
+        self.found.counts.usage()
+    }
+
+    /// Tokens generated; `None` when the answer did not tell.
+    pub fn completion(&self) -> Option<u64> {
+        self.found.counts.completion()
+    }
+
+    /// Tokens of the whole prompt. Anthropic counts those read from a cache and written into it
+    /// apart; here they are included.
+    pub fn whole_prompt(&self) -> u64 {
+        self.found.counts.whole_prompt()
+    }
+
+    /// The last `usage` object as the peer wrote it, at most 16 KiB.
+    pub fn raw_usage(&self) -> Option<&[u8]> {
+        Some(&*self.found.usage).filter(|raw| !raw.is_empty())
+    }
+
+    /// The last `actual_usage` object as the peer wrote it, at most 16 KiB.
+    pub fn raw_actual_usage(&self) -> Option<&[u8]> {
+        Some(&*self.found.actual_usage).filter(|raw| !raw.is_empty())
+    }
+
+    /// Why the answer ended, in the peer's words, at most 256 bytes.
+    pub fn raw_finish(&self) -> Option<&str> {
+        let found = &self.found;
+        let status = found.status.as_deref();
+        let status = status.filter(|status| !matches!(*status, "in_progress" | "queued"));
+        found
+            .finish
+            .as_deref()
+            .or(found.incomplete.as_deref())
+            .or(status)
+    }
+
+    /// Why the answer ended, in the words of the chat API.
+    pub fn finish_reason(&self) -> Option<&str> {
+        self.raw_finish().map(chat_word)
+    }
+
+    /// The model that answered, at most 256 bytes.
+    pub fn model(&self) -> Option<&str> {
+        self.found.model.as_deref()
+    }
+
+    /// The answer's id, at most 256 bytes.
+    pub fn id(&self) -> Option<&str> {
+        self.found.id.as_deref()
+    }
+
+    /// Whether the answer came to its own end: a stream's terminal event or finish reason, a
+    /// document's last bracket.
+    pub fn is_complete(&self) -> bool {
+        self.found.complete
+    }
+}
+
+impl Found {
+    fn event(&mut self, event: Event<'_>, first: &mut u8) {
+        let Event { name, data } = event;
+        if data.trim_ascii_end() == b"[DONE]" {
+            self.complete = true;
+            return;
+        }
+        let is_last = LAST_EVENTS.contains(&name);
+        self.complete |= is_last;
+        let is_first = *first < FIRST_EVENTS && (self.id.is_none() || self.model.is_none());
+        *first = first.saturating_add(1);
+        if is_first || is_last || is_telling(data) {
+            Answer::default().feed(data, |member, value| {
+                self.complete |= match member {
+                    Member::Finish => true,
+                    Member::Type => LAST_EVENTS.contains(&value),
+                    _ => false,
+                };
+                self.member(member, value);
+            });
+        }
+    }
+
+    fn member(&mut self, member: Member, value: &[u8]) {
+        match member {
+            Member::Usage => {
+                self.counts.take(value);
+                keep(&mut self.usage, value);
+            }
+            Member::ActualUsage => keep(&mut self.actual_usage, value),
+            // Fields of their own there, asked where usage tells nothing.
+            Member::Timings => self.counts.take(value),
+            // An event may mention other objects by id; the answer's own comes first.
+            Member::Id if self.id.is_none() => self.id = text(value),
+            Member::Model if self.model.is_none() => self.model = text(value),
+            Member::Finish => self.finish = text(value),
+            Member::Status => self.status = text(value),
+            Member::Incomplete => self.incomplete = text(value),
+            Member::Id | Member::Model | Member::Type => {}
+        }
+    }
+}
+
+fn keep(slot: &mut Vec<u8>, value: &[u8]) {
+    slot.clear();
+    slot.extend_from_slice(value);
+}
+
+fn text(value: &[u8]) -> Option<Box<str>> {
+    let value = unescaped(value);
+    (!value.is_empty()).then(|| String::from_utf8_lossy(&value).into())
+}
+
+/// The chat API's word for a reason; the reason itself where it has none.
+fn chat_word(raw: &str) -> &str {
+    match raw {
+        "end_turn" | "stop_sequence" | "completed" => "stop",
+        "max_tokens" | "max_output_tokens" | "model_context_window_exceeded" => "length",
+        "tool_use" => "tool_calls",
+        "refusal" => "content_filter",
+        "failed" => "error",
+        other => other,
+    }
+}
+
+/// Whether an event holds a usage or timings object or a reason to end. A text that quotes one may
+/// look so; reading the event then finds nothing.
+fn is_telling(data: &[u8]) -> bool {
+    static KEYS: LazyLock<[(Finder<'static>, u8); 3]> = LazyLock::new(|| {
+        [
+            (Finder::new(b"usage\""), b'{'),
+            (Finder::new(b"_reason\""), b'"'),
+            (Finder::new(b"timings\""), b'{'),
+        ]
+    });
+    KEYS.iter().any(|(key, opens)| {
+        let mut ends = key.find_iter(data).map(|at| at + key.needle().len());
+        ends.any(|end| {
+            let rest = data[end..].trim_ascii_start();
+            let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+            value.is_some_and(|value| value.first() == Some(opens))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;

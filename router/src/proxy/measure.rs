@@ -1,0 +1,227 @@
+//! What one relayed answer adds to its pool's signals: time to first byte as soon as it is known,
+//! decode rate at the end.
+
+use std::time::Instant;
+
+use http::{Method, Response, header};
+use router_core::book::PoolId;
+use router_core::signal::Sample;
+
+use super::exchange::Times;
+use super::respond;
+use crate::content::Meter;
+
+/// An answer with fewer tokens has no rate worth a sample: it is mostly overhead.
+const TPS_MIN_TOKENS: u64 = 16;
+
+/// Nor has one that took less: the clock's grain and the batching of chunks decide then.
+const TPS_MIN_SECONDS: f64 = 0.5;
+
+/// The measuring of one answer with a 2xx status to a POST. Others are not judged.
+#[derive(Debug)]
+pub(super) struct Measure {
+    /// Whose signals it moves.
+    pub pool: PoolId,
+    /// Reads the body; `None` where its kind or its encoding is not read.
+    pub meter: Option<Meter>,
+    is_stream: bool,
+}
+
+/// How the body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was relayed whole.
+    Whole,
+    /// The peer broke it off, or took too long.
+    Broken,
+    /// The client left.
+    Left,
+}
+
+impl Measure {
+    /// Judges by the response's head whether it is measured.
+    pub(super) fn of<B>(method: &Method, head: &Response<B>, pool: PoolId) -> Option<Box<Self>> {
+        if *method != Method::POST || !head.status().is_success() {
+            return None;
+        }
+        let is_stream = respond::is_event_stream(head.headers());
+        let is_encoded = head.headers().contains_key(header::CONTENT_ENCODING);
+        let meter = match (is_encoded, is_stream) {
+            (true, _) => None,
+            (false, true) => Some(Meter::stream()),
+            (false, false) => respond::is_json(head.headers()).then(Meter::document),
+        };
+        Some(Box::new(Self {
+            pool,
+            meter,
+            is_stream,
+        }))
+    }
+
+    /// Reads what passed.
+    pub(super) fn feed(&mut self, data: &[u8]) {
+        if let Some(meter) = &mut self.meter {
+            meter.feed(data);
+        }
+    }
+
+    /// The sample of the first chunk: arrival to `now`, of a stream.
+    pub(super) fn first_byte(&self, times: &Times, now: Instant) -> Option<Sample> {
+        let ttft = now.saturating_duration_since(times.arrived);
+        self.is_stream
+            .then_some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
+    }
+
+    /// The sample of the whole. The rate is over decode time for a stream, first chunk to last,
+    /// and over the whole request otherwise. An answer too short for a rate gives none.
+    pub(super) fn rate(&self, times: &Times, end: End) -> Option<Sample> {
+        let meter = self.meter.as_ref();
+        let began = if self.is_stream {
+            times.first_byte
+        } else {
+            Some(times.arrived)
+        };
+        let seconds = match (began, times.last_chunk) {
+            (Some(began), Some(last)) => last.saturating_duration_since(began).as_secs_f64(),
+            _ => 0.0,
+        };
+        match meter.and_then(Meter::completion) {
+            Some(tokens) if tokens >= TPS_MIN_TOKENS && seconds >= TPS_MIN_SECONDS => {
+                Some(Sample::Tps(tokens as f64 / seconds))
+            }
+            // What a running or opening usage told so far is not the answer's.
+            _ if end == End::Left && !meter.is_some_and(Meter::is_complete) => {
+                Some(Sample::Aborted)
+            }
+            None if end == End::Whole && meter.and_then(Meter::usage).is_none() => {
+                Some(Sample::NoUsage)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Response;
+
+    use super::*;
+
+    const STREAM: &[(&str, &str)] = &[("content-type", "text/event-stream")];
+    const JSON: &[(&str, &str)] = &[("content-type", "application/json; charset=utf-8")];
+
+    fn measure(method: &Method, status: u16, headers: &[(&str, &str)]) -> Option<Box<Measure>> {
+        let mut response = Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        Measure::of(method, &response.body(()).unwrap(), PoolId(0))
+    }
+
+    /// A request that arrived at 0, with its first and last chunk at these milliseconds.
+    fn times(first: u64, last: u64) -> Times {
+        let arrived = Instant::now();
+        let at = |ms| Some(arrived + Duration::from_millis(ms));
+        Times {
+            arrived,
+            received: None,
+            sent: None,
+            first_byte: at(first),
+            last_chunk: at(last),
+        }
+    }
+
+    fn rate(
+        headers: &[(&str, &str)],
+        body: &str,
+        first: u64,
+        last: u64,
+        end: End,
+    ) -> Option<Sample> {
+        let mut measure = measure(&Method::POST, 200, headers).unwrap();
+        measure.feed(body.as_bytes());
+        measure.rate(&times(first, last), end)
+    }
+
+    fn usage(tokens: u64) -> String {
+        format!("data: {{\"usage\":{{\"completion_tokens\":{tokens}}}}}\n\n")
+    }
+
+    #[test]
+    fn only_a_success_that_answers_a_post_is_measured() {
+        assert!(measure(&Method::POST, 200, JSON).is_some());
+        assert!(measure(&Method::POST, 299, STREAM).is_some());
+        assert!(measure(&Method::POST, 300, JSON).is_none());
+        assert!(measure(&Method::POST, 429, JSON).is_none());
+        assert!(measure(&Method::GET, 200, JSON).is_none());
+    }
+
+    #[test]
+    fn the_first_byte_of_a_stream_is_a_sample_and_that_of_a_document_is_not() {
+        let times = times(0, 0);
+        let now = times.arrived + Duration::from_micros(35_500);
+        let stream = measure(&Method::POST, 200, STREAM).unwrap();
+        assert_eq!(stream.first_byte(&times, now), Some(Sample::Ttft(35.5)));
+        let document = measure(&Method::POST, 200, JSON).unwrap();
+        assert_eq!(document.first_byte(&times, now), None);
+    }
+
+    #[test]
+    fn v31_the_last_usage_counts_and_the_time_is_that_of_decoding() {
+        let body = usage(19) + &usage(20);
+        let sample = rate(STREAM, &body, 700, 1950, End::Whole);
+        assert_eq!(sample, Some(Sample::Tps(16.0)));
+    }
+
+    #[test]
+    fn the_rate_of_a_document_is_over_the_whole_request() {
+        let body = r#"{"usage":{"completion_tokens":20}}"#;
+        let sample = rate(JSON, body, 1250, 1250, End::Whole);
+        assert_eq!(sample, Some(Sample::Tps(16.0)));
+    }
+
+    #[test]
+    fn v32_too_few_tokens_or_too_short_a_time_give_no_sample() {
+        for (tokens, ms, expected) in [
+            (15, 1000, None),
+            (16, 490, None),
+            (16, 500, Some(Sample::Tps(32.0))),
+        ] {
+            assert_eq!(rate(STREAM, &usage(tokens), 0, ms, End::Whole), expected);
+        }
+    }
+
+    #[test]
+    fn missing_usage_is_told_apart_by_who_ended_the_answer() {
+        for (end, expected) in [
+            (End::Whole, Some(Sample::NoUsage)),
+            (End::Broken, None),
+            (End::Left, Some(Sample::Aborted)),
+        ] {
+            assert_eq!(rate(STREAM, "data: {}\n\n", 0, 900, end), expected);
+        }
+    }
+
+    #[test]
+    fn usage_without_completion_is_usage() {
+        let body = r#"{"usage":{"prompt_tokens":8,"total_tokens":8}}"#;
+        assert_eq!(rate(JSON, body, 0, 900, End::Whole), None);
+    }
+
+    #[test]
+    fn the_opening_usage_of_a_stream_left_early_is_no_rate() {
+        let body =
+            "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"output_tokens\":1}}}\n\n";
+        assert_eq!(rate(STREAM, body, 0, 900, End::Left), Some(Sample::Aborted));
+    }
+
+    #[test]
+    fn a_compressed_body_counts_as_one_without_usage() {
+        let gzip = [JSON[0], ("content-encoding", "gzip")];
+        let body = r#"{"usage":{"completion_tokens":20}}"#;
+        let sample = rate(&gzip, body, 0, 900, End::Whole);
+        assert_eq!(sample, Some(Sample::NoUsage));
+    }
+}

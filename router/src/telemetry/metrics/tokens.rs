@@ -1,0 +1,85 @@
+//! Tokens by model and by owner of the key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use router_core::decision::Usage;
+
+use super::route::{NONE, OTHER};
+
+/// Owners a route keeps apart; later ones are counted as [`OTHER`]. Key files name them, so they
+/// are few; the bound is for a file of ten thousand keys, each with an owner of its own.
+const OWNERS_MAX: usize = 200;
+
+/// What a route's answers used. Every sum saturates: a peer that tells nonsense breaks no page.
+#[derive(Debug, Default)]
+pub(super) struct TokenTally {
+    by_model: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Usage>>,
+    /// Owners seen, [`NONE`] and [`OTHER`] not among them.
+    owners: BTreeSet<Arc<str>>,
+}
+
+impl TokenTally {
+    /// Adds one answer. `model` is a label, already capped.
+    pub(super) fn add(&mut self, model: &str, owner: Option<&str>, usage: &Usage) {
+        let owner = self.owner_label(owner);
+        let sums = self.series(model, owner);
+        for (sum, more) in [
+            (&mut sums.prompt, usage.prompt),
+            (&mut sums.completion, usage.completion),
+            (&mut sums.cached, usage.cached),
+            (&mut sums.reasoning, usage.reasoning),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// Makes sure that a model has a series.
+    pub(super) fn register(&mut self, model: &str) {
+        self.series(model, NONE);
+    }
+
+    /// Drops the series of models that are gone.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Arc<str>) -> bool) {
+        self.by_model.retain(|model, _| is_kept(model));
+    }
+
+    /// Every series as model, owner, kind and sum.
+    pub(super) fn series_of_kinds(
+        &self,
+    ) -> impl Iterator<Item = (&str, &str, &'static str, u64)> + '_ {
+        self.by_model.iter().flat_map(|(model, by_owner)| {
+            by_owner.iter().flat_map(move |(owner, sums)| {
+                [
+                    ("prompt", sums.prompt),
+                    ("completion", sums.completion),
+                    ("cached", sums.cached),
+                    ("reasoning", sums.reasoning),
+                ]
+                .map(|(kind, sum)| (&**model, &**owner, kind, sum))
+            })
+        })
+    }
+
+    fn owner_label<'a>(&mut self, owner: Option<&'a str>) -> &'a str {
+        let Some(owner) = owner else { return NONE };
+        if !self.owners.contains(owner) {
+            if self.owners.len() >= OWNERS_MAX {
+                return OTHER;
+            }
+            self.owners.insert(owner.into());
+        }
+        owner
+    }
+
+    fn series(&mut self, model: &str, owner: &str) -> &mut Usage {
+        if !self.by_model.contains_key(model) {
+            self.by_model.insert(model.into(), BTreeMap::new());
+        }
+        let by_owner = self.by_model.get_mut(model).expect("it was just made");
+        if !by_owner.contains_key(owner) {
+            by_owner.insert(owner.into(), Usage::default());
+        }
+        by_owner.get_mut(owner).expect("it was just made")
+    }
+}
