@@ -13,7 +13,7 @@ use router_core::book::PoolId;
 use router_core::decision::{Attempt, Choice, Mode, Receipt};
 
 use super::head::HeadWatch;
-use super::measure::{End, Measure};
+use super::measure::{End, Least, Measure};
 use crate::content::Meter;
 use crate::state::{Peer, Reservation, Route};
 use crate::telemetry::access::{AccessLine, AccessLog};
@@ -237,8 +237,18 @@ impl Exchange {
             (true, true) => End::Broken,
             (true, false) => End::Whole,
         };
-        if let (Some(route), Some(sample)) = (&self.route, measure.rate(&self.times, end)) {
+        let Some(route) = &self.route else { return };
+        let least = Least {
+            tokens: route.options.tps_min_tokens.value,
+            decode: route.options.tps_min_decode.value,
+        };
+        if let Some(sample) = measure.rate(&self.times, end, least) {
             route.sample(measure.pool, sample);
+        }
+        if let (Some(meter), Some(Choice::Send { facts, .. })) = (&measure.meter, &self.choice)
+            && let Some(usage) = meter.usage()
+        {
+            route.tokens(facts, meter.whole_prompt(), usage.cached);
         }
     }
 

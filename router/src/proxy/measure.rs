@@ -1,7 +1,7 @@
 //! What one relayed answer adds to its pool's signals: time to first byte as soon as it is known,
 //! decode rate at the end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{Method, Response, header};
 use router_core::book::PoolId;
@@ -11,11 +11,14 @@ use super::exchange::Times;
 use super::respond;
 use crate::content::Meter;
 
-/// An answer with fewer tokens has no rate worth a sample: it is mostly overhead.
-const TPS_MIN_TOKENS: u64 = 16;
-
-/// Nor has one that took less: the clock's grain and the batching of chunks decide then.
-const TPS_MIN_SECONDS: f64 = 0.5;
+/// Answers below either have no rate worth a sample: it would be that of the overhead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Least {
+    /// `tps_min_tokens`.
+    pub tokens: u32,
+    /// `tps_min_decode_s`.
+    pub decode: Duration,
+}
 
 /// The measuring of one answer with a 2xx status to a POST. Others are not judged.
 #[derive(Debug)]
@@ -74,20 +77,22 @@ impl Measure {
 
     /// The sample of the whole. The rate is over decode time for a stream, first chunk to last,
     /// and over the whole request otherwise. An answer too short for a rate gives none.
-    pub(super) fn rate(&self, times: &Times, end: End) -> Option<Sample> {
+    pub(super) fn rate(&self, times: &Times, end: End, least: Least) -> Option<Sample> {
         let meter = self.meter.as_ref();
         let began = if self.is_stream {
             times.first_byte
         } else {
             Some(times.arrived)
         };
-        let seconds = match (began, times.last_chunk) {
-            (Some(began), Some(last)) => last.saturating_duration_since(began).as_secs_f64(),
-            _ => 0.0,
+        let time = match (began, times.last_chunk) {
+            (Some(began), Some(last)) => last.saturating_duration_since(began),
+            _ => Duration::ZERO,
         };
         match meter.and_then(Meter::completion) {
-            Some(tokens) if tokens >= TPS_MIN_TOKENS && seconds >= TPS_MIN_SECONDS => {
-                Some(Sample::Tps(tokens as f64 / seconds))
+            Some(tokens)
+                if tokens >= u64::from(least.tokens) && time >= least.decode && !time.is_zero() =>
+            {
+                Some(Sample::Tps(tokens as f64 / time.as_secs_f64()))
             }
             // What a running or opening usage told so far is not the answer's.
             _ if end == End::Left && !meter.is_some_and(Meter::is_complete) => {
@@ -103,8 +108,6 @@ impl Measure {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::Response;
 
     use super::*;
@@ -142,7 +145,11 @@ mod tests {
     ) -> Option<Sample> {
         let mut measure = measure(&Method::POST, 200, headers).unwrap();
         measure.feed(body.as_bytes());
-        measure.rate(&times(first, last), end)
+        let least = Least {
+            tokens: 16,
+            decode: Duration::from_millis(500),
+        };
+        measure.rate(&times(first, last), end, least)
     }
 
     fn usage(tokens: u64) -> String {

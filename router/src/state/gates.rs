@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use router_core::book::status::{NoHeader, PriorityState, Protection, Trips};
 use router_core::book::{PoolId, RuntimeLimit, Switches};
+use router_core::decision::Facts;
 use router_core::layered::Setting;
 use router_core::signal::{Sample, Signal};
 
@@ -30,11 +31,25 @@ impl Route {
         }
     }
 
-    /// Takes in one measurement of a pool.
+    /// Takes in one measurement of a pool. Nothing while its signal is switched off.
     pub fn sample(&self, pool: PoolId, sample: Sample) {
+        let switch = match sample {
+            Sample::Ttft(_) => Switch::Ttft,
+            Sample::Tps(_) | Sample::NoUsage | Sample::Aborted => Switch::Tps,
+        };
+        if !self.switch(switch).value {
+            return;
+        }
         let mut inner = self.state.inner.lock();
         // Read after the lock is taken, so that a waiter does not carry an old time.
         inner.book.sample(&self.roster, pool, sample, now());
+    }
+
+    /// Adds a finished request's prompt and cached tokens to its `session_prio` bucket.
+    pub fn tokens(&self, facts: &Facts, prompt: u64, cached: u64) {
+        if facts.grade.is_some() {
+            self.state.inner.lock().book.tokens(facts, prompt, cached);
+        }
     }
 
     /// Does what time alone makes due; answers when to call again, and what is worth a warning.
