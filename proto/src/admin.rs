@@ -547,6 +547,9 @@ pub struct Toggled {
     pub enabled: bool,
     /// Where it comes from now.
     pub source: String,
+    /// Whether the switch's counters were zeroed.
+    #[serde(default)]
+    pub counters_reset: bool,
 }
 
 #[cfg(test)]

@@ -101,9 +101,13 @@ pub struct SessionStatus {
     pub source: String,
     /// The buckets in force, ascending.
     pub table: Vec<SessionBucket>,
-    /// Requests without a usable header; they count in the last bucket too.
+    /// Requests without a usable header: judged as the last bucket, counted here alone.
     pub nohdr: u64,
-    /// Prompt tokens of finished requests, all buckets.
+    /// Those of them that were placed.
+    pub nohdr_admitted: u64,
+    /// Those of them that a load gate refused.
+    pub nohdr_refused: u64,
+    /// Prompt tokens of finished requests, all buckets and those without a header.
     pub ptok: u64,
     /// How many of them came from a cache.
     pub ctok: u64,

@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use super::access::{Caller, Denied, public_read, public_write};
 use super::status::Endpoint;
+use crate::config::valid::StatusAccess;
 use crate::state::RouteTable;
 
 /// The endpoint of a status path, when this caller may use it. `peer` is the TCP peer; `has_key`
@@ -27,6 +28,10 @@ pub fn admit(
     let endpoint = Endpoint::of(name);
     let allowed = match endpoint {
         Some(endpoint) if endpoint.writes(&parts.method) => public_write(class, caller),
+        // A key opens its own route and shows no other.
+        Some(endpoint) if class == StatusAccess::Key && endpoint.spans_routes(parts) => {
+            public_read(StatusAccess::Loopback, caller, has_key)
+        }
         // Who may not read does not learn which endpoints there are.
         _ => public_read(class, caller, has_key),
     };

@@ -55,6 +55,26 @@ impl Params {
         }
     }
 
+    /// A parameter that is there as `1` or not at all.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Refused> {
+        match self.get(name)? {
+            None => Ok(false),
+            Some("1") => Ok(true),
+            Some(_) => Err(format!("'{name}' must be 1")),
+        }
+    }
+
+    /// A finite number of at least 0.
+    pub(super) fn amount(&self, name: &str) -> Result<Option<f64>, Refused> {
+        let Some(text) = self.get(name)? else {
+            return Ok(None);
+        };
+        match text.parse::<f64>() {
+            Ok(amount) if amount.is_finite() && amount >= 0.0 => Ok(Some(amount)),
+            _ => Err(format!("'{name}' must be a number of at least 0")),
+        }
+    }
+
     /// A whole number within bounds.
     pub(super) fn number(
         &self,

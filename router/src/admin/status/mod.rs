@@ -1,15 +1,23 @@
 //! `/<route>/_…`: what one route says about itself, and its switches. The same answers on both
 //! ports; who may ask is in [`access`](super::access).
 
+mod average;
 mod decisions;
 mod explain;
 mod health;
+mod limit;
 mod options;
+mod refusals;
 mod room;
+mod sessions;
+mod signal;
 mod toggle;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
+use proto::admin::FLAT_POOL;
+use router_core::book::PoolId;
+use router_core::signal::Signal;
 
 use super::answer::{self, Answer};
 use super::query::Params;
@@ -39,6 +47,18 @@ pub enum Endpoint {
     RouteInspect,
     /// `_decisions`
     Decisions,
+    /// `_cluster_avg`
+    ClusterAvg,
+    /// `_rate_limit_status`
+    RateLimitStatus,
+    /// `_429_status`
+    Refusals,
+    /// `_session_status`
+    SessionStatus,
+    /// `_ttft_status`, `_tps_status`
+    SignalStatus(Signal),
+    /// `_ttft_limit`, `_tps_limit`
+    Limit(Signal),
     /// `_<switch>_toggle`
     Toggle(Switch),
 }
@@ -54,6 +74,14 @@ impl Endpoint {
             "_route_debug" => Self::RouteDebug,
             "_route_inspect" => Self::RouteInspect,
             "_decisions" => Self::Decisions,
+            "_cluster_avg" => Self::ClusterAvg,
+            "_rate_limit_status" => Self::RateLimitStatus,
+            "_429_status" => Self::Refusals,
+            "_session_status" => Self::SessionStatus,
+            "_ttft_status" => Self::SignalStatus(Signal::Ttft),
+            "_tps_status" => Self::SignalStatus(Signal::Tps),
+            "_ttft_limit" => Self::Limit(Signal::Ttft),
+            "_tps_limit" => Self::Limit(Signal::Tps),
             name => Self::Toggle(
                 Switch::ALL
                     .into_iter()
@@ -64,7 +92,14 @@ impl Endpoint {
 
     /// Whether this method may change something here: such a request passes the write guard.
     pub fn writes(self, method: &Method) -> bool {
-        matches!(self, Self::Toggle(_)) && method == Method::POST
+        matches!(self, Self::Toggle(_) | Self::Limit(_) | Self::Refusals) && method == Method::POST
+    }
+
+    /// Whether the answer tells of other routes than the one in the path, so that the key of this
+    /// one is not enough.
+    pub fn spans_routes(self, parts: &Parts) -> bool {
+        let asks_for_all = |params: Params| params.has_any(&["all"]);
+        self == Self::Refusals && Params::of(&parts.uri).is_ok_and(asks_for_all)
     }
 
     /// Whether the request's body matters.
@@ -75,7 +110,7 @@ impl Endpoint {
     fn allows(self) -> &'static str {
         match self {
             Self::RouteInspect => POSTS,
-            Self::Toggle(_) => BOTH,
+            Self::Toggle(_) | Self::Limit(_) | Self::Refusals => BOTH,
             _ => READS,
         }
     }
@@ -120,6 +155,12 @@ pub fn answer(
         Endpoint::RouteDebug => explain::debug(route, &params),
         Endpoint::RouteInspect => Ok(explain::inspect(table, route, parts, body)),
         Endpoint::Decisions => recent([route], &params),
+        Endpoint::ClusterAvg => Ok(average::status(route)),
+        Endpoint::RateLimitStatus => Ok(refusals::rate_limit(route)),
+        Endpoint::Refusals => refusals::status(table, route, &parts.method, &params),
+        Endpoint::SessionStatus => Ok(sessions::status(route)),
+        Endpoint::SignalStatus(signal) => Ok(signal::status(route, signal)),
+        Endpoint::Limit(signal) => limit::limit(route, signal, &parts.method, &params, events),
         Endpoint::Toggle(switch) if parts.method == Method::POST => {
             toggle::set(route, switch, &params, events)
         }
@@ -135,6 +176,12 @@ fn no_peers() -> proto::admin::ErrorDetail {
         "no_healthy_peer",
         "no peers are configured on this route",
     )
+}
+
+/// A pool's key in every map of pools.
+fn pool_name(route: &Route, pool: PoolId) -> String {
+    let model = route.spec().pools[pool.0].model.as_deref();
+    model.unwrap_or(FLAT_POOL).to_owned()
 }
 
 fn has_no_peers(route: &Route) -> bool {

@@ -10,7 +10,7 @@ use crate::state::{Route, Switch};
 use crate::telemetry::events::Events;
 
 /// Parameters that change something.
-const CHANGES: [&str; 2] = ["on", "reset"];
+const CHANGES: [&str; 3] = ["on", "reset", "reset_counters"];
 
 /// `GET`. With a parameter that would change something it is refused: only `POST` writes.
 pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
@@ -27,25 +27,37 @@ pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
     answer::json(StatusCode::OK, &shown)
 }
 
-/// `POST ?on=0|1` sets an override, `?reset=1` removes it.
+/// `POST ?on=0|1` sets an override, `?reset=1` removes it, `?reset_counters=1` zeroes what the switch
+/// counts, alone or with one of the others.
 pub(super) fn set(
     route: &Route,
     switch: Switch,
     params: &Params,
     events: &Events,
 ) -> Result<Answer, Refused> {
-    let to = change(params)?;
+    let Change {
+        to,
+        counters: counters_reset,
+    } = change(switch, params)?;
     let below = switch.below(&route.options);
-    let before = below.under(route.state.overrides.set(switch, to));
-    let after = below.under(to);
+    let overrides = &route.state.overrides;
+    let (before, after) = match to {
+        None => (route.switch(switch), route.switch(switch)),
+        Some(to) => (below.under(overrides.set(switch, to)), below.under(to)),
+    };
     let source = after.source.as_str();
-    events.switch_set(
-        &route.name,
-        switch.name(),
-        before.value,
-        after.value,
-        source,
-    );
+    if to.is_some() {
+        let (name, before) = (switch.name(), before.value);
+        events.switch_set(&route.name, name, before, after.value, source);
+    }
+    if counters_reset {
+        reset_counters(route, switch);
+        tracing::info!(
+            route = &*route.name,
+            switch = switch.name(),
+            "counters zeroed"
+        );
+    }
     let toggled = Toggled {
         route: route.name.to_string(),
         switch: switch.name().to_owned(),
@@ -54,20 +66,46 @@ pub(super) fn set(
         after: after.value,
         enabled: after.value,
         source: source.to_owned(),
+        counters_reset,
     };
     Ok(answer::json(StatusCode::OK, &toggled))
 }
 
-/// The override asked for; `None` removes it.
-fn change(params: &Params) -> Result<Option<bool>, Refused> {
+/// What a `POST` asks for; at least one of the two.
+struct Change {
+    /// The override; `Some(None)` removes it.
+    to: Option<Option<bool>>,
+    counters: bool,
+}
+
+fn change(switch: Switch, params: &Params) -> Result<Change, Refused> {
     params.only(&CHANGES)?;
-    match (params.get("on")?, params.get("reset")?) {
-        (Some("1"), None) => Ok(Some(true)),
-        (Some("0"), None) => Ok(Some(false)),
-        (None, Some("1")) => Ok(None),
-        (Some(_), None) => Err("'on' must be 0 or 1".to_owned()),
-        (None, Some(_)) => Err("'reset' must be 1".to_owned()),
-        (Some(_), Some(_)) => Err("give either 'on' or 'reset'".to_owned()),
-        (None, None) => Err("say on=0, on=1 or reset=1".to_owned()),
+    let counters = params.flag("reset_counters")?;
+    if counters && !has_counters(switch) {
+        return Err("this switch has no counters".to_owned());
+    }
+    let to = match (params.get("on")?, params.flag("reset")?) {
+        (Some(_), true) => return Err("give either 'on' or 'reset'".to_owned()),
+        (Some("1"), false) => Some(Some(true)),
+        (Some("0"), false) => Some(Some(false)),
+        (Some(_), false) => return Err("'on' must be 0 or 1".to_owned()),
+        (None, true) => Some(None),
+        (None, false) if counters => None,
+        (None, false) => return Err("say on=0, on=1 or reset=1".to_owned()),
+    };
+    Ok(Change { to, counters })
+}
+
+fn has_counters(switch: Switch) -> bool {
+    matches!(switch, Switch::RateLimit | Switch::SessionPrio)
+}
+
+fn reset_counters(route: &Route, switch: Switch) {
+    match switch {
+        Switch::RateLimit => {
+            route.reset_trips();
+        }
+        Switch::SessionPrio => route.reset_priority(),
+        Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Affinity => {}
     }
 }
