@@ -368,8 +368,28 @@ pub struct PoolState {
 pub struct RouteOpts {
     /// The route.
     pub route: String,
-    /// In the order of the reference.
+    /// What an operator tunes, in the order of the reference.
     pub options: Vec<RouteOption>,
+    /// Engine internals, in the same order: they can be set, and hardly ever need to be.
+    #[serde(default)]
+    pub advanced: Vec<RouteOption>,
+    /// What the adaptive limit of each pool moves between, switched on or not.
+    #[serde(default)]
+    pub adaptive_bounds: Vec<AdaptiveBounds>,
+}
+
+/// What the adaptive limit of one pool moves between; bans do not matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdaptiveBounds {
+    /// The pool's model; absent on a flat route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
+    /// The largest sum of `max_concurrency` that the enabled peers of one tier have.
+    pub max: u64,
+    /// The floor.
+    pub min: u64,
+    /// Where a fresh limit starts.
+    pub init: u64,
 }
 
 /// One option of [`RouteOpts`].

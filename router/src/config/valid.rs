@@ -180,16 +180,14 @@ pub struct Pool {
     pub peers: Vec<Peer>,
 }
 
-impl Pool {
-    /// The largest sum of `max_concurrency` over the enabled peers of any one tier: the static
-    /// maximum of the adaptive limit.
-    pub fn largest_tier(&self) -> u64 {
-        let mut tiers: BTreeMap<i64, u64> = BTreeMap::new();
-        for peer in self.peers.iter().filter(|peer| peer.enabled) {
-            *tiers.entry(peer.priority).or_default() += u64::from(peer.max_concurrency);
-        }
-        tiers.into_values().max().unwrap_or(0)
+/// The largest sum of `max_concurrency` over the enabled peers of any one tier: the static maximum
+/// of the adaptive limit.
+pub fn largest_tier<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> u64 {
+    let mut tiers: BTreeMap<i64, u64> = BTreeMap::new();
+    for peer in peers.into_iter().filter(|peer| peer.enabled) {
+        *tiers.entry(peer.priority).or_default() += u64::from(peer.max_concurrency);
     }
+    tiers.into_values().max().unwrap_or(0)
 }
 
 /// One peer.

@@ -1,7 +1,8 @@
 //! The load gates of a route as the core takes them.
 
+use proto::admin::AdaptiveBounds;
 use router_core::admission::priority::PrioritySpec;
-use router_core::aimd::AdaptiveSpec;
+use router_core::aimd::{AdaptiveSpec, Bounds};
 use router_core::layered::Setting;
 use router_core::pool::GuardSpec;
 use router_core::signal::{Limit, SignalSpec};
@@ -19,6 +20,25 @@ pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
         cluster_avg_interval: options.cluster_avg_interval.value,
         ..GuardSpec::default()
     }
+}
+
+/// Between what the adaptive limit of each pool moves, switched on or not. `pools`: each pool's model
+/// and the slots of its [`largest_tier`](crate::config::valid::largest_tier).
+pub fn adaptive_bounds<'a>(
+    options: &AdaptiveOptions,
+    pools: impl Iterator<Item = (Option<&'a str>, u64)>,
+) -> Vec<AdaptiveBounds> {
+    let spec = adaptive_spec(options);
+    let of = |(model, slots): (Option<&str>, u64)| {
+        let Bounds { min, max, init } = Bounds::new(&spec, slots);
+        AdaptiveBounds {
+            model: model.map(str::to_owned),
+            max,
+            min,
+            init,
+        }
+    };
+    pools.map(of).collect()
 }
 
 fn signal(options: &SignalOptions) -> SignalSpec {

@@ -15,6 +15,7 @@ mod table;
 pub mod ticker;
 
 pub use decisions::Decisions;
+pub use guard::adaptive_bounds;
 pub use lifecycle::{Lifecycle, Phase};
 pub use models::{ModelList, ModelLists};
 pub use overrides::{Overrides, Switch};

@@ -2,9 +2,10 @@
 //! as the files make it or as it is in force on a running router.
 
 use clap::Args;
-use proto::admin::{RouteOption, RouteOpts, Routes};
-use router::config::options::effective;
+use proto::admin::{AdaptiveBounds, RouteOption, RouteOpts, Routes};
+use router::config::options::{Effective, effective};
 use router::config::valid;
+use router::state::adaptive_bounds;
 use serde::Serialize;
 
 use super::{loaded, no_such_route, route_of, shown};
@@ -21,6 +22,7 @@ use crate::settings::{Settings, Subject};
 
 Examples:
   llmctl route show chat
+  llmctl route show chat --all
   llmctl route show chat --output json
   llmctl route show chat --router http://10.0.0.5:8090"
 )]
@@ -28,6 +30,9 @@ pub struct ShowArgs {
     /// The route
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Show engine internals too, not only those that somebody set
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// A route; its JSON form is stable. What only a running router knows is absent from files.
@@ -37,6 +42,8 @@ struct Shown {
     file: String,
     pools: Vec<Pool>,
     options: Vec<RouteOption>,
+    advanced: Vec<RouteOption>,
+    adaptive_bounds: Vec<AdaptiveBounds>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,7 +87,7 @@ pub async fn run(
     if screen.format() == Format::Json {
         screen.json(&route)?;
     } else {
-        show(&route, screen);
+        show(&route, args.all, screen);
     }
     Ok(Ended::Fine)
 }
@@ -106,11 +113,18 @@ fn of_file(route: &valid::Route) -> Shown {
         model: pool.model.as_deref().map(str::to_owned),
         peers: pool.peers.iter().map(peer).collect(),
     };
+    let slots = |pool: &valid::Pool| valid::largest_tier(&pool.peers);
+    let pools = route.pools.iter();
+    let pools = pools.map(|pool| (pool.model.as_deref(), slots(pool)));
+    let adaptive_bounds = adaptive_bounds(&route.options.adaptive, pools);
+    let Effective { options, advanced } = effective(&route.options);
     Shown {
         name: route.name.to_string(),
         file: route.path.display().to_string(),
         pools: route.pools.iter().map(pool).collect(),
-        options: effective(&route.options),
+        options,
+        advanced,
+        adaptive_bounds,
     }
 }
 
@@ -121,7 +135,7 @@ async fn of_router(name: &str, settings: &Settings) -> Result<Shown, Failure> {
         let names: Vec<&str> = status.routes.iter().map(|route| &*route.name).collect();
         return Err(no_such_route(name, &names, router.url()));
     };
-    let options: RouteOpts = router.get(&[name, "_route_opts"], &[]).await?;
+    let of: RouteOpts = router.get(&[name, "_route_opts"], &[]).await?;
     let peer = |peer: &proto::admin::Peer| Peer {
         name: peer.name.clone(),
         peer: peer.peer.clone(),
@@ -141,11 +155,13 @@ async fn of_router(name: &str, settings: &Settings) -> Result<Shown, Failure> {
         name: route.name.clone(),
         file: route.path.clone(),
         pools: route.pools.iter().map(pool).collect(),
-        options: options.options,
+        options: of.options,
+        advanced: of.advanced,
+        adaptive_bounds: of.adaptive_bounds,
     })
 }
 
-fn show(route: &Shown, screen: &mut Screen) {
+fn show(route: &Shown, all: bool, screen: &mut Screen) {
     screen.heading(&format!(
         "route {} ({})",
         tame(&route.name),
@@ -164,6 +180,44 @@ fn show(route: &Shown, screen: &mut Screen) {
         screen.line("");
     }
     screen.table(&options(&route.options));
+    let (told, rest): (Vec<_>, Vec<_>) = route
+        .advanced
+        .iter()
+        .cloned()
+        .partition(|option| all || option.source != "default");
+    if !told.is_empty() {
+        screen.line("");
+        screen.line("engine internals");
+        screen.table(&options(&told));
+    }
+    if is_adaptive(route) {
+        screen.line("");
+        screen.table(&bounds(&route.adaptive_bounds));
+    }
+    if !rest.is_empty() {
+        screen.note(&format!(
+            "{} engine internals have their defaults; --all shows them",
+            rest.len()
+        ));
+    }
+}
+
+fn is_adaptive(route: &Shown) -> bool {
+    let mut options = route.options.iter();
+    options.any(|option| option.key == "adaptive_cc" && option.value == true)
+}
+
+fn bounds(bounds: &[AdaptiveBounds]) -> Table {
+    let mut table = Table::new(&["adaptive limit of", "least", "start", "most"]);
+    for pool in bounds {
+        table.row([
+            pool.model.clone().unwrap_or_else(|| "the route".to_owned()),
+            pool.min.to_string(),
+            pool.init.to_string(),
+            pool.max.to_string(),
+        ]);
+    }
+    table
 }
 
 fn peers(peers: &[Peer]) -> Table {
@@ -222,7 +276,7 @@ mod tests {
         );
         std::fs::write(&main, "defaults: {hash: rendezvous}\n").unwrap();
         let text = "peers: [{url: https://gpu.example.com/base, name: a, priority: 2}, {address: 10.0.0.12:8000, enabled: false}]\n\
-                    full_status: 503\n";
+                    full_status: 503\nttft_limit_ms: 30000\nadaptive_cc: true\nadaptive_cc_dec: .9\n";
         std::fs::write(&file, text).unwrap();
         let routes = RoutesAt::Files(vec![file]);
         let loaded = load(&Sources {
@@ -234,7 +288,7 @@ mod tests {
         route.file = "chat.yaml".to_owned();
         insta::assert_snapshot!(
             "route_show",
-            capture(Format::Human, |screen| show(&route, screen))
+            capture(Format::Human, |screen| show(&route, false, screen))
         );
     }
 }

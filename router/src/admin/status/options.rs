@@ -2,26 +2,43 @@
 
 use http::StatusCode;
 use proto::admin::RouteOpts;
+use router_core::layered::Source;
+use router_core::signal::Signal;
 
 use crate::admin::answer::{self, Answer};
-use crate::config::options::effective;
-use crate::state::{Route, Switch};
+use crate::config::options::{effective, number};
+use crate::config::valid::largest_tier;
+use crate::state::{Route, Switch, adaptive_bounds};
 
-/// The route's options, runtime switches applied.
+/// The route's options, what was set on the running router applied.
 pub(super) fn all(route: &Route) -> Answer {
-    let mut options = effective(&route.options);
+    let mut shown = effective(&route.options);
     for switch in Switch::ALL {
         let now = route.switch(switch);
-        if let Some(row) = options.iter_mut().find(|row| row.key == switch.option()) {
-            row.value = now.value.into();
-            row.source = now.source.as_str().to_owned();
+        if now.source == Source::Runtime {
+            shown.set(switch.option(), now.value.into(), now.source);
         }
     }
+    for (signal, key) in [
+        (Signal::Ttft, "ttft_limit_ms"),
+        (Signal::Tps, "tps_limit_tps"),
+    ] {
+        if let Some((limit, _)) = route.runtime_limit(signal, None) {
+            shown.set(key, number(&limit), Source::Runtime);
+        }
+    }
+    let pools = route.spec().pools.iter().zip(&route.peers);
+    let pools = pools.map(|(pool, peers)| {
+        let slots = largest_tier(peers.iter().map(|peer| &peer.spec));
+        (pool.model.as_deref(), slots)
+    });
     answer::json(
         StatusCode::OK,
         &RouteOpts {
             route: route.name.to_string(),
-            options,
+            options: shown.options,
+            advanced: shown.advanced,
+            adaptive_bounds: adaptive_bounds(&route.options.adaptive, pools),
         },
     )
 }

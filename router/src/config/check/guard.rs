@@ -16,6 +16,7 @@ use crate::config::tree::{Span, Value};
 use crate::config::units::show_duration;
 use crate::config::valid::{
     AdaptiveOptions, BodylogOptions, Pool, PriorityOptions, RouteOptions, SignalOptions,
+    largest_tier,
 };
 
 /// `ttft_*` or `tps_*`.
@@ -189,7 +190,11 @@ pub(super) fn whole_route(
 
 /// Absolute bounds that no pool of the route can reach.
 fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, pools: &[Pool]) {
-    let largest = pools.iter().map(Pool::largest_tier).max().unwrap_or(0);
+    let largest = pools
+        .iter()
+        .map(|pool| largest_tier(&pool.peers))
+        .max()
+        .unwrap_or(0);
     let given = [
         (&ADAPTIVE_CC_MIN, adaptive.min.value),
         (&ADAPTIVE_CC_INIT, adaptive.init.value),

@@ -25,7 +25,8 @@ pub(in crate::config) static ADAPTIVE_CC_INTERVAL: Knob<Duration> = Knob::new(
     check::duration,
 )
 .default("`tps_window`")
-.doc("Between two steps of the limit.");
+.doc("Between two steps of the limit.")
+.advanced();
 /// `adaptive_cc_dec`.
 pub(in crate::config) static ADAPTIVE_CC_DEC: Knob<f64> = Knob::new(
     "adaptive",
@@ -34,7 +35,8 @@ pub(in crate::config) static ADAPTIVE_CC_DEC: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.97")
-.doc("Multiplies the limit in a step of overload or slack.");
+.doc("Multiplies the limit in a step of overload or slack.")
+.advanced();
 /// `adaptive_cc_inc`.
 pub(in crate::config) static ADAPTIVE_CC_INC: Knob<f64> = Knob::new(
     "adaptive",
@@ -43,7 +45,8 @@ pub(in crate::config) static ADAPTIVE_CC_INC: Knob<f64> = Knob::new(
     check::number,
 )
 .default("1.02")
-.doc("Multiplies the limit in a step that is healthy and pressed.");
+.doc("Multiplies the limit in a step that is healthy and pressed.")
+.advanced();
 /// `adaptive_cc_min`.
 pub(in crate::config) static ADAPTIVE_CC_MIN: Knob<Option<u32>> = Knob::new(
     "adaptive",
@@ -88,7 +91,8 @@ pub(in crate::config) static ADAPTIVE_CC_PRESSURE_FRAC: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.9")
-.doc("The limit grows only while this share of it is in use.");
+.doc("The limit grows only while this share of it is in use.")
+.advanced();
 /// `adaptive_cc_slack_frac`.
 pub(in crate::config) static ADAPTIVE_CC_SLACK_FRAC: Knob<f64> = Knob::new(
     "adaptive",
@@ -97,7 +101,8 @@ pub(in crate::config) static ADAPTIVE_CC_SLACK_FRAC: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.7")
-.doc("Below this share in use the limit follows load down. Less than `adaptive_cc_pressure_frac`.");
+.doc("Below this share in use the limit follows load down. Less than `adaptive_cc_pressure_frac`.")
+.advanced();
 /// `adaptive_cc_abs`.
 pub(in crate::config) static ADAPTIVE_CC_ABS: Knob<f64> = Knob::new(
     "adaptive",
@@ -106,7 +111,8 @@ pub(in crate::config) static ADAPTIVE_CC_ABS: Knob<f64> = Knob::new(
     check::number,
 )
 .default("5")
-.doc("Slots kept above what is in use.");
+.doc("Slots kept above what is in use.")
+.advanced();
 /// `adaptive_cc_ttl`.
 pub(in crate::config) static ADAPTIVE_CC_TTL: Knob<Duration> = Knob::new(
     "adaptive",
@@ -115,7 +121,8 @@ pub(in crate::config) static ADAPTIVE_CC_TTL: Knob<Duration> = Knob::new(
     check::duration,
 )
 .default("300s")
-.doc("Life of a limit that no step renews, with `adaptive_cc_hold_when_idle: false`.");
+.doc("Life of a limit that no step renews, with `adaptive_cc_hold_when_idle: false`.")
+.advanced();
 /// `adaptive_cc_use_ttft`.
 pub(in crate::config) static ADAPTIVE_CC_USE_TTFT: Knob<bool> = Knob::new(
     "adaptive",

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use proto::admin::RouteOption;
-use router_core::layered::Setting;
+use router_core::admission::priority::Bucket;
+use router_core::layered::{Setting, Source};
 use router_core::rules::Rule;
 use router_core::session::{Place, SessionSource};
 use router_core::signal::{Metric, Statistic};
@@ -28,9 +29,52 @@ use crate::config::valid::{
     AdaptiveOptions, AffinityKind, BodylogOptions, PriorityOptions, RouteOptions, SignalOptions,
 };
 
-/// Every option of a route, in the catalogue's order. Durations and sizes are written as in the
-/// file; of a route's own keys only their number is told.
-pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
+/// Every option of a route, each list in the catalogue's order.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// What an operator tunes.
+    pub options: Vec<RouteOption>,
+    /// Engine internals.
+    pub advanced: Vec<RouteOption>,
+}
+
+impl Effective {
+    /// Both lists.
+    pub fn iter(&self) -> impl Iterator<Item = &RouteOption> {
+        self.options.iter().chain(&self.advanced)
+    }
+
+    /// Puts a value of the running router over what the files say.
+    pub fn set(&mut self, key: &str, value: Value, source: Source) {
+        let mut all = self.options.iter_mut().chain(&mut self.advanced);
+        if let Some(row) = all.find(|row| row.key == key) {
+            row.value = value;
+            row.source = source.as_str().to_owned();
+        }
+    }
+}
+
+/// An option with its place among the two lists.
+#[derive(Clone)]
+struct Row {
+    is_advanced: bool,
+    option: RouteOption,
+}
+
+/// Every option of a route. Durations and sizes are written as in the file; of a route's own keys
+/// only their number is told.
+pub fn effective(options: &RouteOptions) -> Effective {
+    let (advanced, options): (Vec<Row>, Vec<Row>) =
+        rows(options).into_iter().partition(|row| row.is_advanced);
+    let bare = |rows: Vec<Row>| rows.into_iter().map(|row| row.option).collect();
+    Effective {
+        options: bare(options),
+        advanced: bare(advanced),
+    }
+}
+
+/// Every option, in the catalogue's order.
+fn rows(options: &RouteOptions) -> Vec<Row> {
     [
         placement(options),
         signals(options),
@@ -43,7 +87,7 @@ pub fn effective(options: &RouteOptions) -> Vec<RouteOption> {
 }
 
 /// Peers, affinity, balance, capacity, health.
-fn placement(o: &RouteOptions) -> Vec<RouteOption> {
+fn placement(o: &RouteOptions) -> Vec<Row> {
     vec![
         row(&DEFAULT_MAX.meta, &o.default_max, |v| json!(v)),
         row(&CROSS_TIER_FALLBACK.meta, &o.cross_tier_fallback, |v| {
@@ -63,7 +107,7 @@ fn placement(o: &RouteOptions) -> Vec<RouteOption> {
         row(&MERGE_MODELS.meta, &o.merge_models, |v| json!(v)),
         row(&FULL_POLICY.meta, &o.full_policy, |v| json!(v)),
         row(&FULL_STATUS.meta, &o.full_status, |v| json!(v)),
-        row(&RT_LIMIT_FACTOR.meta, &o.rt_limit_factor, |v| json!(v)),
+        row(&RT_LIMIT_FACTOR.meta, &o.rt_limit_factor, number),
         row(&LOAD_RATE_LIMIT.meta, &o.load_rate_limit, |v| json!(v)),
         row(&MAX_MORE_TRIES.meta, &o.max_more_tries, |v| json!(v)),
         row(
@@ -83,7 +127,7 @@ fn placement(o: &RouteOptions) -> Vec<RouteOption> {
 }
 
 /// `ttft_*` and `tps_*`.
-fn signals(o: &RouteOptions) -> Vec<RouteOption> {
+fn signals(o: &RouteOptions) -> Vec<Row> {
     let mut rows = signal(&TTFT, &o.ttft);
     rows.insert(1, row(&TTFT_429.meta, &o.ttft_429, |v| json!(v)));
     rows.extend(signal(&TPS, &o.tps));
@@ -92,16 +136,20 @@ fn signals(o: &RouteOptions) -> Vec<RouteOption> {
     rows
 }
 
-fn signal(knobs: &SignalKnobs, o: &SignalOptions) -> Vec<RouteOption> {
+fn signal(knobs: &SignalKnobs, o: &SignalOptions) -> Vec<Row> {
     vec![
         row(&knobs.enabled.meta, &o.enabled, |v| json!(v)),
-        row(&knobs.limit.meta, &o.limit, or_off),
-        row(&knobs.limit_by_model.meta, &o.limit_by_model, |v| json!(v)),
+        row(&knobs.limit.meta, &o.limit, number_or_off),
+        row(&knobs.limit_by_model.meta, &o.limit_by_model, |v| {
+            v.iter()
+                .map(|(model, limit)| (model.to_string(), number(limit)))
+                .collect()
+        }),
         row(&knobs.metrics.meta, &o.metrics, |v| {
             v.as_ref()
                 .map_or(json!("off"), |table| table.iter().map(metric).collect())
         }),
-        row(&knobs.ewma_alpha.meta, &o.ewma_alpha, |v| json!(v)),
+        row(&knobs.ewma_alpha.meta, &o.ewma_alpha, number),
         row(&knobs.window.meta, &o.window, duration),
         row(&knobs.ttl.meta, &o.ttl, duration),
         row(&knobs.probe_window.meta, &o.probe_window, duration),
@@ -112,21 +160,19 @@ fn signal(knobs: &SignalKnobs, o: &SignalOptions) -> Vec<RouteOption> {
 }
 
 /// `adaptive_cc*`.
-fn adaptive(o: &AdaptiveOptions) -> Vec<RouteOption> {
+fn adaptive(o: &AdaptiveOptions) -> Vec<Row> {
     vec![
         row(&ADAPTIVE_CC.meta, &o.enabled, |v| json!(v)),
         row(&ADAPTIVE_CC_INTERVAL.meta, &o.interval, duration),
-        row(&ADAPTIVE_CC_DEC.meta, &o.dec, |v| json!(v)),
-        row(&ADAPTIVE_CC_INC.meta, &o.inc, |v| json!(v)),
+        row(&ADAPTIVE_CC_DEC.meta, &o.dec, number),
+        row(&ADAPTIVE_CC_INC.meta, &o.inc, number),
         row(&ADAPTIVE_CC_MIN.meta, &o.min, or_off),
-        row(&ADAPTIVE_CC_MIN_FRAC.meta, &o.min_frac, |v| json!(v)),
+        row(&ADAPTIVE_CC_MIN_FRAC.meta, &o.min_frac, number),
         row(&ADAPTIVE_CC_INIT.meta, &o.init, or_off),
-        row(&ADAPTIVE_CC_INIT_FRAC.meta, &o.init_frac, or_off),
-        row(&ADAPTIVE_CC_PRESSURE_FRAC.meta, &o.pressure_frac, |v| {
-            json!(v)
-        }),
-        row(&ADAPTIVE_CC_SLACK_FRAC.meta, &o.slack_frac, |v| json!(v)),
-        row(&ADAPTIVE_CC_ABS.meta, &o.headroom, |v| json!(v)),
+        row(&ADAPTIVE_CC_INIT_FRAC.meta, &o.init_frac, number_or_off),
+        row(&ADAPTIVE_CC_PRESSURE_FRAC.meta, &o.pressure_frac, number),
+        row(&ADAPTIVE_CC_SLACK_FRAC.meta, &o.slack_frac, number),
+        row(&ADAPTIVE_CC_ABS.meta, &o.headroom, number),
         row(&ADAPTIVE_CC_TTL.meta, &o.ttl, duration),
         row(&ADAPTIVE_CC_USE_TTFT.meta, &o.use_ttft, |v| json!(v)),
         row(&ADAPTIVE_CC_HOLD_WHEN_IDLE.meta, &o.hold_when_idle, |v| {
@@ -136,23 +182,24 @@ fn adaptive(o: &AdaptiveOptions) -> Vec<RouteOption> {
 }
 
 /// `session_prio*`.
-fn priority(o: &PriorityOptions) -> Vec<RouteOption> {
+fn priority(o: &PriorityOptions) -> Vec<Row> {
     vec![
         row(&SESSION_PRIO.meta, &o.enabled, |v| json!(v)),
-        row(&SESSION_PRIO_R_NEW.meta, &o.r_new, |v| json!(v)),
+        row(&SESSION_PRIO_R_NEW.meta, &o.r_new, number),
         row(&SESSION_PRIO_FULL_TURN.meta, &o.full_turn, |v| json!(v)),
-        row(&SESSION_PRIO_SEVERE.meta, &o.severe, |v| json!(v)),
-        row(&SESSION_PRIO_RELEASE.meta, &o.release, |v| json!(v)),
+        row(&SESSION_PRIO_SEVERE.meta, &o.severe, number),
+        row(&SESSION_PRIO_RELEASE.meta, &o.release, number),
         row(&SESSION_PRIO_T1_PROBES.meta, &o.t1_probes, |v| json!(v)),
-        row(&SESSION_PRIO_WARN_FRAC.meta, &o.warn_frac, |v| json!(v)),
+        row(&SESSION_PRIO_WARN_FRAC.meta, &o.warn_frac, number),
         row(&SESSION_PRIO_TABLE.meta, &o.table, |v| {
-            v.as_ref().map_or(json!("off"), |table| json!(table))
+            v.as_ref()
+                .map_or(json!("off"), |table| table.iter().map(bucket).collect())
         }),
     ]
 }
 
 /// Content, keys, paths, headers, time, sizes.
-fn requests(o: &RouteOptions) -> Vec<RouteOption> {
+fn requests(o: &RouteOptions) -> Vec<Row> {
     vec![
         row(&REJECT_RULES.meta, &o.reject_rules, |v| {
             v.iter().map(rule).collect()
@@ -186,10 +233,10 @@ fn requests(o: &RouteOptions) -> Vec<RouteOption> {
 }
 
 /// `bodylog*`.
-fn bodylog(o: &BodylogOptions) -> Vec<RouteOption> {
+fn bodylog(o: &BodylogOptions) -> Vec<Row> {
     vec![
         row(&BODYLOG.meta, &o.enabled, |v| json!(v)),
-        row(&BODYLOG_PCT.meta, &o.pct, |v| json!(v)),
+        row(&BODYLOG_PCT.meta, &o.pct, number),
         row(&BODYLOG_SLOW.meta, &o.slow, |v| {
             v.as_ref().map_or(json!("off"), duration)
         }),
@@ -200,8 +247,8 @@ fn bodylog(o: &BodylogOptions) -> Vec<RouteOption> {
     ]
 }
 
-fn row<T>(meta: &Meta, setting: &Setting<T>, value: impl FnOnce(&T) -> Value) -> RouteOption {
-    RouteOption {
+fn row<T>(meta: &Meta, setting: &Setting<T>, value: impl FnOnce(&T) -> Value) -> Row {
+    let option = RouteOption {
         key: meta.key.to_owned(),
         label: label(meta.key),
         group: meta.group.to_owned(),
@@ -210,16 +257,52 @@ fn row<T>(meta: &Meta, setting: &Setting<T>, value: impl FnOnce(&T) -> Value) ->
         description: meta.doc.to_owned(),
         value: value(&setting.value),
         source: setting.source.as_str().to_owned(),
+    };
+    Row {
+        is_advanced: meta.advanced,
+        option,
     }
 }
 
-/// `health_ban_ttl` → `Health ban ttl`.
+/// Parts of keys that people write otherwise.
+const WORDS: [(&str, &str); 10] = [
+    ("api", "API"),
+    ("cc", "concurrency"),
+    ("ewma", "EWMA"),
+    ("frac", "fraction"),
+    ("pct", "percent"),
+    ("prio", "priority"),
+    ("t1", "turn 1"),
+    ("tps", "TPS"),
+    ("ttft", "TTFT"),
+    ("ttl", "TTL"),
+];
+
+/// `health_ban_ttl` → `Health ban TTL`.
 fn label(key: &str) -> String {
-    let mut label = key.replace('_', " ");
+    let word = |part| {
+        let known = WORDS.iter().find(|(short, _)| *short == part);
+        known.map_or(part, |(_, word)| *word)
+    };
+    let mut label = key.split('_').map(word).collect::<Vec<_>>().join(" ");
     if let Some(first) = label.get_mut(..1) {
         first.make_ascii_uppercase();
     }
     label
+}
+
+/// A number, whole ones without a fraction.
+pub fn number(value: &f64) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        json!(*value as i64)
+    } else {
+        json!(value)
+    }
+}
+
+fn number_or_off(value: &Option<f64>) -> Value {
+    value.as_ref().map_or(json!("off"), number)
 }
 
 fn or_off<T: Serialize>(value: &Option<T>) -> Value {
@@ -228,11 +311,20 @@ fn or_off<T: Serialize>(value: &Option<T>) -> Value {
 
 /// A row of a metric table as the file spells it.
 fn metric(metric: &Metric) -> Value {
-    let (name, threshold) = (&metric.name, metric.threshold);
+    let (name, threshold) = (&metric.name, number(&metric.threshold));
     match metric.statistic {
         Statistic::Mean => json!({ "metric": name, "threshold": threshold }),
         Statistic::Quantile(q) => json!({ "metric": name, "q": q, "threshold": threshold }),
     }
+}
+
+/// A row of `session_prio_table`.
+fn bucket(bucket: &Bucket) -> Value {
+    json!({
+        "min_turn": bucket.min_turn,
+        "share": number(&bucket.share),
+        "tol": number(&bucket.tol),
+    })
 }
 
 fn duration(duration: &Duration) -> Value {
@@ -266,7 +358,7 @@ mod tests {
     use crate::config::{Env, RoutesAt, Sources, load};
 
     /// The options of a route file below a main file.
-    fn options(main: &str, route: &str) -> Vec<RouteOption> {
+    fn options(main: &str, route: &str) -> Effective {
         let directory = tempfile::tempdir().unwrap();
         let (config, file) = (
             directory.path().join("router.yaml"),
@@ -286,12 +378,47 @@ mod tests {
 
     #[test]
     fn every_key_of_the_catalogue_is_listed_in_its_order() {
-        let listed: Vec<String> = options("{}", "peers: []")
-            .into_iter()
-            .map(|o| o.key)
-            .collect();
-        let known: Vec<&str> = DEFAULTABLE.iter().map(|meta| meta.key).collect();
-        assert_eq!(listed, known);
+        let listed = options("{}", "peers: []");
+        let keys = |list: &[RouteOption]| -> Vec<String> {
+            list.iter().map(|option| option.key.clone()).collect()
+        };
+        let known = |advanced: bool| -> Vec<&str> {
+            let metas = DEFAULTABLE.iter().filter(|meta| meta.advanced == advanced);
+            metas.map(|meta| meta.key).collect()
+        };
+        assert_eq!(keys(&listed.options), known(false));
+        assert_eq!(keys(&listed.advanced), known(true));
+    }
+
+    #[test]
+    fn a_key_reads_as_words() {
+        assert_eq!(
+            label("adaptive_cc_min_frac"),
+            "Adaptive concurrency min fraction"
+        );
+        assert_eq!(label("ttft_limit_ms"), "TTFT limit ms");
+        assert_eq!(label("balance"), "Balance");
+    }
+
+    #[test]
+    fn a_default_is_shown_as_its_own_value() {
+        let listed = options("{}", "peers: []");
+        for meta in DEFAULTABLE.iter().filter(|meta| meta.has_literal_default()) {
+            let row = listed.iter().find(|row| row.key == meta.key).unwrap();
+            let shown = match &row.value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            // Units may be written in more than one way.
+            let seconds = |text: &str| crate::config::units::duration(text);
+            let equal = shown == meta.default
+                || seconds(&shown).is_some() && seconds(&shown) == seconds(meta.default);
+            assert!(
+                equal || meta.default.starts_with('['),
+                "{}: {shown}",
+                meta.key
+            );
+        }
     }
 
     #[test]
@@ -310,7 +437,7 @@ mod tests {
     #[test]
     fn keys_are_counted_and_not_shown() {
         let all = options("{}", "peers: []\napi_keys: {sk-secret: me}");
-        let text = serde_json::to_string(&all).unwrap();
+        let text = serde_json::to_string(&all.options).unwrap();
         assert!(
             text.contains("1 of its own") && !text.contains("sk-secret"),
             "{text}"

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(in crate::config) use adaptive::*;
 pub(in crate::config) use bodylog::*;
-pub use effective::effective;
+pub use effective::{Effective, effective, number};
 pub(in crate::config) use peer::*;
 pub(in crate::config) use priority::*;
 pub use reference::markdown;
@@ -46,6 +46,8 @@ pub struct Meta {
     pub doc: &'static str,
     /// Its value must never be shown.
     pub secret: bool,
+    /// An engine internal: it can be set, but an operator is not expected to.
+    pub advanced: bool,
 }
 
 impl Meta {
@@ -319,6 +321,7 @@ impl<T> Knob<T> {
                 default: "",
                 doc: "",
                 secret: false,
+                advanced: false,
             },
             read,
         }
@@ -339,6 +342,12 @@ impl<T> Knob<T> {
     /// Its value must never be shown.
     const fn secret(mut self) -> Self {
         self.meta.secret = true;
+        self
+    }
+
+    /// An engine internal.
+    const fn advanced(mut self) -> Self {
+        self.meta.advanced = true;
         self
     }
 

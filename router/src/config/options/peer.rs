@@ -34,6 +34,7 @@ pub(in crate::config) static PEERS: Meta = Meta {
     default: "required, unless `peers_by_model` is there",
     doc: "The engines of the route. The order is part of `hash: crc32`. `[]` is valid: the route answers 503.",
     secret: false,
+    advanced: false,
 };
 /// `peers_by_model`.
 pub(in crate::config) static PEERS_BY_MODEL: Meta = Meta {
@@ -43,6 +44,7 @@ pub(in crate::config) static PEERS_BY_MODEL: Meta = Meta {
     default: "unset",
     doc: "One pool of peers a model, instead of `peers`; an unknown model gets 400 with the list.",
     secret: false,
+    advanced: false,
 };
 
 /// `peers[].address`.

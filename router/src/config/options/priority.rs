@@ -73,7 +73,8 @@ pub(in crate::config) static SESSION_PRIO_SEVERE: Knob<f64> = Knob::new(
     check::number,
 )
 .default("1.5")
-.doc("At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket is refused; the last bucket's tolerance.");
+.doc("At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket is refused; the last bucket's tolerance.")
+.advanced();
 /// `session_prio_release`.
 pub(in crate::config) static SESSION_PRIO_RELEASE: Knob<f64> = Knob::new(
     "priority",
@@ -82,7 +83,8 @@ pub(in crate::config) static SESSION_PRIO_RELEASE: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.9")
-.doc("Once refused for TTFT, turn 1 is let in again below the threshold times this.");
+.doc("Once refused for TTFT, turn 1 is let in again below the threshold times this.")
+.advanced();
 /// `session_prio_t1_probes`.
 pub(in crate::config) static SESSION_PRIO_T1_PROBES: Knob<u32> = Knob::new(
     "priority",
@@ -94,7 +96,8 @@ pub(in crate::config) static SESSION_PRIO_T1_PROBES: Knob<u32> = Knob::new(
     check::whole,
 )
 .default("1")
-.doc("Probe slots of turn 1 in each window, while no warm request has probed in it.");
+.doc("Probe slots of turn 1 in each window, while no warm request has probed in it.")
+.advanced();
 /// `session_prio_warn_frac`.
 pub(in crate::config) static SESSION_PRIO_WARN_FRAC: Knob<f64> = Knob::new(
     "priority",
@@ -103,7 +106,8 @@ pub(in crate::config) static SESSION_PRIO_WARN_FRAC: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.2")
-.doc("The share of a minute's requests without a usable header above which the log warns.");
+.doc("The share of a minute's requests without a usable header above which the log warns.")
+.advanced();
 /// `session_prio_table`.
 pub(in crate::config) static SESSION_PRIO_TABLE: Knob<Option<Arc<[Bucket]>>> = Knob::new(
     "priority",

@@ -202,7 +202,8 @@ pub(in crate::config) static CLUSTER_AVG_INTERVAL: Knob<Duration> = Knob::new(
     check::duration,
 )
 .default("30s")
-.doc("Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.");
+.doc("Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.")
+.advanced();
 /// `health_check_interval`.
 pub(in crate::config) static HEALTH_CHECK_INTERVAL: Knob<Duration> = Knob::new(
     "health",
@@ -234,7 +235,8 @@ pub(in crate::config) static HEALTH_PROBE_PATH: Knob<Arc<str>> = Knob::new(
 pub(in crate::config) static HEALTH_TIMEOUT: Knob<Duration> =
     Knob::new("health", "health_timeout", within(10, 1), check::duration)
         .default("10s")
-        .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.");
+        .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.")
+        .advanced();
 /// `transparent`.
 pub(in crate::config) static TRANSPARENT: Knob<bool> =
     Knob::new("content", "transparent", Kind::Bool, check::boolean)

@@ -68,6 +68,7 @@ pub(super) const fn section(
         default: "{}",
         doc,
         secret: false,
+        advanced: false,
     }
 }
 

@@ -145,27 +145,32 @@ pub(in crate::config) static TTFT_EWMA_ALPHA: Knob<f64> = Knob::new(
     check::number,
 )
 .default("0.3")
-.doc("Weight of the newest window in the average.");
+.doc("Weight of the newest window in the average.")
+.advanced();
 /// `ttft_window`.
 pub(in crate::config) static TTFT_WINDOW: Knob<Duration> =
     Knob::new("ttft", "ttft_window", within(10, 24), check::duration)
         .default("20s")
-        .doc("Length of one histogram.");
+        .doc("Length of one histogram.")
+        .advanced();
 /// `ttft_ttl`.
 pub(in crate::config) static TTFT_TTL: Knob<Duration> =
     Knob::new("ttft", "ttft_ttl", within(10, 24), check::duration)
         .default("60s")
-        .doc("Life of the average after its last window; without one the gate is open.");
+        .doc("Life of the average after its last window; without one the gate is open.")
+        .advanced();
 /// `ttft_probe_window`.
 pub(in crate::config) static TTFT_PROBE_WINDOW: Knob<Duration> =
     Knob::new("ttft", "ttft_probe_window", within(10, 24), check::duration)
         .default("10s")
-        .doc("The period of the probe quota.");
+        .doc("The period of the probe quota.")
+        .advanced();
 /// `ttft_probe_per_window`.
 pub(in crate::config) static TTFT_PROBE_PER_WINDOW: Knob<u32> =
     Knob::new("ttft", "ttft_probe_per_window", PROBES, check::whole)
         .default("5")
-        .doc("Requests let through a pool in each probe window while its gate is tripped.");
+        .doc("Requests let through a pool in each probe window while its gate is tripped.")
+        .advanced();
 
 /// `tps_enabled`.
 pub(in crate::config) static TPS_ENABLED: Knob<bool> =
@@ -203,27 +208,32 @@ pub(in crate::config) static TPS_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::ne
 pub(in crate::config) static TPS_EWMA_ALPHA: Knob<f64> =
     Knob::new("tps", "tps_ewma_alpha", Kind::Number(SHARE), check::number)
         .default("0.3")
-        .doc("Weight of the newest window in the average.");
+        .doc("Weight of the newest window in the average.")
+        .advanced();
 /// `tps_window`.
 pub(in crate::config) static TPS_WINDOW: Knob<Duration> =
     Knob::new("tps", "tps_window", within(10, 24), check::duration)
         .default("20s")
-        .doc("Length of one histogram.");
+        .doc("Length of one histogram.")
+        .advanced();
 /// `tps_ttl`.
 pub(in crate::config) static TPS_TTL: Knob<Duration> =
     Knob::new("tps", "tps_ttl", within(10, 24), check::duration)
         .default("60s")
-        .doc("Life of the average after its last window; without one the gate is open.");
+        .doc("Life of the average after its last window; without one the gate is open.")
+        .advanced();
 /// `tps_probe_window`.
 pub(in crate::config) static TPS_PROBE_WINDOW: Knob<Duration> =
     Knob::new("tps", "tps_probe_window", within(10, 24), check::duration)
         .default("10s")
-        .doc("The period of the probe quota.");
+        .doc("The period of the probe quota.")
+        .advanced();
 /// `tps_probe_per_window`.
 pub(in crate::config) static TPS_PROBE_PER_WINDOW: Knob<u32> =
     Knob::new("tps", "tps_probe_per_window", PROBES, check::whole)
         .default("5")
-        .doc("Requests let through a pool in each probe window while its gate is tripped.");
+        .doc("Requests let through a pool in each probe window while its gate is tripped.")
+        .advanced();
 /// `tps_min_tokens`.
 pub(in crate::config) static TPS_MIN_TOKENS: Knob<u32> = Knob::new(
     "tps",
@@ -235,9 +245,11 @@ pub(in crate::config) static TPS_MIN_TOKENS: Knob<u32> = Knob::new(
     check::whole,
 )
 .default("16")
-.doc("Completions of fewer tokens are not measured.");
+.doc("Completions of fewer tokens are not measured.")
+.advanced();
 /// `tps_min_decode_s`.
 pub(in crate::config) static TPS_MIN_DECODE_S: Knob<Duration> =
     Knob::new("tps", "tps_min_decode_s", within(0, 24), check::duration)
         .default("0.5")
-        .doc("Completions that took less time to decode are not measured.");
+        .doc("Completions that took less time to decode are not measured.")
+        .advanced();
