@@ -75,6 +75,7 @@ pub(in crate::config) static ALL: Meta = Meta {
     default: "unset",
     doc: "Holds when every condition of the list does. They may nest, 16 deep.",
     secret: false,
+    advanced: false,
 };
 /// `any`.
 pub(in crate::config) static ANY: Meta = Meta {
@@ -84,6 +85,7 @@ pub(in crate::config) static ANY: Meta = Meta {
     default: "unset",
     doc: "Holds when at least one condition of the list does.",
     secret: false,
+    advanced: false,
 };
 /// `field`.
 pub(in crate::config) static FIELD: Knob<Arc<str>> =
@@ -107,4 +109,5 @@ pub(in crate::config) static VALUE: Meta = Meta {
     default: "required, unless `op` is `exists` or `absent`",
     doc: "What the field is compared with; a list for `in` and `nin`. In a pattern write `$$` where `${` would be read as a variable.",
     secret: false,
+    advanced: false,
 };
