@@ -1,3 +1,7 @@
-//! Body-log rows in, Prometheus metrics out.
+//! The `bodylog-exporter` program; everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bodylog_exporter::cli::main()
+}

@@ -1,0 +1,440 @@
+//! Rows become counts. Pure: lines and times go in, and what is shown comes out of [`State::view`].
+//!
+//! [`State`] is everything that must survive a restart besides the reading position: the counts of
+//! every series, what was counted before, and the exporter's own counters. It is changed in place
+//! while an epoch is read; readers only ever see the [`View`] taken when the epoch was committed.
+//! Taking one is cheap: unchanged series are shared.
+
+pub mod caps;
+pub mod dedupe;
+pub mod labels;
+mod own;
+mod rejects;
+pub mod series;
+mod tenants;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::row::DetailRow;
+use serde::{Deserialize, Serialize};
+
+use self::caps::{Caps, Label, Tenants};
+use self::dedupe::{Dedupe, RowKey};
+use self::labels::{NO_BACKEND, OTHER, UNKNOWN};
+pub use self::own::{BadLine, Own, Reset};
+pub use self::rejects::{RefusalReading, Refusals, RejectKey, Rejected};
+use self::series::{Series, SeriesLabels, finish_reason};
+pub use self::tenants::{TENANT_TOKEN_KINDS, TenantLabels, TenantSeries};
+pub use self::view::View;
+
+/// A series with a backend that had no row for this long is retired: backends come and go with
+/// deployments.
+const BACKEND_IDLE: Duration = Duration::from_secs(3600);
+
+/// Every other series.
+const OTHER_IDLE: Duration = Duration::from_secs(24 * 3600);
+
+/// How long after the last row a scrape counts as having seen it: longer than any epoch.
+const SEEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Between two looks for idle series.
+const RETIRE_EVERY: Duration = Duration::from_secs(60);
+
+/// Between the parts of a key. Label values hold no control characters.
+const SEPARATOR: char = '\u{1f}';
+
+/// Everything that was counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// By route, backend and model.
+    #[serde(with = "as_list")]
+    series: HashMap<Box<str>, Arc<Series>>,
+    /// By route and tenant.
+    #[serde(with = "as_list")]
+    tenants: HashMap<Box<str>, Arc<TenantSeries>>,
+    tenant_places: Tenants,
+    #[serde(with = "as_list")]
+    rejects: HashMap<Box<str>, Arc<Rejected>>,
+    refusals: Refusals,
+    caps: Caps,
+    dedupe: Dedupe,
+    own: Own,
+    retired_ms: i64,
+    /// End of the last row as written there; parsed once an epoch instead of once a row.
+    #[serde(skip)]
+    last_end: LastEnd,
+    /// Reused for the keys of rows.
+    #[serde(skip)]
+    key: String,
+}
+
+/// When the newest row ended, unparsed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct LastEnd {
+    text: String,
+    plus_s: f64,
+}
+
+impl State {
+    /// Counts a line of a detail file.
+    ///
+    /// # Errors
+    /// When the line is no row that can be read; it is counted as such and as a line.
+    pub fn line(&mut self, line: &[u8], now_ms: i64) -> Result<(), BadLine> {
+        self.own.lines += 1;
+        let row = match serde_json::from_slice::<DetailRow<'_>>(line) {
+            Ok(row) if row.is_readable() => row,
+            Ok(_) => return Err(self.bad(BadLine::Version)),
+            Err(_) => return Err(self.bad(BadLine::Json)),
+        };
+        if let Some(key) = row_key(&row)
+            && !self.dedupe.is_new(key, now_ms)
+        {
+            self.own.duplicates += 1;
+            return Ok(());
+        }
+        self.row(&row, now_ms);
+        Ok(())
+    }
+
+    /// Counts a line that could not even be tried.
+    pub fn bad_line(&mut self, kind: BadLine) {
+        self.own.lines += 1;
+        self.bad(kind);
+    }
+
+    fn bad(&mut self, kind: BadLine) -> BadLine {
+        *self.own.bad_lines.entry(kind).or_default() += 1;
+        kind
+    }
+
+    /// The exporter's own counters, for what happens around the reading.
+    pub fn own_mut(&mut self) -> &mut Own {
+        &mut self.own
+    }
+
+    /// Takes up what a router counts as refused.
+    pub fn refusals_mut(&mut self) -> &mut Refusals {
+        &mut self.refusals
+    }
+
+    fn row(&mut self, row: &DetailRow<'_>, now_ms: i64) {
+        let (text, plus_s) = if row.ts_end.is_empty() {
+            (&row.ts, row.rt)
+        } else {
+            (&row.ts_end, 0.0)
+        };
+        self.last_end.text.clear();
+        self.last_end.text.push_str(text);
+        self.last_end.plus_s = plus_s;
+
+        let finish = finish_reason(row).map(labels::clean);
+        let finish = finish
+            .as_deref()
+            .map(|reason| self.caps.admit(Label::FinishReason, reason));
+        let series = find(&mut self.series, &mut self.caps, &mut self.key, row, now_ms);
+        Arc::make_mut(series).observe(row, finish, now_ms);
+        if !row.tenant.is_empty() {
+            self.tenant(row, now_ms);
+        }
+        if let Some(reason) = rejects::reason(row) {
+            self.reject(row, reason, now_ms);
+        }
+    }
+
+    fn tenant(&mut self, row: &DetailRow<'_>, now_ms: i64) {
+        let tenant = labels::clean(&row.tenant);
+        let place = self.tenant_places.admit(&tenant);
+        if place == OTHER {
+            self.caps.count(Label::Tenant);
+        }
+        let route = labels::clean(or_unknown(&row.route));
+        let route = self.caps.admit(Label::Route, &route);
+        let labels = TenantLabels {
+            route: route.into(),
+            tenant: place.into(),
+        };
+        let key = labels.key();
+        if self.tenants.len() >= Label::Series.values_max() && !self.tenants.contains_key(&key) {
+            self.caps.count(Label::Series);
+            return;
+        }
+        let series = self
+            .tenants
+            .entry(key)
+            .or_insert_with(|| Arc::new(TenantSeries::new(labels, now_ms)));
+        Arc::make_mut(series).observe(row, now_ms);
+    }
+
+    fn reject(&mut self, row: &DetailRow<'_>, reason: &str, now_ms: i64) {
+        let reason = labels::clean(reason);
+        let route = labels::clean(or_unknown(&row.route));
+        let key = RejectKey {
+            route: self.caps.admit(Label::Route, &route).into(),
+            status: row.status,
+            reason: self.caps.admit(Label::Reason, &reason).into(),
+        };
+        let text = key.text();
+        if self.rejects.len() >= Label::Series.values_max() && !self.rejects.contains_key(&text) {
+            self.caps.count(Label::Series);
+            return;
+        }
+        let rejected = self
+            .rejects
+            .entry(text)
+            .or_insert_with(|| Arc::new(Rejected::new(key, now_ms)));
+        let rejected = Arc::make_mut(rejected);
+        rejected.count += 1;
+        rejected.used_ms = now_ms;
+    }
+
+    /// Ends an epoch: takes note of the newest row, and now and then retires series that were idle
+    /// and scraped since. `scraped_ms` is the last scrape.
+    pub fn settle(&mut self, now_ms: i64, scraped_ms: Option<i64>) {
+        self.last_end.settle(&mut self.own);
+        for tenant in self.tenant_places.turn(now_ms) {
+            self.tenants
+                .retain(|_, series| series.labels.tenant != tenant);
+        }
+        let since = now_ms.saturating_sub(self.retired_ms);
+        if (0..ms(RETIRE_EVERY)).contains(&since) {
+            return;
+        }
+        self.retired_ms = now_ms;
+        if let Some(scraped_ms) = scraped_ms {
+            self.retire(now_ms, scraped_ms);
+        }
+    }
+
+    fn retire(&mut self, now_ms: i64, scraped_ms: i64) {
+        let is_done = |used_ms: i64, idle: Duration| {
+            now_ms.saturating_sub(used_ms) > ms(idle)
+                && scraped_ms.saturating_sub(used_ms) > ms(SEEN_AFTER)
+        };
+        self.series.retain(|_, series| {
+            let idle = match &*series.labels.backend {
+                NO_BACKEND | UNKNOWN => OTHER_IDLE,
+                _ => BACKEND_IDLE,
+            };
+            !is_done(series.used_ms, idle)
+        });
+        self.tenants
+            .retain(|_, series| !is_done(series.used_ms, OTHER_IDLE));
+        self.rejects
+            .retain(|_, rejected| !is_done(rejected.used_ms, OTHER_IDLE));
+        self.free_places();
+    }
+
+    /// Gives back the places of label values that no series has any more.
+    fn free_places(&mut self) {
+        let mut in_use: BTreeMap<Label, BTreeSet<Box<str>>> = BTreeMap::new();
+        let mut used = |label, value: &str| {
+            in_use.entry(label).or_default().insert(value.into());
+        };
+        let mut with_series = BTreeSet::new();
+        for series in self.series.values() {
+            used(Label::Route, &series.labels.route);
+            used(Label::Backend, &series.labels.backend);
+            used(Label::Model, &series.labels.model);
+            for (reason, _) in &series.finish {
+                used(Label::FinishReason, reason);
+            }
+        }
+        for series in self.tenants.values() {
+            used(Label::Route, &series.labels.route);
+            with_series.insert(series.labels.tenant.clone());
+        }
+        for rejected in self.rejects.values() {
+            used(Label::Route, &rejected.key.route);
+            used(Label::Reason, &rejected.key.reason);
+        }
+        let labels = [
+            Label::Route,
+            Label::Backend,
+            Label::Model,
+            Label::FinishReason,
+            Label::Reason,
+        ];
+        for label in labels {
+            let mut values = in_use.remove(&label).unwrap_or_default();
+            values.retain(|value| !matches!(&**value, UNKNOWN | NO_BACKEND | OTHER));
+            self.caps.keep(label, values);
+        }
+        self.tenant_places.keep(&with_series);
+    }
+
+    /// What may be shown of it.
+    pub fn view(&self) -> View {
+        View::of(self)
+    }
+
+    /// Whether it can have been written by this program: what a checkpoint must prove.
+    pub fn is_sound(&self) -> bool {
+        self.series.values().all(|series| series.is_sound())
+    }
+}
+
+/// What tells a row from others; nothing for a row without number and id, which always counts.
+fn row_key<'r>(row: &'r DetailRow<'_>) -> Option<RowKey<'r>> {
+    if !row.pid.is_empty() && row.seq > 0 {
+        return Some(RowKey::Numbered {
+            producer: &row.pid,
+            epoch: row.epoch,
+            seq: row.seq,
+        });
+    }
+    (!row.request_id.is_empty()).then_some(RowKey::Request {
+        id: &row.request_id,
+        ts: &row.ts,
+    })
+}
+
+/// The series of a row. One look-up where the row's labels have their places, which is nearly
+/// always.
+fn find<'s>(
+    series: &'s mut HashMap<Box<str>, Arc<Series>>,
+    caps: &mut Caps,
+    key: &mut String,
+    row: &DetailRow<'_>,
+    now_ms: i64,
+) -> &'s mut Arc<Series> {
+    let route = labels::clean(or_unknown(&row.route));
+    let backend = match labels::without_retry(&row.backend) {
+        "" => Cow::Borrowed(NO_BACKEND),
+        backend => labels::clean(backend),
+    };
+    let model = labels::clean(or_unknown(&row.model));
+    write_key(key, &[&route, &backend, &model]);
+    if !series.contains_key(key.as_str()) {
+        let labels = place(series, caps, [&route, &backend, &model]);
+        write_key(key, &[&labels.route, &labels.backend, &labels.model]);
+        if !series.contains_key(key.as_str()) {
+            let new = Series::new(labels, now_ms);
+            series.insert(key.as_str().into(), Arc::new(new));
+        }
+    }
+    series
+        .get_mut(key.as_str())
+        .expect("present, or inserted above")
+}
+
+/// The labels a new combination gets.
+fn place(
+    series: &HashMap<Box<str>, Arc<Series>>,
+    caps: &mut Caps,
+    [route, backend, model]: [&str; 3],
+) -> SeriesLabels {
+    let route = caps.admit(Label::Route, route).into();
+    if series.len() >= Label::Series.values_max() {
+        caps.count(Label::Series);
+        return SeriesLabels {
+            route,
+            backend: OTHER.into(),
+            model: OTHER.into(),
+        };
+    }
+    SeriesLabels {
+        route,
+        backend: caps.admit(Label::Backend, backend).into(),
+        model: caps.admit(Label::Model, model).into(),
+    }
+}
+
+fn or_unknown(value: &str) -> &str {
+    if value.is_empty() { UNKNOWN } else { value }
+}
+
+fn write_key(key: &mut String, parts: &[&str]) {
+    key.clear();
+    for part in parts {
+        key.push_str(part);
+        key.push(SEPARATOR);
+    }
+}
+
+fn key_of(parts: &[&str]) -> Box<str> {
+    let mut key = String::new();
+    write_key(&mut key, parts);
+    key.into()
+}
+
+fn ms(duration: Duration) -> i64 {
+    // Constants of at most days.
+    duration.as_millis() as i64
+}
+
+/// Something that knows the key it is found under.
+trait Keyed {
+    fn key(&self) -> Box<str>;
+}
+
+impl Keyed for Series {
+    fn key(&self) -> Box<str> {
+        let SeriesLabels {
+            route,
+            backend,
+            model,
+        } = &self.labels;
+        key_of(&[route, backend, model])
+    }
+}
+
+impl Keyed for TenantSeries {
+    fn key(&self) -> Box<str> {
+        self.labels.key()
+    }
+}
+
+impl Keyed for Rejected {
+    fn key(&self) -> Box<str> {
+        self.key.text()
+    }
+}
+
+/// A map as the list of its values: they know their keys.
+mod as_list {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Keyed;
+
+    pub(super) fn serialize<S: Serializer, T: Serialize>(
+        map: &HashMap<Box<str>, Arc<T>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map.values().map(|value| &**value))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de> + Keyed>(
+        from: D,
+    ) -> Result<HashMap<Box<str>, Arc<T>>, D::Error> {
+        let list = Vec::<T>::deserialize(from)?;
+        Ok(list
+            .into_iter()
+            .map(|value| (value.key(), Arc::new(value)))
+            .collect())
+    }
+}
+
+impl LastEnd {
+    fn settle(&mut self, own: &mut Own) {
+        if self.text.is_empty() {
+            return;
+        }
+        if let Ok(end) = chrono::DateTime::parse_from_rfc3339(&self.text) {
+            let plus_ms = (self.plus_s.clamp(0.0, 1e6) * 1000.0) as i64;
+            let end_ms = end.timestamp_millis().saturating_add(plus_ms);
+            own.last_end_ms = own.last_end_ms.max(end_ms);
+        }
+        self.text.clear();
+        self.plus_s = 0.0;
+    }
+}

@@ -1,0 +1,246 @@
+//! Positions and counts, on disk together: what makes a restart neither lose nor double.
+//!
+//! A checkpoint is written beside its place, synced, renamed into it, and the directory is synced;
+//! the one before is kept as `<file>.old`. The format is in [`format`].
+
+mod format;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+pub use self::format::{FORMAT, FormatError};
+
+use crate::aggregate::State;
+use crate::tail::Positions;
+use serde::{Deserialize, Serialize};
+
+/// Largest checkpoint read, bytes: many times what the label caps allow to be written.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// What a checkpoint holds.
+#[derive(Debug, Deserialize)]
+pub struct Checkpoint {
+    /// How far the log was read.
+    pub positions: Positions,
+    /// What was counted of it.
+    pub state: State,
+}
+
+/// The same, borrowed for writing.
+#[derive(Debug, Serialize)]
+pub struct CheckpointRef<'a> {
+    /// How far the log was read.
+    pub positions: &'a Positions,
+    /// What was counted of it.
+    pub state: &'a State,
+}
+
+/// What a start found.
+#[derive(Debug)]
+pub enum Found {
+    /// The newest checkpoint.
+    Newest(Box<Checkpoint>),
+    /// The newest is damaged or missing; this is the one before.
+    Older(Box<Checkpoint>),
+    /// None, or none that can be read.
+    Nothing,
+}
+
+/// A checkpoint could not be used or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another exporter has it.
+    #[error("use the checkpoint {path}: another exporter is running on it")]
+    Locked {
+        /// The checkpoint.
+        path: PathBuf,
+    },
+    /// It was written by a later version of this program.
+    #[error(
+        "use the checkpoint {path}: it has format {found}, and this version knows formats up to {FORMAT}; run the version that wrote it, or move it away to start anew"
+    )]
+    Newer {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The system refused.
+    #[error("{what} {path}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Keeps checkpoints at one place.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// Held for as long as we live: two exporters would overwrite each other's counts.
+    _lock: File,
+}
+
+impl Store {
+    /// Takes the place, which must be writable.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] when another exporter has it, [`StoreError::Io`] when the directory
+    /// cannot be written.
+    pub fn open(path: PathBuf) -> Result<Self, StoreError> {
+        let lock_path = beside(&path, ".lock");
+        let failed = |source| StoreError::Io {
+            what: "open",
+            path: lock_path.clone(),
+            source,
+        };
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o640)
+            .open(&lock_path)
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path }),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where the checkpoint is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The newest checkpoint that can be read. Damaged files are kept as `<file>.damaged`.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`]: a checkpoint of a later version is never passed over. [`StoreError::Io`]
+    /// when a file cannot be read at all.
+    pub fn load(&self) -> Result<Found, StoreError> {
+        let older = beside(&self.path, ".old");
+        match Self::read_or_put_aside(&self.path)? {
+            Some(checkpoint) => Ok(Found::Newest(checkpoint)),
+            None => Ok(match Self::read_or_put_aside(&older)? {
+                Some(checkpoint) => Found::Older(checkpoint),
+                None => Found::Nothing,
+            }),
+        }
+    }
+
+    /// A damaged file is put aside at once: the next save would make it the older generation, in
+    /// place of a good one.
+    fn read_or_put_aside(path: &Path) -> Result<Option<Box<Checkpoint>>, StoreError> {
+        match read(path)? {
+            Read::Good(checkpoint) => Ok(Some(checkpoint)),
+            Read::Missing => Ok(None),
+            Read::Damaged => {
+                let aside = beside(path, ".damaged");
+                fs::rename(path, &aside).map_err(|source| StoreError::Io {
+                    what: "put aside",
+                    path: path.to_owned(),
+                    source,
+                })?;
+                tracing::error!(kept = %aside.display(), "a damaged checkpoint was put aside");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Writes a checkpoint and returns its size in bytes. Once this returns it survives anything;
+    /// when it fails, the one before is still there.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn save(&self, checkpoint: &CheckpointRef<'_>) -> Result<u64, StoreError> {
+        let temporary = beside(&self.path, ".tmp");
+        let failed = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Io { what, path, source }
+        };
+        let bytes = format::encode(checkpoint).map_err(failed("encode", &self.path))?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o640)
+            .open(&temporary)
+            .map_err(failed("open", &temporary))?;
+        file.write_all(&bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(failed("write", &temporary))?;
+        let older = beside(&self.path, ".old");
+        match fs::rename(&self.path, &older) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("rename", &self.path)(error));
+            }
+            _ => {}
+        }
+        fs::rename(&temporary, &self.path).map_err(failed("rename", &temporary))?;
+        sync_directory(&self.path).map_err(failed("sync the directory of", &self.path))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+enum Read {
+    Good(Box<Checkpoint>),
+    Damaged,
+    Missing,
+}
+
+fn read(path: &Path) -> Result<Read, StoreError> {
+    let failed = |source| StoreError::Io {
+        what: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = match fs::metadata(path).and_then(|metadata| {
+        if metadata.len() > FILE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        fs::read(path)
+    }) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Read::Missing),
+        Err(error) => return Err(failed(error)),
+    };
+    match format::decode(&bytes) {
+        Ok(checkpoint) => Ok(Read::Good(Box::new(checkpoint))),
+        Err(FormatError::Newer { found }) => Err(StoreError::Newer {
+            path: path.to_owned(),
+            found,
+        }),
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "a checkpoint is damaged");
+            Ok(Read::Damaged)
+        }
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)?.sync_all()
+}

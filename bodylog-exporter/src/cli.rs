@@ -1,0 +1,212 @@
+//! The command line of `bodylog-exporter`.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::epoch::ColdStart;
+use crate::log::{self, LogFormat};
+use crate::poll::RouterUrl;
+use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, run};
+
+/// Turns the rows of a body-log directory into Prometheus metrics, each row once: over restarts,
+/// crashes, rotated and compressed files.
+#[derive(Debug, Parser)]
+#[command(name = "bodylog-exporter", version, after_help = EXAMPLES)]
+struct Args {
+    /// The listener's directory; rows are read from its `details`.
+    #[arg(
+        long,
+        env = "BODYLOG_DIR",
+        value_name = "DIR",
+        default_value = "/var/lib/bodylog"
+    )]
+    dir: PathBuf,
+    /// File for positions and counts; its directory must be writable. Without it:
+    /// `exporter.checkpoint` in --dir.
+    #[arg(long, env = "BODYLOG_EXPORTER_CHECKPOINT", value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Without a checkpoint, count every row there is instead of those written from now on.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_FROM_START",
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
+    from_start: bool,
+    /// Where /metrics, /healthz and /readyz are served.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_LISTEN",
+        value_name = "ADDR:PORT",
+        default_value = "0.0.0.0:9110"
+    )]
+    listen: SocketAddr,
+    /// Admin URL of a router whose state is shown too; repeat it for several.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_ROUTER",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
+    router: Vec<RouterUrl>,
+    /// File with the routers' admin token, for routers that are not on this machine.
+    #[arg(long, env = "BODYLOG_EXPORTER_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Seconds between two questions to the routers.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_POLL_INTERVAL",
+        value_name = "SECONDS",
+        default_value_t = POLL_INTERVAL.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    poll_interval: u64,
+    /// Begins the names of what routers say.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_POLL_PREFIX",
+        value_name = "TEXT",
+        default_value = POLL_PREFIX,
+        value_parser = poll_prefix
+    )]
+    poll_prefix: String,
+    /// Form of log lines.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: LogFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bodylog-exporter --dir /var/lib/bodylog
+  bodylog-exporter --dir /data --checkpoint /state/exporter.checkpoint --router http://router:8090
+  curl localhost:9110/metrics
+
+The directory may be mounted read-only when the checkpoint lies elsewhere. TERM, INT and QUIT commit
+and end. RUST_LOG sets the log level; log lines go to stderr.";
+
+/// A metric name may begin with it.
+fn poll_prefix(text: &str) -> Result<String, String> {
+    let is_start = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let is_name = text.bytes().next().is_some_and(is_start)
+        && text.bytes().all(|b| is_start(b) || b.is_ascii_digit());
+    is_name.then(|| text.to_owned()).ok_or_else(|| {
+        "a prefix has letters, digits and underscores, and no digit first".to_owned()
+    })
+}
+
+/// Runs the program: 0 after a signal, 1 when it could not start.
+pub fn main() -> ExitCode {
+    let matches = blank_is_unset(Args::command()).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "bodylog-exporter: failed to {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An empty environment variable counts as none, as compose files and unit files leave them.
+fn blank_is_unset(command: clap::Command) -> clap::Command {
+    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command.mut_args(|arg| match arg.get_env() {
+        Some(name) if is_blank(name) => arg.env(Resettable::Reset),
+        _ => arg,
+    })
+}
+
+fn serve(args: Args) -> anyhow::Result<()> {
+    log::init(args.log_format).context("set up the log")?;
+    install_crypto_provider();
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?
+        .block_on(serve_until_stopped(args))
+}
+
+async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    tasks.spawn(stop_on_signal(stop.clone())?);
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("listen on {}", args.listen))?;
+    let address = listener.local_addr().context("tell the address")?;
+    let config = Config {
+        checkpoint: args.checkpoint,
+        cold_start: match args.from_start {
+            true => ColdStart::Start,
+            false => ColdStart::End,
+        },
+        routers: args.router,
+        token_file: args.token_file,
+        poll_interval: Duration::from_secs(args.poll_interval),
+        poll_prefix: args.poll_prefix,
+        ..Config::new(args.dir)
+    };
+    let ran = run(config, listener, stop.clone(), || {
+        // Whoever started the process reads where it listens.
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "bodylog-exporter ready: http://{address}");
+        let _ = out.flush();
+    })
+    .await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(ran?)
+}
+
+/// Cancels `stop` at the first signal.
+fn stop_on_signal(
+    stop: CancellationToken,
+) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut term = signal(SignalKind::terminate()).context("handle signals")?;
+    let mut int = signal(SignalKind::interrupt()).context("handle signals")?;
+    let mut quit = signal(SignalKind::quit()).context("handle signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+            _ = quit.recv() => {}
+            () = stop.cancelled() => {}
+        }
+        stop.cancel();
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_prefix_begins_a_metric_name() {
+        assert_eq!(poll_prefix("llm_router_").unwrap(), "llm_router_");
+        for bad in ["", "9x_", "a-b", "a b"] {
+            assert!(poll_prefix(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Epochs: read rows, count them, write the checkpoint, show the counts. In this order, so that
+//! nobody ever sees a count that a crash could take back.
+//!
+//! A crash before the checkpoint is in place repeats the epoch from the state before, which is what
+//! was shown; a crash after it starts from the new state and shows that. A checkpoint that cannot be
+//! written is tried again before more is read, and until then the old counts stay shown.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::aggregate::{BadLine, RefusalReading, Reset, State};
+use crate::checkpoint::{CheckpointRef, Found, Store, StoreError};
+use crate::shared::{Committed, Shared};
+use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail};
+
+/// Most bytes read in one epoch; bounds what a crash makes us read again.
+const EPOCH_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Most bad lines logged in one epoch; the rest is counted and summed up.
+const BAD_LINES_LOGGED: u64 = 5;
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// For distances.
+    pub instant: Instant,
+    /// For what is shown and kept: milliseconds since the Unix epoch.
+    pub wall_ms: i64,
+}
+
+impl Now {
+    /// Reads the clocks.
+    pub fn read() -> Self {
+        Self {
+            instant: Instant::now(),
+            wall_ms: chrono::Utc::now().timestamp_millis(),
+        }
+    }
+}
+
+/// Where an exporter that has no checkpoint begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColdStart {
+    /// With what is written from here on.
+    #[default]
+    End,
+    /// With everything there is.
+    Start,
+}
+
+/// An exporter could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The checkpoint.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The detail files.
+    #[error("read the detail files in {path}")]
+    Details {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Reads, counts and keeps.
+#[derive(Debug)]
+pub struct Pipeline {
+    tail: Tail,
+    state: State,
+    store: Store,
+    shared: Arc<Shared>,
+    /// How long one epoch may read.
+    epoch: Duration,
+    /// Positions of the last checkpoint.
+    kept: Option<Positions>,
+    /// Something was counted since the last checkpoint.
+    is_changed: bool,
+    last_pass: Pass,
+}
+
+impl Pipeline {
+    /// Takes up the work where the checkpoint left it, or begins it, and shows where it stands.
+    ///
+    /// # Errors
+    /// When the checkpoint cannot be used or written, or the detail files cannot be listed.
+    pub fn open(
+        details: PathBuf,
+        store: Store,
+        cold: ColdStart,
+        epoch: Duration,
+        shared: Arc<Shared>,
+        now: Now,
+    ) -> Result<Self, OpenError> {
+        let found = store.load()?;
+        let is_older = matches!(found, Found::Older(_));
+        let (tail, state) = match found {
+            Found::Newest(checkpoint) | Found::Older(checkpoint) => {
+                let mut state = checkpoint.state;
+                if is_older {
+                    tracing::warn!("reading goes on from the older checkpoint");
+                    state.own_mut().fallbacks += 1;
+                }
+                (Tail::resume(details, checkpoint.positions), state)
+            }
+            Found::Nothing => {
+                let mut state = State::default();
+                state.own_mut().cold_starts += 1;
+                let tail = match cold {
+                    ColdStart::Start => Tail::from_start(details),
+                    ColdStart::End => {
+                        Tail::from_end(details.clone()).map_err(|source| OpenError::Details {
+                            path: details,
+                            source,
+                        })?
+                    }
+                };
+                tracing::info!(from = ?cold, "no checkpoint, counting begins");
+                (tail, state)
+            }
+        };
+        let mut pipeline = Self {
+            tail,
+            state,
+            store,
+            shared,
+            epoch,
+            kept: None,
+            is_changed: true,
+            last_pass: Pass::default(),
+        };
+        pipeline.commit(now)?;
+        Ok(pipeline)
+    }
+
+    /// One epoch. True when there is more to read at once.
+    ///
+    /// # Errors
+    /// When the checkpoint cannot be written. What was read stays read and is kept by the next call
+    /// that can.
+    pub fn epoch(&mut self, now: Now) -> Result<bool, StoreError> {
+        if self.is_changed {
+            self.commit(now)?;
+        }
+        self.read(now);
+        self.commit(now)?;
+        Ok(!self.last_pass.is_caught_up && self.last_pass.errors == 0)
+    }
+
+    /// Reads and counts; nobody sees it yet.
+    pub fn read(&mut self, now: Now) {
+        for (router, reading) in self.shared.take_refusals() {
+            self.refused(&router, &reading);
+        }
+        let mut counter = Counter {
+            state: &mut self.state,
+            now_ms: now.wall_ms,
+            bad: 0,
+        };
+        let mut budget = Budget::new(now.instant, self.epoch, EPOCH_BYTES_MAX);
+        match self.tail.pass(&mut budget, &mut counter) {
+            Ok(pass) => self.last_pass = pass,
+            Err(error) => {
+                tracing::warn!(%error, "the detail files cannot be listed now");
+                self.last_pass = Pass {
+                    errors: 1,
+                    ..Pass::default()
+                };
+            }
+        }
+        let unlogged = counter.bad.saturating_sub(BAD_LINES_LOGGED);
+        if unlogged > 0 {
+            tracing::warn!(unlogged, "more lines were no rows");
+        }
+        self.is_changed |= self.last_pass.read > 0;
+        self.shared.read_errors(self.last_pass.errors);
+        self.state.settle(now.wall_ms, self.shared.scraped_ms());
+    }
+
+    fn refused(&mut self, router: &str, reading: &RefusalReading) {
+        self.state.refusals_mut().read(router, reading);
+        self.is_changed = true;
+    }
+
+    /// Keeps what was counted and then shows it.
+    ///
+    /// # Errors
+    /// When the checkpoint cannot be written; nothing new is shown then.
+    pub fn commit(&mut self, now: Now) -> Result<(), StoreError> {
+        let positions = self.tail.positions();
+        if self.is_changed || self.kept.as_ref() != Some(&positions) {
+            let checkpoint = CheckpointRef {
+                positions: &positions,
+                state: &self.state,
+            };
+            match self.store.save(&checkpoint) {
+                Ok(bytes) => self.shared.saved(bytes),
+                Err(error) => {
+                    self.is_changed = true;
+                    self.shared.save_failed();
+                    return Err(error);
+                }
+            }
+            self.is_changed = false;
+            self.kept = Some(positions.clone());
+        }
+        self.shared.publish(Committed {
+            view: self.state.view(),
+            positions,
+            lag_bytes: self.last_pass.lag,
+            is_caught_up: self.last_pass.is_caught_up,
+            at: now,
+        });
+        Ok(())
+    }
+}
+
+/// Counts what the tail reads.
+struct Counter<'s> {
+    state: &'s mut State,
+    now_ms: i64,
+    /// Bad lines of this epoch.
+    bad: u64,
+}
+
+impl Counter<'_> {
+    /// The line's text is not logged: it may hold anything.
+    fn log(&mut self, at: Place, kind: BadLine) {
+        self.bad += 1;
+        if self.bad <= BAD_LINES_LOGGED {
+            tracing::warn!(hour = %at.hour, offset = at.offset, kind = kind.as_str(), "a line is no row");
+        }
+    }
+}
+
+impl Sink for Counter<'_> {
+    fn line(&mut self, at: Place, line: &[u8]) {
+        if let Err(kind) = self.state.line(line, self.now_ms) {
+            self.log(at, kind);
+        }
+    }
+
+    fn last_line(&mut self, line: &[u8]) -> bool {
+        if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() {
+            return false;
+        }
+        // Whole JSON that is no row is counted as what it is.
+        let _ = self.state.line(line, self.now_ms);
+        true
+    }
+
+    fn bad(&mut self, at: Place, kind: BadLine) {
+        self.state.bad_line(kind);
+        self.log(at, kind);
+    }
+
+    fn reset(&mut self, _: Hour, cause: Reset) {
+        let resets = &mut self.state.own_mut().file_resets;
+        *resets.entry(cause).or_default() += 1;
+    }
+
+    fn recovered(&mut self, hour: Hour) {
+        tracing::info!(%hour, "an hour was closed meanwhile, reading goes on in the compressed file");
+        self.state.own_mut().recoveries += 1;
+    }
+}

@@ -1,0 +1,102 @@
+//! The `/metrics` page: committed counts and polled gauges, in the format the scraper asks for.
+//!
+//! Counters carry no start time: the formats have one, but the encoders of the metrics library leave
+//! it out. Native histograms carry theirs.
+
+mod encode;
+pub mod format;
+mod own;
+mod polled;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, prometheus_protobuf, prometheus_text, text};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use self::encode::Writer;
+use self::format::Format;
+use crate::shared::Shared;
+
+/// What a scraper gets.
+#[derive(Debug)]
+pub struct Page {
+    open_metrics: Registry,
+    /// The other two formats.
+    prometheus: Registry,
+}
+
+/// The page could not be rendered: a bug in a family, never a scraper's fault.
+#[derive(Debug, thiserror::Error)]
+#[error("encode the metrics page")]
+pub struct PageError;
+
+impl Page {
+    /// The page of what is shared. `poll_prefix` begins the names of what the routers say.
+    pub fn new(shared: &Arc<Shared>, poll_prefix: &str) -> Self {
+        let registry = |is_open_metrics| {
+            let mut registry = Registry::default();
+            registry.register_collector(Box::new(Everything {
+                shared: Arc::clone(shared),
+                poll_prefix: poll_prefix.to_owned(),
+                is_open_metrics,
+            }));
+            let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+            registry.register("bodylog_exporter_build", "What is running", build);
+            registry
+        };
+        Self {
+            open_metrics: registry(true),
+            prometheus: registry(false),
+        }
+    }
+
+    /// The page in one format.
+    ///
+    /// # Errors
+    /// When a family breaks the rules of the format.
+    pub fn render(&self, format: Format) -> Result<Vec<u8>, PageError> {
+        let mut page = String::new();
+        match format {
+            Format::Text => prometheus_text::encode(&mut page, &self.prometheus)?,
+            Format::OpenMetrics => text::encode(&mut page, &self.open_metrics)?,
+            Format::Protobuf => {
+                return prometheus_protobuf::encode_to_vec(&self.prometheus).map_err(|_| PageError);
+            }
+        }
+        Ok(page.into_bytes())
+    }
+}
+
+impl From<fmt::Error> for PageError {
+    fn from(_: fmt::Error) -> Self {
+        Self
+    }
+}
+
+#[derive(Debug)]
+struct Everything {
+    shared: Arc<Shared>,
+    poll_prefix: String,
+    is_open_metrics: bool,
+}
+
+impl Collector for Everything {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writer = Writer::new(&mut encoder, self.is_open_metrics);
+        let committed = self.shared.committed();
+        if let Some(committed) = &committed {
+            traffic::write(&mut writer, &committed.view)?;
+            own::write(&mut writer, committed, self.shared.troubles())?;
+        }
+        let polled = self.shared.last_polled();
+        let refusals = committed.as_deref().map(|c| &c.view.refusals);
+        polled::write(&mut writer, &polled, refusals, &self.poll_prefix)?;
+        own::series(&mut writer)
+    }
+}

@@ -1,0 +1,258 @@
+//! The HTTP port: `/metrics`, `/healthz`, `/readyz`, `/debug/checkpoint`. All of it is read-only and
+//! shows counts only; it is open, as scrapers expect.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::checkpoint::FORMAT;
+use crate::epoch::Now;
+use crate::families::Page;
+use crate::families::format::Format;
+use crate::shared::{Committed, Shared};
+
+/// A client has this long to send a head, and an idle connection this long to begin one: longer than
+/// scrape intervals, so that scrapers keep their connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Requests under way have this long at the end.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long accepting pauses when the process is out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Scrapers, probes and people; more wait in the accept queue.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Ready means that counts were safe on disk this recently,
+const COMMIT_AGE_MAX: Duration = Duration::from_secs(30);
+
+/// and that everything is counted, or the newest row counted ended this recently.
+const LAG_MAX: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug)]
+struct AppState {
+    shared: Arc<Shared>,
+    page: Arc<Page>,
+}
+
+/// The port's paths.
+pub fn router(shared: Arc<Shared>, page: Page) -> Router {
+    let state = AppState {
+        shared,
+        page: Arc::new(page),
+    };
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "OK\n"))
+        .route("/readyz", get(ready))
+        .route("/debug/checkpoint", get(checkpoint))
+        .with_state(state)
+}
+
+async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Response {
+    state.shared.scraped(Now::read().wall_ms);
+    // Several header lines are one list.
+    let accept: Vec<_> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    let format = Format::negotiate((!accept.is_empty()).then(|| accept.join(",")).as_deref());
+    // Tens of milliseconds with many series: not on a thread that serves others.
+    let page = Arc::clone(&state.page);
+    match tokio::task::spawn_blocking(move || page.render(format)).await {
+        Ok(Ok(body)) => ([(CONTENT_TYPE, format.content_type())], body).into_response(),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the metrics page cannot be shown");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn ready(State(state): State<AppState>) -> Response {
+    let readiness = readiness(state.shared.committed().as_deref(), Now::read());
+    let status = match readiness {
+        Readiness::Ready => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = json!({ "status": readiness.as_str() });
+    (status, [(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
+}
+
+/// Whether the numbers on the page can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    /// Nothing was committed for a while: the disk fails, or reading hangs.
+    NotCommitting,
+    /// Rows wait that are older than they may be.
+    Behind,
+}
+
+impl Readiness {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotCommitting => "not_committing",
+            Self::Behind => "behind",
+        }
+    }
+}
+
+fn readiness(committed: Option<&Committed>, now: Now) -> Readiness {
+    let Some(committed) = committed else {
+        return Readiness::NotCommitting;
+    };
+    let age = now.instant.saturating_duration_since(committed.at.instant);
+    if age >= COMMIT_AGE_MAX {
+        return Readiness::NotCommitting;
+    }
+    let lag_ms = now.wall_ms.saturating_sub(committed.view.own.last_end_ms);
+    if committed.is_caught_up || lag_ms < LAG_MAX.as_millis() as i64 {
+        Readiness::Ready
+    } else {
+        Readiness::Behind
+    }
+}
+
+async fn checkpoint(State(state): State<AppState>) -> Response {
+    let Some(committed) = state.shared.committed() else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let troubles = state.shared.troubles();
+    let (producers, requests) = committed.view.remembered;
+    let body = json!({
+        "format": FORMAT,
+        "bytes": troubles.checkpoint_bytes,
+        "errors": troubles.checkpoint_errors,
+        "committed_unix_ms": committed.at.wall_ms,
+        "caught_up": committed.is_caught_up,
+        "lag_bytes": committed.lag_bytes,
+        "hours": committed.positions.shown(),
+        "series": committed.view.series.len(),
+        "tenants": committed.view.tenants.len(),
+        "remembered": { "producers": producers, "requests": requests },
+        "counters": committed.view.own,
+    });
+    ([(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
+}
+
+/// Serves until `stop`, then lets requests under way finish, for a while.
+///
+/// Cancel safe: dropping it drops its connections.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT);
+    let graceful = GracefulShutdown::new();
+    let tasks = TaskTracker::new();
+    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let cut = CancellationToken::new();
+    loop {
+        let slot = tokio::select! {
+            () = stop.cancelled() => break,
+            slot = Arc::clone(&slots).acquire_owned() => slot,
+        };
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let service = TowerToHyperService::new(router.clone());
+                let connection = builder
+                    .serve_connection(TokioIo::new(stream), service)
+                    .into_owned();
+                let connection = graceful.watch(connection);
+                let cut = cut.clone();
+                tasks.spawn(async move {
+                    tokio::select! {
+                        ended = connection => if let Err(error) = ended {
+                            tracing::debug!(%error, "a connection ended early");
+                        },
+                        () = cut.cancelled() => {}
+                    }
+                    drop(slot);
+                });
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "accepting connections is failing");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    tasks.close();
+    // Out of time: the rest is cut.
+    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    cut.cancel();
+    tasks.wait().await;
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::aggregate;
+
+    #[test]
+    fn ready_is_committed_lately_and_caught_up_or_close() {
+        let now = Now {
+            instant: Instant::now() + Duration::from_secs(1000),
+            wall_ms: 1_000_000,
+        };
+        let committed = |age_s, last_end_ms, is_caught_up| {
+            let mut state = aggregate::State::default();
+            state.own_mut().last_end_ms = last_end_ms;
+            Committed {
+                view: state.view(),
+                positions: crate::tail::Tail::from_start("nowhere".into()).positions(),
+                lag_bytes: 0,
+                is_caught_up,
+                at: Now {
+                    instant: now.instant - Duration::from_secs(age_s),
+                    wall_ms: 0,
+                },
+            }
+        };
+        assert_eq!(readiness(None, now), Readiness::NotCommitting);
+        for (age_s, last_end_ms, is_caught_up, expected) in [
+            (29, 0, true, Readiness::Ready),
+            (30, 0, true, Readiness::NotCommitting),
+            (0, 700_001, false, Readiness::Ready),
+            (0, 700_000, false, Readiness::Behind),
+        ] {
+            let committed = committed(age_s, last_end_ms, is_caught_up);
+            assert_eq!(readiness(Some(&committed), now), expected);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What running routers say: their routes, limits, loads, averages and refusals.
+//!
+//! Every route of every router is asked at once, within a bound, and the answers replace the last
+//! ones in one step: a scrape never sees half a round. A route that does not answer keeps its last
+//! values for three rounds.
+
+mod client;
+mod decode;
+mod round;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::client::{Client, ClientError, RouterUrl};
+pub use self::decode::{Limiter, PeerState, RouteState};
+
+use crate::shared::Shared;
+
+/// How often a value may be missed before it disappears, in rounds.
+const KEPT_ROUNDS: u32 = 3;
+
+/// Endpoints asked of each route, as the label value of `poll_up`.
+pub const ENDPOINTS: [&str; 3] = ["_route_state", "_tps_status", "_ttft_status"];
+
+/// What the routers said last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Polled {
+    /// In the order of the command line.
+    pub routers: Vec<RouterPoll>,
+    /// Rounds in which some call failed, since the start.
+    pub errors: u64,
+    /// Whether every call of the last round was answered; none before the first round.
+    pub is_up: Option<bool>,
+    /// When every call of a round was last answered, milliseconds since the Unix epoch.
+    pub last_success_ms: Option<i64>,
+}
+
+impl Polled {
+    /// Nobody was asked yet.
+    pub fn nothing_from(routers: &[RouterUrl]) -> Self {
+        let routers = routers.iter().map(|url| RouterPoll {
+            router: url.label().into(),
+            routes: BTreeMap::new(),
+        });
+        Self {
+            routers: routers.collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// One router.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouterPoll {
+    /// `host:port`.
+    pub router: Box<str>,
+    /// By name.
+    pub routes: BTreeMap<Box<str>, RoutePoll>,
+}
+
+/// One route of a router.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoutePoll {
+    /// `_route_state`.
+    pub state: Reading<RouteState>,
+    /// `_tps_status`.
+    pub tps: Reading<Limiter>,
+    /// `_ttft_status`.
+    pub ttft: Reading<Limiter>,
+}
+
+impl RoutePoll {
+    /// Which of [`ENDPOINTS`] answered in the last round.
+    pub fn up(&self) -> [bool; 3] {
+        [self.state.is_fresh, self.tps.is_fresh, self.ttft.is_fresh]
+    }
+
+    /// When the route last answered every call, as far as is known.
+    pub fn answered_ms(&self) -> Option<i64> {
+        let Self { state, tps, ttft } = self;
+        Some(state.at_ms?.min(tps.at_ms?).min(ttft.at_ms?))
+    }
+}
+
+/// An answer, and how old it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading<T> {
+    /// The last answer, unless it is too old.
+    pub value: Option<T>,
+    /// It is of the last round.
+    pub is_fresh: bool,
+    /// When it came, milliseconds since the Unix epoch.
+    pub at_ms: Option<i64>,
+}
+
+impl<T> Default for Reading<T> {
+    fn default() -> Self {
+        Self {
+            value: None,
+            is_fresh: false,
+            at_ms: None,
+        }
+    }
+}
+
+impl<T> Reading<T> {
+    /// Takes up the outcome of a round; without an answer the old value lives until `kept` is over.
+    fn update(self, answer: Option<T>, now_ms: i64, kept: Duration) -> Self {
+        if answer.is_some() {
+            return Self {
+                value: answer,
+                is_fresh: true,
+                at_ms: Some(now_ms),
+            };
+        }
+        // Days at most.
+        let kept_ms = kept.as_millis() as i64;
+        let is_old = self
+            .at_ms
+            .is_none_or(|at| now_ms.saturating_sub(at) > kept_ms);
+        Self {
+            value: self.value.filter(|_| !is_old),
+            is_fresh: false,
+            at_ms: self.at_ms,
+        }
+    }
+}
+
+/// How routers are polled.
+#[derive(Clone, Debug)]
+pub struct PollConfig {
+    /// Whom to ask.
+    pub routers: Vec<RouterUrl>,
+    /// From the start of one round to the start of the next.
+    pub interval: Duration,
+}
+
+/// Polls until told to stop.
+///
+/// Cancel safe: a round that is cut changes nothing.
+pub async fn run(config: PollConfig, client: Client, shared: Arc<Shared>, stop: CancellationToken) {
+    shared.polled(Polled::nothing_from(&config.routers));
+    let mut ticks = tokio::time::interval(config.interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let before = shared.last_polled();
+        let kept = config.interval * KEPT_ROUNDS;
+        let round = round::round(&config.routers, &client, &before, kept);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            (polled, refusals) = round => {
+                for (router, reading) in refusals {
+                    shared.refusals(&router, reading);
+                }
+                shared.polled(polled);
+            }
+        }
+    }
+}

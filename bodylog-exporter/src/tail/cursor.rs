@@ -1,0 +1,450 @@
+//! Reading one hour: from wherever it stands to the present end of its file.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::hours::{Forms, Hour, is_absent};
+use super::position::{Position, Trail, consume};
+use super::source::{Fit, Source, file_id, fit_plain, open_gzip, prints_before};
+use super::{Budget, LINE_BYTES_MAX, Place, Sink};
+use crate::aggregate::{BadLine, Reset};
+
+/// Bytes read at once.
+const CHUNK: usize = 256 * 1024;
+
+/// An hour that is over is closed once its end was seen twice, this far apart: a batch may still be
+/// on its way into it while the next hour's file is already there.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Where an hour stands among those on disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) forms: Forms,
+    /// A later hour has a file.
+    pub(super) is_over: bool,
+    /// So much later that nothing can be on its way any more.
+    pub(super) is_long_over: bool,
+}
+
+/// How a visit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// At the end of what there is; that many bytes follow that are no whole line yet.
+    AtEnd { rest: u64 },
+    /// The budget ended first; about that many bytes are left.
+    Behind { rest: u64 },
+}
+
+/// An hour and how far it was read.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    pub(super) position: Position,
+    open: Option<Open>,
+    /// When the end was first seen after the hour was over.
+    quiet_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Open {
+    source: Source,
+    /// `filled` bytes that follow the position; no whole line among them.
+    buffer: Vec<u8>,
+    filled: usize,
+    trail: Trail,
+}
+
+impl Open {
+    fn new(source: Source, trail: Trail) -> Self {
+        Self {
+            source,
+            buffer: vec![0; CHUNK],
+            filled: 0,
+            trail,
+        }
+    }
+}
+
+impl Cursor {
+    pub(super) fn at(position: Position) -> Self {
+        Self {
+            position,
+            ..Self::default()
+        }
+    }
+
+    /// At the end of what the plain file holds now, so that only what follows is read.
+    pub(super) fn at_end_of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let offset = super::source::line_start(&file, metadata.len(), LINE_BYTES_MAX)?;
+        let (head, trail) = prints_before(&file, offset)?;
+        let position = Position {
+            file: file_id(&metadata),
+            offset,
+            head,
+            tail: trail.print(),
+            ..Position::default()
+        };
+        Ok(Self::at(position))
+    }
+
+    /// Reads what there is, within the budget.
+    pub(super) fn visit(
+        &mut self,
+        details: &Path,
+        hour: Hour,
+        standing: Standing,
+        budget: &mut Budget,
+        sink: &mut impl Sink,
+    ) -> io::Result<Visit> {
+        if !self.ensure_open(details, hour, standing, sink)? {
+            return Ok(Visit::AtEnd { rest: 0 });
+        }
+        let before = self.position.offset;
+        loop {
+            match self.drain(hour, budget, sink) {
+                Ok(Visit::Behind { .. }) => {
+                    let rest = self.rest(details, hour);
+                    return Ok(Visit::Behind { rest });
+                }
+                Ok(Visit::AtEnd { rest }) => {
+                    if self.follow(details, hour, sink)? {
+                        continue;
+                    }
+                    if self.position.offset != before {
+                        self.quiet_since = None;
+                    }
+                    self.close_if_over(hour, standing, budget.now, sink);
+                    return Ok(Visit::AtEnd { rest });
+                }
+                Err(error) => {
+                    self.open = None;
+                    if !is_corrupt(&error) {
+                        return Err(error);
+                    }
+                    tracing::error!(%hour, %error, "a compressed file is damaged, its rest is lost");
+                    sink.reset(hour, Reset::Unreadable);
+                    self.position.done = true;
+                    return Ok(Visit::AtEnd { rest: 0 });
+                }
+            }
+        }
+    }
+
+    /// Gives up on the hour.
+    pub(super) fn abandon(&mut self, hour: Hour, sink: &mut impl Sink) {
+        sink.reset(hour, Reset::Unreadable);
+        self.open = None;
+        self.position.done = true;
+    }
+
+    /// Makes sure of an open file in which the position is right; false when there is nothing to
+    /// read.
+    fn ensure_open(
+        &mut self,
+        details: &Path,
+        hour: Hour,
+        standing: Standing,
+        sink: &mut impl Sink,
+    ) -> io::Result<bool> {
+        match self.open.take() {
+            Some(open) => {
+                self.open = Some(open);
+                self.check_open(hour, sink)?;
+                return Ok(true);
+            }
+            None if self.is_unchanged(details, hour, standing.forms)? => return Ok(false),
+            None => {}
+        }
+        if standing.forms.plain {
+            match File::open(hour.plain(details)) {
+                Ok(file) => {
+                    self.adopt(hour, file, sink)?;
+                    return Ok(true);
+                }
+                // Closed between the listing and now.
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.position.done {
+            return Ok(false);
+        }
+        match open_gzip(&hour.gzip(details), &self.position) {
+            Ok((source, trail)) => {
+                if trail.is_none() {
+                    self.replaced(hour, sink);
+                } else if self.position.offset > 0 {
+                    sink.recovered(hour);
+                }
+                self.open = Some(Open::new(source, trail.unwrap_or_default()));
+                Ok(true)
+            }
+            Err(error) if is_absent(&error) => {
+                self.is_gone(hour, sink);
+                self.position.done = true;
+                Ok(false)
+            }
+            Err(error) if is_corrupt(&error) => {
+                tracing::error!(%hour, %error, "a compressed file is damaged, its rest is lost");
+                self.abandon(hour, sink);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an hour that was read to its end still has just that.
+    fn is_unchanged(&self, details: &Path, hour: Hour, forms: Forms) -> io::Result<bool> {
+        if !self.position.done || !forms.plain {
+            return Ok(self.position.done);
+        }
+        match fs::metadata(hour.plain(details)) {
+            Ok(metadata) => {
+                Ok(file_id(&metadata) == self.position.file
+                    && metadata.len() == self.position.offset)
+            }
+            Err(error) if is_absent(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notices when the open file was cut or written anew in place.
+    fn check_open(&mut self, hour: Hour, sink: &mut impl Sink) -> io::Result<()> {
+        let Some(Open {
+            source: Source::Plain(file),
+            ..
+        }) = &self.open
+        else {
+            return Ok(());
+        };
+        let file = file.try_clone()?;
+        let is_gone = self.position.gone;
+        self.adopt(hour, file, sink)?;
+        self.position.gone = is_gone;
+        Ok(())
+    }
+
+    /// Takes a plain file, going on where the position is if it is the file the position is of.
+    fn adopt(&mut self, hour: Hour, file: File, sink: &mut impl Sink) -> io::Result<()> {
+        let id = file_id(&file.metadata()?);
+        let fit = fit_plain(&file, &self.position, LINE_BYTES_MAX)?;
+        let trail = match fit {
+            Fit::Same(trail) => trail,
+            Fit::Cut(offset, head, trail) => {
+                tracing::warn!(%hour, read = self.position.offset, offset, "a file was cut, reading goes on at its end");
+                sink.reset(hour, Reset::Truncated);
+                self.position = Position {
+                    offset,
+                    head,
+                    tail: trail.print(),
+                    lines: self.position.lines,
+                    ..Position::default()
+                };
+                trail
+            }
+            Fit::Other => {
+                if self.position.gone {
+                    self.position.restart();
+                } else {
+                    self.replaced(hour, sink);
+                }
+                Trail::default()
+            }
+        };
+        self.position.file = id;
+        self.position.gone = false;
+        self.position.done = false;
+        self.open = Some(Open::new(Source::Plain(file), trail));
+        Ok(())
+    }
+
+    fn replaced(&mut self, hour: Hour, sink: &mut impl Sink) {
+        tracing::warn!(%hour, read = self.position.offset, "another file stands in a file's place, it is read from its start");
+        sink.reset(hour, Reset::Replaced);
+        self.position.restart();
+    }
+
+    fn is_gone(&mut self, hour: Hour, sink: &mut impl Sink) {
+        if !self.position.gone {
+            self.position.gone = true;
+            tracing::warn!(%hour, read = self.position.offset, "a file is gone, what was not read of it is lost");
+            sink.reset(hour, Reset::Deleted);
+        }
+    }
+
+    /// Counts whole lines up to the end of the file or of the budget.
+    fn drain(
+        &mut self,
+        hour: Hour,
+        budget: &mut Budget,
+        sink: &mut impl Sink,
+    ) -> io::Result<Visit> {
+        let Some(open) = &mut self.open else {
+            return Ok(Visit::AtEnd { rest: 0 });
+        };
+        loop {
+            if open.filled == open.buffer.len() {
+                // A line longer than the buffer, and not yet too long.
+                open.buffer.resize(open.buffer.len() * 2, 0);
+            }
+            let read_from = self.position.offset + open.filled as u64;
+            let got = open
+                .source
+                .read(&mut open.buffer[open.filled..], read_from)?;
+            if got == 0 {
+                let rest = open.filled as u64;
+                return Ok(Visit::AtEnd { rest });
+            }
+            budget.spend(got);
+            let fresh = open.filled;
+            open.filled += got;
+            let mut used = lines(
+                &mut self.position,
+                &open.buffer[..open.filled],
+                fresh,
+                hour,
+                sink,
+            );
+            if open.filled - used >= LINE_BYTES_MAX {
+                if !self.position.skipping {
+                    self.position.skipping = true;
+                    self.position.lines += 1;
+                    sink.bad(
+                        Place::of(hour, self.position.offset + used as u64),
+                        BadLine::TooLong,
+                    );
+                }
+                used = open.filled;
+            }
+            consume(&mut self.position, &mut open.trail, &open.buffer[..used]);
+            open.buffer.copy_within(used..open.filled, 0);
+            open.filled -= used;
+            if open.filled < CHUNK && open.buffer.len() > CHUNK {
+                open.buffer.truncate(CHUNK);
+                open.buffer.shrink_to_fit();
+            }
+            if budget.is_spent() {
+                return Ok(Visit::Behind { rest: 0 });
+            }
+        }
+    }
+
+    /// At the end of the open file: goes over to the file that stands in its place now, if another
+    /// does. True when there may be more to read.
+    fn follow(&mut self, details: &Path, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
+        if !matches!(&self.open, Some(open) if matches!(open.source, Source::Plain(_))) {
+            return Ok(false);
+        }
+        match File::open(hour.plain(details)) {
+            Ok(file) => {
+                if file_id(&file.metadata()?) == self.position.file {
+                    return Ok(false);
+                }
+                self.adopt(hour, file, sink)?;
+                Ok(true)
+            }
+            Err(error) if is_absent(&error) => {
+                // A closed hour was compressed whole, and all of it was read here.
+                if !hour.gzip(details).try_exists()? {
+                    self.is_gone(hour, sink);
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes an hour that is over and quiet.
+    fn close_if_over(
+        &mut self,
+        hour: Hour,
+        standing: Standing,
+        now: Instant,
+        sink: &mut impl Sink,
+    ) {
+        let is_final = match &self.open {
+            Some(open) => matches!(open.source, Source::Gzip(_)),
+            None => return,
+        };
+        let is_closed = standing.is_over && (standing.is_long_over || standing.forms.gzip);
+        let is_quiet = standing.is_over && {
+            let since = *self.quiet_since.get_or_insert(now);
+            now.saturating_duration_since(since) >= QUIET
+        };
+        if !(is_final || is_closed || is_quiet) {
+            return;
+        }
+        if let Some(mut open) = self.open.take()
+            && open.filled > 0
+        {
+            let rest = &open.buffer[..open.filled];
+            if !self.position.skipping {
+                self.position.lines += 1;
+                // A line may have lost nothing but its end.
+                if !sink.last_line(rest) {
+                    sink.bad(Place::of(hour, self.position.offset), BadLine::Torn);
+                }
+            }
+            consume(&mut self.position, &mut open.trail, rest);
+        }
+        self.position.done = true;
+        self.quiet_since = None;
+    }
+
+    /// About how many bytes are left, for the lag.
+    pub(super) fn rest(&self, details: &Path, hour: Hour) -> u64 {
+        match &self.open {
+            Some(Open {
+                source: Source::Plain(file),
+                ..
+            }) => file
+                .metadata()
+                .map_or(0, |m| m.len().saturating_sub(self.position.offset)),
+            _ if self.position.done => 0,
+            _ => match fs::metadata(hour.plain(details)) {
+                Ok(plain) => plain.len().saturating_sub(self.position.offset),
+                // Compressed bytes, so less than what is left.
+                Err(_) => fs::metadata(hour.gzip(details)).map_or(0, |m| m.len()),
+            },
+        }
+    }
+}
+
+/// Hands over the whole lines in `bytes`, of which those before `fresh` hold no line end, and says
+/// how many bytes they are.
+fn lines(
+    position: &mut Position,
+    bytes: &[u8],
+    fresh: usize,
+    hour: Hour,
+    sink: &mut impl Sink,
+) -> usize {
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', &bytes[fresh..]) {
+        let end = fresh + end;
+        let line = &bytes[start..end];
+        if position.skipping {
+            position.skipping = false;
+        } else if !line.trim_ascii().is_empty() {
+            position.lines += 1;
+            let at = Place::of(hour, position.offset + start as u64);
+            if line.len() > LINE_BYTES_MAX {
+                sink.bad(at, BadLine::TooLong);
+            } else {
+                sink.line(at, line);
+            }
+        }
+        start = end + 1;
+    }
+    start
+}
+
+fn is_corrupt(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    )
+}
