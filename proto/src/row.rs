@@ -5,8 +5,10 @@
 //! address.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::meta::SCHEMA;
 
@@ -113,20 +115,28 @@ pub struct DetailRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_t: Option<f64>,
     /// Non-empty chunks of the response.
+    #[serde(deserialize_with = "count")]
     pub chunk_count: u64,
     /// Bytes of the request body as received where the sender says so, else of the stored one.
+    #[serde(deserialize_with = "count")]
     pub req_bytes: u64,
     /// Bytes of the response body on the wire where the sender says so, else of the stored one.
+    #[serde(deserialize_with = "count")]
     pub resp_bytes: u64,
     /// Prompt tokens.
+    #[serde(deserialize_with = "count")]
     pub prompt_tokens: u64,
     /// Completion tokens.
+    #[serde(deserialize_with = "count")]
     pub completion_tokens: u64,
     /// Prompt tokens from the prefix cache.
+    #[serde(deserialize_with = "count")]
     pub cached_tokens: u64,
     /// Prompt and completion tokens.
+    #[serde(deserialize_with = "count")]
     pub total_tokens: u64,
     /// Reasoning tokens.
+    #[serde(deserialize_with = "count")]
     pub reasoning_tokens: u64,
     /// Why the exchange is recorded.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
@@ -190,6 +200,37 @@ impl DetailRow<'_> {
     pub fn is_readable(&self) -> bool {
         self.v <= SCHEMA
     }
+}
+
+/// A count from outside. What cannot be one is as good as absent: other writers put -1 where a
+/// number is missing, and a whole exchange must not be lost for it.
+fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    struct Count;
+    impl Visitor<'_> for Count {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number")
+        }
+
+        fn visit_u64<E>(self, value: u64) -> Result<u64, E> {
+            Ok(value)
+        }
+
+        fn visit_i64<E>(self, value: i64) -> Result<u64, E> {
+            Ok(u64::try_from(value).unwrap_or(0))
+        }
+
+        fn visit_f64<E>(self, value: f64) -> Result<u64, E> {
+            // Saturates: below zero is zero.
+            Ok(value as u64)
+        }
+
+        fn visit_unit<E>(self) -> Result<u64, E> {
+            Ok(0)
+        }
+    }
+    from.deserialize_any(Count)
 }
 
 fn first_schema() -> u32 {

@@ -94,3 +94,13 @@ fn text_without_escapes_is_borrowed_from_its_line() {
     let row: DetailRow<'_> = serde_json::from_str(&line).unwrap();
     assert!(matches!(row.tenant, Cow::Owned(_)));
 }
+
+#[test]
+fn a_count_that_cannot_be_one_is_absent_and_the_row_stays() {
+    for (found, expected) in [("-1", 0), ("12.0", 12), ("-0.5", 0), ("null", 0), ("7", 7)] {
+        let line = format!(r#"{{"status":200,"completion_tokens":{found}}}"#);
+        let row: DetailRow<'_> = serde_json::from_str(&line).unwrap();
+        assert_eq!(row.completion_tokens, expected, "{found}");
+    }
+    serde_json::from_str::<DetailRow<'_>>(r#"{"completion_tokens":"7"}"#).unwrap_err();
+}
