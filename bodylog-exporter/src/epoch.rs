@@ -5,6 +5,9 @@
 //! was shown; a crash after it starts from the new state and shows that. A checkpoint that cannot be
 //! written is tried again before more is read, and until then the old counts stay shown.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

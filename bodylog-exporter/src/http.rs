@@ -23,8 +23,8 @@ use tokio_util::task::TaskTracker;
 use crate::checkpoint::FORMAT;
 use crate::epoch::Now;
 use crate::families::Page;
-use crate::families::format::Format;
 use crate::shared::{Committed, Shared};
+use proto::exposition::Format;
 
 /// A client has this long to send a head, and an idle connection this long to begin one: longer than
 /// scrape intervals, so that scrapers keep their connection.

@@ -1,5 +1,8 @@
 //! The composition root: from a configuration to an exporter that runs, and to its end.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -88,6 +88,10 @@ impl State {
     /// When the line is no row that can be read; it is counted as such and as a line.
     pub fn line(&mut self, line: &[u8], now_ms: i64) -> Result<(), BadLine> {
         self.own.lines += 1;
+        // The reader of structs would take a list for one, too.
+        if !line.trim_ascii_start().starts_with(b"{") {
+            return Err(self.bad(BadLine::Json));
+        }
         let row = match serde_json::from_slice::<DetailRow<'_>>(line) {
             Ok(row) if row.is_readable() => row,
             Ok(_) => return Err(self.bad(BadLine::Version)),

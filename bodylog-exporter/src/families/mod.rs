@@ -4,7 +4,6 @@
 //! it out. Native histograms carry theirs.
 
 mod encode;
-pub mod format;
 mod own;
 mod polled;
 #[cfg(test)]
@@ -20,8 +19,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use self::encode::Writer;
-use self::format::Format;
 use crate::shared::Shared;
+use proto::exposition::Format;
 
 /// What a scraper gets.
 #[derive(Debug)]

@@ -103,34 +103,52 @@ impl Cursor {
             return Ok(Visit::AtEnd { rest: 0 });
         }
         let before = self.position.offset;
+        let visited = self.visit_open(details, hour, budget, sink);
+        match visited {
+            Ok(Visit::AtEnd { .. }) => {
+                if self.position.offset != before {
+                    self.quiet_since = None;
+                }
+                self.close_if_over(hour, standing, budget.now, sink);
+                visited
+            }
+            Ok(Visit::Behind { .. }) => visited,
+            Err(error) => {
+                self.open = None;
+                if !is_corrupt(&error) {
+                    return Err(error);
+                }
+                self.damaged(hour, &error, sink);
+                Ok(Visit::AtEnd { rest: 0 })
+            }
+        }
+    }
+
+    fn visit_open(
+        &mut self,
+        details: &Path,
+        hour: Hour,
+        budget: &mut Budget,
+        sink: &mut impl Sink,
+    ) -> io::Result<Visit> {
         loop {
-            match self.drain(hour, budget, sink) {
-                Ok(Visit::Behind { .. }) => {
+            match self.drain(hour, budget, sink)? {
+                Visit::Behind { .. } => {
                     let rest = self.rest(details, hour);
                     return Ok(Visit::Behind { rest });
                 }
-                Ok(Visit::AtEnd { rest }) => {
-                    if self.follow(details, hour, sink)? {
-                        continue;
+                at_end => {
+                    if !self.follow(details, hour, sink)? {
+                        return Ok(at_end);
                     }
-                    if self.position.offset != before {
-                        self.quiet_since = None;
-                    }
-                    self.close_if_over(hour, standing, budget.now, sink);
-                    return Ok(Visit::AtEnd { rest });
-                }
-                Err(error) => {
-                    self.open = None;
-                    if !is_corrupt(&error) {
-                        return Err(error);
-                    }
-                    tracing::error!(%hour, %error, "a compressed file is damaged, its rest is lost");
-                    sink.reset(hour, Reset::Unreadable);
-                    self.position.done = true;
-                    return Ok(Visit::AtEnd { rest: 0 });
                 }
             }
         }
+    }
+
+    fn damaged(&mut self, hour: Hour, error: &io::Error, sink: &mut impl Sink) {
+        tracing::error!(%hour, %error, "a compressed file is damaged, its rest is lost");
+        self.abandon(hour, sink);
     }
 
     /// Gives up on the hour.
@@ -184,12 +202,13 @@ impl Cursor {
             }
             Err(error) if is_absent(&error) => {
                 self.is_gone(hour, sink);
-                self.position.done = true;
+                // Should one of that name come again, nothing of it was read.
+                self.position.restart();
+                (self.position.gone, self.position.done) = (true, true);
                 Ok(false)
             }
             Err(error) if is_corrupt(&error) => {
-                tracing::error!(%hour, %error, "a compressed file is damaged, its rest is lost");
-                self.abandon(hour, sink);
+                self.damaged(hour, &error, sink);
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -201,14 +220,16 @@ impl Cursor {
         if !self.position.done || !forms.plain {
             return Ok(self.position.done);
         }
-        match fs::metadata(hour.plain(details)) {
-            Ok(metadata) => {
-                Ok(file_id(&metadata) == self.position.file
-                    && metadata.len() == self.position.offset)
-            }
-            Err(error) if is_absent(&error) => Ok(true),
-            Err(error) => Err(error),
-        }
+        let file = match File::open(hour.plain(details)) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        Ok(file.metadata()?.len() == self.position.offset
+            && matches!(
+                fit_plain(&file, &self.position, LINE_BYTES_MAX)?,
+                Fit::Same(_)
+            ))
     }
 
     /// Notices when the open file was cut or written anew in place.
@@ -346,11 +367,29 @@ impl Cursor {
                 self.adopt(hour, file, sink)?;
                 Ok(true)
             }
-            Err(error) if is_absent(&error) => {
-                // A closed hour was compressed whole, and all of it was read here.
-                if !hour.gzip(details).try_exists()? {
-                    self.is_gone(hour, sink);
+            Err(error) if is_absent(&error) => self.follow_closed(details, hour, sink),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The plain file is gone. The compressed one should hold what was read here; if the file was
+    /// replaced before it was compressed, it does not.
+    fn follow_closed(
+        &mut self,
+        details: &Path,
+        hour: Hour,
+        sink: &mut impl Sink,
+    ) -> io::Result<bool> {
+        match open_gzip(&hour.gzip(details), &self.position) {
+            Ok((source, trail)) => {
+                if trail.is_none() {
+                    self.replaced(hour, sink);
                 }
+                self.open = Some(Open::new(source, trail.unwrap_or_default()));
+                Ok(true)
+            }
+            Err(error) if is_absent(&error) => {
+                self.is_gone(hour, sink);
                 Ok(false)
             }
             Err(error) => Err(error),
