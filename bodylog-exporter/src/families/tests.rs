@@ -76,7 +76,10 @@ fn page_of(shared: &Arc<Shared>, format: Format) -> String {
 }
 
 /// A sample: name, labels in their order, value.
-type Sample = (String, Vec<(String, String)>, f64);
+type Sample = (String, LabelSet, f64);
+
+/// Names and values.
+type LabelSet = Vec<(String, String)>;
 
 /// Reads `name{label="value",…} number`, and nothing else.
 fn sample(line: &str) -> Sample {
@@ -167,7 +170,7 @@ type Bucket = (f64, f64);
 
 /// Buckets rise to the count, edges rise to infinity.
 fn check_histogram(name: &str, samples: &[Sample]) {
-    let mut by_labels: BTreeMap<Vec<(String, String)>, (Vec<Bucket>, f64)> = BTreeMap::new();
+    let mut by_labels: BTreeMap<LabelSet, (Vec<Bucket>, f64)> = BTreeMap::new();
     for (sample, labels, value) in samples {
         let mut labels = labels.clone();
         let le = labels.iter().position(|(label, _)| label == "le");
