@@ -77,3 +77,104 @@ impl Ticker {
         next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::testing::Tables;
+
+    const FILE: &str = "peers: [{address: 10.0.0.11:8000}]\ncluster_avg_interval: 10s\n";
+
+    /// A ticker over tables made from text.
+    struct Stage {
+        made: Tables,
+        tables: Arc<ArcSwap<RouteTable>>,
+        replaced: Option<watch::Sender<u64>>,
+        cancelled: CancellationToken,
+        tasks: JoinSet<()>,
+    }
+
+    impl Stage {
+        fn start(routes: &[(&str, &str)]) -> Self {
+            let mut made = Tables::new();
+            let tables = Arc::new(ArcSwap::from_pointee(made.table("", routes)));
+            let replaced = watch::Sender::new(0);
+            let cancelled = CancellationToken::new();
+            let mut tasks = JoinSet::new();
+            tasks.spawn(run(
+                Arc::clone(&tables),
+                replaced.subscribe(),
+                Arc::new(Events::new(Arc::clone(&made.metrics))),
+                cancelled.clone(),
+            ));
+            Self {
+                made,
+                tables,
+                replaced: Some(replaced),
+                cancelled,
+                tasks,
+            }
+        }
+
+        fn replace(&mut self, routes: &[(&str, &str)]) {
+            self.tables.store(Arc::new(self.made.table("", routes)));
+            let replaced = self.replaced.as_ref().expect("tables still come");
+            replaced.send_modify(|n| *n += 1);
+        }
+
+        /// Samples of the five-minute average that each route has.
+        fn samples(&self) -> Vec<usize> {
+            let count =
+                |route: &Arc<crate::state::Route>| route.protections()[0].average.slots.len();
+            self.tables.load().routes().map(count).collect()
+        }
+    }
+
+    async fn seconds(count: u64) {
+        tokio::time::sleep(Duration::from_secs(count)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_route_is_ticked_when_it_asks_to_be() {
+        let slow = FILE.replace("10s", "30s");
+        let stage = Stage::start(&[("fast", FILE), ("slow", &slow)]);
+        assert_eq!(stage.samples(), [0, 0]);
+        seconds(61).await;
+        assert_eq!(stage.samples(), [6, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reload_neither_restarts_nor_delays_what_is_due() {
+        let mut stage = Stage::start(&[("chat", FILE)]);
+        // Each comes before the next sample is due: a loop that began anew would never take one.
+        for _ in 0..9 {
+            seconds(4).await;
+            stage.replace(&[("chat", FILE)]);
+        }
+        seconds(1).await;
+        assert_eq!(stage.samples(), [3]);
+        stage.replace(&[("chat", FILE), ("new", FILE)]);
+        seconds(11).await;
+        assert_eq!(stage.samples(), [4, 1]);
+        stage.replace(&[("new", FILE)]);
+        seconds(10).await;
+        assert_eq!(stage.samples(), [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_on_without_the_reloader_and_ends_when_told() {
+        let mut stage = Stage::start(&[("chat", FILE)]);
+        stage.replaced = None;
+        seconds(21).await;
+        assert_eq!(stage.samples(), [2]);
+        stage.cancelled.cancel();
+        stage
+            .tasks
+            .join_next()
+            .await
+            .expect("one task")
+            .expect("it ends");
+    }
+}

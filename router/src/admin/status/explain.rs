@@ -20,10 +20,14 @@ use crate::state::{Route, RouteTable};
 /// The session that `_route_debug` asks about unless told.
 const DEFAULT_SESSION: &str = "default";
 
+/// The last turn that a session header may name.
+const TURN_MAX: usize = 1_000_000_000;
+
 /// `_route_debug`.
 pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
     let sid = params.get("sid")?.unwrap_or(DEFAULT_SESSION);
     let model = params.get("model")?;
+    let turn = params.number("turn", 1..=TURN_MAX)?;
     if has_no_peers(route) {
         return Ok(answer::json(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -34,7 +38,11 @@ pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
         return Ok(unknown_model(route, model));
     };
     let acts = route.affinity_acts();
-    let explanation = route.explain(Ask::new(pool, acts.then_some(sid.as_bytes())));
+    let explanation = route.explain(Ask {
+        turn: turn.and_then(|turn| turn.try_into().ok()),
+        switches: route.switches(),
+        ..Ask::new(pool, acts.then_some(sid.as_bytes()))
+    });
     let natural = natural(route, pool, sid);
     let natural = natural.and_then(|(key, score)| {
         explanation

@@ -191,6 +191,7 @@ mod on_the_public_port {
             request = request.header(*name, *value);
         }
         let parts = request.body(()).unwrap().into_parts().0;
+        let name = name.split('?').next().unwrap();
         public::admit(&table, name, &parts, "127.0.0.1".parse().unwrap(), has_key)
             .map_err(|why| why.answer().status().as_u16())
     }
@@ -223,6 +224,10 @@ mod on_the_public_port {
             Ok(Endpoint::RouteState)
         );
         assert_eq!(admit(key, "GET", "_route_state", NEAR, false), Err(401));
+        assert!(admit(key, "GET", "_429_status", FAR, true).is_ok());
+        let everywhere = "_429_status?all=1";
+        assert_eq!(admit(key, "GET", everywhere, FAR, true), Err(403));
+        assert!(admit(key, "GET", everywhere, NEAR, true).is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The admin port without its sockets.
 
+mod gates;
 mod guard;
 mod process;
 mod status;

@@ -151,8 +151,8 @@ async fn the_page_shows_the_present() {
     );
     let page = reply.text;
     for expected in [
-        r#"llm_router_limit{route="chat",model="-"} 4"#,
-        r#"llm_router_limit{route="multi",model="m2"} 20"#,
+        r#"llm_router_limit{route="chat",model="-"} 4.0"#,
+        r#"llm_router_limit{route="multi",model="m2"} 20.0"#,
         r#"llm_router_peer_healthy{route="chat",peer="10.0.0.11:8000"} 1"#,
         r#"llm_router_peer_healthy{route="chat",peer="10.0.0.12:8000"} 0"#,
         r#"llm_router_in_flight{route="chat",peer="10.0.0.13:8000"} 0"#,

@@ -202,7 +202,7 @@ async fn a_toggle_answers_before_after_and_source() {
     assert_eq!(
         off,
         json!({"route": "chat", "switch": "affinity", "before": true, "source_before": "route",
-               "after": false, "enabled": false, "source": "runtime"})
+               "after": false, "enabled": false, "source": "runtime", "counters_reset": false})
     );
     let metrics = port.get("/metrics").await.text;
     assert!(

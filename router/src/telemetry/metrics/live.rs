@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use router_core::decision::PeerFacts;
 
 use super::encode::{Labels, family, gauge};
-use super::route::NONE;
+use super::gates::{self, SeenGates};
 use crate::config::keys::KeyFileStatus;
 use crate::proxy::budget::ByteBudget;
 use crate::state::{Entry, Route, RouteTable, Switch};
@@ -36,8 +36,7 @@ struct Seen<'t> {
     route: &'t Route,
     /// Distinct peers.
     peers: BTreeMap<String, PeerFacts>,
-    /// Pool limits by model label.
-    limits: Vec<(String, u64)>,
+    gates: SeenGates,
 }
 
 impl Live {
@@ -54,6 +53,7 @@ impl Collector for Live {
         let seen: Vec<Seen<'_>> = table.routes().map(|route| Seen::of(route)).collect();
         peers(encoder, &seen)?;
         routes(encoder, &seen)?;
+        gates::encode(encoder, seen.iter().map(|seen| &seen.gates))?;
         configuration(encoder, &table)?;
         let used = self.budget.used() as f64;
         gauge(
@@ -76,14 +76,10 @@ impl<'t> Seen<'t> {
     fn of(route: &'t Route) -> Self {
         let facts = route.pool_ids().flat_map(|pool| route.peer_facts(pool));
         let peers = facts.map(|peer| (peer.peer.to_string(), peer)).collect();
-        let limits = route.pool_ids().map(|pool| {
-            let model = route.spec().pools[pool.0].model.as_deref().unwrap_or(NONE);
-            (model.to_owned(), route.limits(pool).limit)
-        });
         Self {
             route,
             peers,
-            limits: limits.collect(),
+            gates: SeenGates::of(route),
         }
     }
 
@@ -136,16 +132,6 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
 fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
     family(
         encoder,
-        "llm_router_limit",
-        "Concurrency limit of a pool: the sum over the active tier's unbanned peers.",
-        seen.iter().flat_map(|seen| {
-            seen.limits
-                .iter()
-                .map(|(model, limit)| (seen.labels("model", model), ConstGauge::new(*limit)))
-        }),
-    )?;
-    family(
-        encoder,
         "llm_router_sessions",
         "Sessions remembered; placement by hash remembers none.",
         seen.iter()
@@ -154,15 +140,20 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
     family(
         encoder,
         "llm_router_override_active",
-        "1 while a switch is set on the running router.",
+        "1 while a switch or a limit is set on the running router.",
         seen.iter().flat_map(|seen| {
-            Switch::ALL.into_iter().map(|switch| {
+            let switches = Switch::ALL.into_iter().map(|switch| {
                 let is_set = seen.route.state.overrides.get(switch).is_some();
-                (
-                    seen.labels("switch", switch.name()),
-                    ConstGauge::new(u64::from(is_set)),
-                )
-            })
+                (switch.name(), is_set)
+            });
+            switches
+                .chain(seen.gates.limits_set())
+                .map(|(name, is_set)| {
+                    (
+                        seen.labels("switch", name),
+                        ConstGauge::new(u64::from(is_set)),
+                    )
+                })
         }),
     )
 }

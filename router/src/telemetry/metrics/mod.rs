@@ -3,6 +3,7 @@
 //! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
 
 mod encode;
+mod gates;
 mod live;
 mod page;
 mod process;
