@@ -509,6 +509,9 @@ pub struct RouteInspect<E> {
     /// The home's `crc32` value or weight.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hash: Option<u64>,
+    /// The content rule that would refuse it, whatever the rest says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<RuleVerdict>,
     /// Name of the peer; absent when the request would be refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pick: Option<String>,
@@ -519,6 +522,17 @@ pub struct RouteInspect<E> {
     pub active_level: i64,
     /// Every fact behind it.
     pub explanation: E,
+}
+
+/// The content rule that stands against a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleVerdict {
+    /// The rule's name.
+    pub name: String,
+    /// What holds.
+    pub cond: String,
+    /// The status of the refusal.
+    pub status: u16,
 }
 
 /// `GET /<route>/_decisions?n=` and `GET /_decisions?n=`. `R` is the core's receipt.
@@ -535,6 +549,40 @@ pub struct SwitchState {
     pub enabled: bool,
     /// `runtime`, `route`, `global`, `default` or `default (invalid)`.
     pub source: String,
+}
+
+/// `GET /<route>/_reject_rules_status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectRulesStatus {
+    /// The route.
+    pub route: String,
+    /// Always true.
+    pub ok: bool,
+    /// Whether the rules refuse anything now.
+    pub enabled: bool,
+    /// Where that comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    pub source: String,
+    /// The status of rules that have none of their own.
+    pub default_status: u16,
+    /// How many rules there are.
+    pub rule_count: usize,
+    /// Where the rules come from; `default (invalid)` when some were dropped.
+    pub rules_source: String,
+    /// In the order they are tried.
+    pub rules: Vec<RejectRule>,
+}
+
+/// One rule of [`RejectRulesStatus`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectRule {
+    /// What it is called; need not be unique.
+    pub name: String,
+    /// The status of its refusals.
+    pub status: u16,
+    /// When it refuses.
+    pub cond: String,
+    /// Refusals by rules of this name since the start or the last `?reset_counters=1`.
+    pub hits: u64,
 }
 
 /// `GET /<route>/_<switch>_toggle`.

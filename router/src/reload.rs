@@ -282,8 +282,16 @@ impl Reloader {
     }
 
     fn tell(&self, problems: &[Problem], refused: bool) {
-        for warning in problems.iter().filter(|problem| !problem.is_fatal()) {
-            tracing::warn!(problem = %line(warning), "configuration problem");
+        for problem in problems {
+            match problem.severity {
+                Severity::Error => {}
+                Severity::Tolerated => {
+                    tracing::error!(problem = %line(problem), "configuration problem tolerated");
+                }
+                Severity::Warning => {
+                    tracing::warn!(problem = %line(problem), "configuration problem");
+                }
+            }
         }
         let fatal = problems
             .iter()

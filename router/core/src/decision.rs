@@ -335,6 +335,13 @@ pub enum Choice {
     },
     /// Refused for load or for want of a peer.
     Refuse(Refusal),
+    /// Refused by a content rule.
+    Rule {
+        /// The rule's.
+        name: Arc<str>,
+        /// What held, as people read it.
+        condition: Arc<str>,
+    },
 }
 
 /// One attempt at one peer.

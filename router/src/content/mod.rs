@@ -4,7 +4,9 @@ pub mod facts;
 pub mod inspect;
 pub mod meter;
 pub mod sse;
+pub mod turn;
 
 pub use facts::Wanted;
 pub use inspect::{Fields, Inspection};
 pub use meter::Meter;
+pub use turn::Turn;

@@ -1,19 +1,21 @@
 //! Session, pool and reservation: the one step that chooses, by asking the core.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
 use http::request::Parts;
-use router_core::book::{Ask, PoolId};
+use router_core::book::{Ask, PoolId, Switches};
 use router_core::decision::Choice;
-use router_core::session::{Place, Session, is_blank, pick};
+use router_core::rules::Rule;
+use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
 use super::error::{ApiError, clip};
 use super::exchange::{self, Exchange};
 use super::local;
-use crate::content::Inspection;
-use crate::state::{Route, RouteTable};
+use crate::content::{Inspection, Turn};
+use crate::state::{Route, RouteTable, Switch};
+use crate::telemetry::metrics::Gate;
 
 /// Session, pool and reservation; fills in the exchange.
 pub(super) fn decide(
@@ -32,16 +34,26 @@ pub(super) fn decide(
         .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
     // A receipt outlives its request: what it remembers of a client's text is bounded.
     exchange.model = model.as_deref().map(|model| Arc::from(clip(model)));
+    let asker = Asker::of(route, &parts.headers, &inspection);
+    let exempt = is_probe(exchange.path());
+    if !exempt && let Some((index, rule)) = rule_against(route, body) {
+        route.rules.hit(index);
+        route.state.metrics.refused(Gate::Rule, None);
+        asker.show(exchange);
+        exchange.choice = Some(Choice::Rule {
+            name: Arc::clone(&rule.name),
+            condition: Arc::clone(&rule.condition),
+        });
+        let status = route.options.reject_rules_status.value;
+        return Err(ApiError::rejected_by_rule(rule, status).on_route(&route.name));
+    }
     let pool = route.pool(model.as_deref());
     let pool = pool.ok_or_else(|| {
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
-    let session = session_of(route, &parts.headers, &inspection);
-    let ask = Ask::new(pool, session.placed());
-    match route.reserve(ask) {
+    match route.reserve(asker.ask(pool, exempt)) {
         Ok(placed) => {
-            exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = source_of(&session);
+            asker.show(exchange);
             exchange.reservation = Some(placed.reservation);
             exchange.choice = Some(Choice::Send {
                 mode: placed.mode,
@@ -56,37 +68,98 @@ pub(super) fn decide(
             let served = route.spec().pools[pool.0].model.as_deref();
             let full_status = route.options.full_status.value;
             let error = ApiError::refused(&refusal, full_status, served).on_route(&route.name);
-            exchange.session = Arc::from(&*session.routed_text());
-            exchange.source = source_of(&session);
+            asker.show(exchange);
             exchange.choice = Some(Choice::Refuse(refusal));
             Err(error)
         }
     }
 }
 
-/// The session a request names on a route, with the affinity switch applied.
-pub fn session_of<'a>(
-    route: &Route,
-    headers: &'a HeaderMap,
-    inspection: &Inspection<'a>,
-) -> Session<'a> {
-    let found = pick(&route.options.session_sources.value, |place| match place {
-        Place::Header(name) => headers
-            .get_all(&**name)
-            .iter()
-            .map(|value| value.as_bytes())
-            .find(|value| !is_blank(value))
-            .map(Cow::Borrowed),
-        Place::Body(path) => inspection.text(path),
-    });
-    Session::new(found, route.affinity_acts())
+/// Whether a path is one that health checks ask for: content rules and load gates leave it alone.
+pub fn is_probe(path: &str) -> bool {
+    matches!(path, "/v1/models" | "/health")
 }
 
-/// The label of a session's source, without a copy where it has one of its own.
-fn source_of(session: &Session<'_>) -> Arc<str> {
-    match session {
-        Session::Known(id) => Arc::clone(&id.source),
-        Session::None => exchange::no_source(),
-        Session::Ignored(_) => Arc::from(session.source()),
+/// The content rule that refuses a body, and its index, while the rules are on.
+pub fn rule_against<'r>(route: &'r Route, body: &[u8]) -> Option<(usize, &'r Rule)> {
+    if !route.switch(Switch::RejectRules).value {
+        return None;
     }
+    route.rules.first_match(body)
+}
+
+/// Who asks, as one request says it, under the switches in force.
+#[derive(Debug)]
+pub struct Asker<'a> {
+    /// The session it names, with the affinity switch applied.
+    pub session: Session<'a>,
+    turn: Option<u32>,
+    switches: Switches,
+}
+
+impl<'a> Asker<'a> {
+    /// Reads who asks from a request's headers and body.
+    pub fn of(route: &Route, headers: &'a HeaderMap, inspection: &Inspection<'a>) -> Self {
+        let switches = route.switches();
+        // Off, nobody reads the header: nothing differs from a route without the feature.
+        let turn = if switches.session_prio {
+            Turn::of(headers)
+        } else {
+            None
+        };
+        let found = pick(&route.options.session_sources.value, |place| match place {
+            Place::Header(name) => headers
+                .get_all(&**name)
+                .iter()
+                .map(|value| value.as_bytes())
+                .find(|value| !is_blank(value))
+                .map(Cow::Borrowed),
+            Place::Body(path) => inspection.text(path),
+        });
+        let number = turn.as_ref().map(|turn| turn.turn);
+        let found = found.or_else(|| {
+            Some(SessionId {
+                raw: into_bytes(turn?.session_id),
+                source: turn_source(),
+            })
+        });
+        Self {
+            session: Session::new(found, route.affinity_acts()),
+            turn: number,
+            switches,
+        }
+    }
+
+    /// The request as the core sees it; `exempt` for a [probe](is_probe).
+    pub fn ask(&self, pool: PoolId, exempt: bool) -> Ask<'_> {
+        Ask {
+            turn: self.turn,
+            exempt,
+            switches: self.switches,
+            ..Ask::new(pool, self.session.placed())
+        }
+    }
+
+    fn show(&self, exchange: &mut Exchange) {
+        exchange.session = Arc::from(&*self.session.routed_text());
+        exchange.source = match &self.session {
+            // Without a copy where it has a label of its own.
+            Session::Known(id) => Arc::clone(&id.source),
+            Session::None => exchange::no_source(),
+            Session::Ignored(_) => Arc::from(self.session.source()),
+        };
+    }
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// What `X-Routed-Source` says of an id that `session_prio`'s header named.
+fn turn_source() -> Arc<str> {
+    static SOURCE: LazyLock<Arc<str>> = LazyLock::new(|| format!("header.{}", Turn::NAME).into());
+    Arc::clone(&SOURCE)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use router_core::rules::Rule;
 use serde_json::{Map, Value, json};
 
 /// Which API the client speaks; decided by the path.
@@ -221,6 +222,17 @@ impl ApiError {
         .with("limit_bytes", bytes)
         .with("limit_headers", count)
         .closing()
+    }
+
+    /// A content rule's refusal; `status` is for rules that have none of their own.
+    pub fn rejected_by_rule(rule: &Rule, status: u16) -> Self {
+        let status = StatusCode::from_u16(rule.status.unwrap_or(status));
+        let message = match &rule.message {
+            Some(message) => message.to_string(),
+            None => format!("request rejected by rule '{}'", rule.name),
+        };
+        let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+        Self::new(status, "rejected_by_rule", message, Retry::Useless).with("rule", &*rule.name)
     }
 
     /// 502: no peer could be reached, or it broke before its headers.

@@ -28,7 +28,7 @@ mod stall;
 mod status;
 mod unparsed;
 
-pub use decide::session_of;
+pub use decide::{Asker, is_probe, rule_against};
 pub use handle::Proxy;
 pub use head::HeadWatch;
 pub use relay::Body;

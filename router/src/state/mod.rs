@@ -11,6 +11,7 @@ mod lifecycle;
 mod models;
 mod overrides;
 mod route;
+mod rules;
 mod table;
 pub mod ticker;
 
@@ -20,4 +21,5 @@ pub use lifecycle::{Lifecycle, Phase};
 pub use models::{ModelList, ModelLists};
 pub use overrides::{Overrides, Switch};
 pub use route::{Peer, Placed, Reservation, Route, RouteKeys, RouteState};
+pub use rules::{ContentRules, RuleHits};
 pub use table::{Entry, RouteTable, TableBuilder};

@@ -20,18 +20,21 @@ pub enum Switch {
     Tps,
     /// On: warm sessions keep their place under load while new ones are refused first.
     SessionPrio,
+    /// Off: no content rule refuses anything.
+    RejectRules,
     /// Off: every request is balanced as if it named no session.
     Affinity,
 }
 
 impl Switch {
     /// Every switch, in the order status pages show them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::RateLimit,
         Self::Ttft,
         Self::Ttft429,
         Self::Tps,
         Self::SessionPrio,
+        Self::RejectRules,
         Self::Affinity,
     ];
 
@@ -43,6 +46,7 @@ impl Switch {
             Self::Ttft429 => "ttft-429",
             Self::Tps => "tps",
             Self::SessionPrio => "session-prio",
+            Self::RejectRules => "reject-rules",
             Self::Affinity => "affinity",
         }
     }
@@ -55,6 +59,7 @@ impl Switch {
             Self::Ttft429 => "_ttft_429_toggle",
             Self::Tps => "_tps_toggle",
             Self::SessionPrio => "_session_prio_toggle",
+            Self::RejectRules => "_reject_rules_toggle",
             Self::Affinity => "_affinity_toggle",
         }
     }
@@ -67,6 +72,7 @@ impl Switch {
             Self::Ttft429 => "ttft_429",
             Self::Tps => "tps_enabled",
             Self::SessionPrio => "session_prio",
+            Self::RejectRules => "reject_rules_enabled",
             Self::Affinity => "affinity_enabled",
         }
     }
@@ -79,6 +85,7 @@ impl Switch {
             Self::Ttft429 => options.ttft_429,
             Self::Tps => options.tps.enabled,
             Self::SessionPrio => options.priority.enabled,
+            Self::RejectRules => options.reject_rules_enabled,
             Self::Affinity => options.affinity_enabled,
         }
     }

@@ -18,7 +18,7 @@ use router_core::session::Place;
 
 use super::carried::Carried;
 use super::guard::guard_of;
-use super::{Decisions, ModelLists, Overrides, Switch};
+use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch};
 use crate::config::keys::KeySet;
 use crate::config::valid::{self, AffinityKind, RouteOptions};
 use crate::telemetry::metrics::RouteMetrics;
@@ -55,6 +55,8 @@ pub struct Route {
     pub peers: Vec<Vec<Arc<Peer>>>,
     /// Who may use it.
     pub keys: RouteKeys,
+    /// What it refuses for what a request says.
+    pub rules: ContentRules,
     /// What outlives this snapshot.
     pub state: Arc<RouteState>,
     pub(super) roster: Roster,
@@ -78,7 +80,9 @@ impl Route {
             Some(own) => RouteKeys::Own(Arc::new(KeySet::from_route(own))),
             None => RouteKeys::Shared,
         };
+        let rules = Arc::clone(&route.options.reject_rules.value);
         Self {
+            rules: ContentRules::new(rules, &state.rule_hits),
             name: route.name,
             path: route.path,
             options: route.options,
@@ -302,6 +306,8 @@ pub struct RouteState {
     pub name: Arc<str>,
     /// Runtime switches.
     pub overrides: Overrides,
+    /// Refusals by content rules.
+    pub rule_hits: RuleHits,
     /// The last receipts.
     pub decisions: Decisions,
     /// What the peers said they serve.
@@ -326,6 +332,7 @@ impl RouteState {
         Arc::new(Self {
             name,
             overrides: Overrides::default(),
+            rule_hits: RuleHits::default(),
             decisions: Decisions::default(),
             models: ModelLists::default(),
             metrics,

@@ -20,6 +20,7 @@ mod limits;
 mod metrics;
 mod reload;
 mod retries;
+mod rules;
 mod sessions;
 mod simulated;
 mod smuggling;

@@ -4,17 +4,18 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use http::request::Parts;
-use proto::admin::{ErrorBody, RouteDebug, RouteInspect, Score, UnknownModel};
+use proto::admin::{ErrorBody, RouteDebug, RouteInspect, RuleVerdict, Score, UnknownModel};
 use router_core::admission::Refusal;
 use router_core::affinity::{Affinity, Hash, hash};
 use router_core::book::{Ask, PoolId};
 use router_core::decision::{Explanation, Outcome, PeerFacts};
+use router_core::rules::Rule;
 
 use super::{has_no_peers, no_peers};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
-use crate::proxy::session_of;
+use crate::proxy::{Asker, rule_against};
 use crate::state::{Route, RouteTable};
 
 /// The session that `_route_debug` asks about unless told.
@@ -91,8 +92,9 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
     let Some(pool) = route.pool(model.as_deref()) else {
         return unknown_model(route, model.as_deref());
     };
-    let session = session_of(route, &parts.headers, &inspection);
-    let explanation = route.explain(Ask::new(pool, session.placed()));
+    let asker = Asker::of(route, &parts.headers, &inspection);
+    let session = &asker.session;
+    let explanation = route.explain(asker.ask(pool, false));
     let actual = Actual::of(&explanation);
     let status = match &explanation.outcome {
         Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,
@@ -105,12 +107,23 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
         source: session.source().to_owned(),
         mode: actual.mode,
         hash: actual.hash,
+        rule: rule_against(route, body).map(|(_, rule)| verdict(route, rule)),
         pick: actual.name,
         peer: actual.peer,
         active_level: route.limits(pool).tier.unwrap_or_default(),
         explanation,
     };
     answer::json(status, &inspected)
+}
+
+fn verdict(route: &Route, rule: &Rule) -> RuleVerdict {
+    RuleVerdict {
+        name: rule.name.to_string(),
+        cond: rule.condition.to_string(),
+        status: rule
+            .status
+            .unwrap_or(route.options.reject_rules_status.value),
+    }
 }
 
 /// 200: the question was understood, and this is its answer.

@@ -9,6 +9,7 @@ mod limit;
 mod options;
 mod refusals;
 mod room;
+mod rules;
 mod sessions;
 mod signal;
 mod toggle;
@@ -59,6 +60,8 @@ pub enum Endpoint {
     SignalStatus(Signal),
     /// `_ttft_limit`, `_tps_limit`
     Limit(Signal),
+    /// `_reject_rules_status`
+    RejectRulesStatus,
     /// `_<switch>_toggle`
     Toggle(Switch),
 }
@@ -82,6 +85,7 @@ impl Endpoint {
             "_tps_status" => Self::SignalStatus(Signal::Tps),
             "_ttft_limit" => Self::Limit(Signal::Ttft),
             "_tps_limit" => Self::Limit(Signal::Tps),
+            "_reject_rules_status" => Self::RejectRulesStatus,
             name => Self::Toggle(
                 Switch::ALL
                     .into_iter()
@@ -161,6 +165,7 @@ pub fn answer(
         Endpoint::SessionStatus => Ok(sessions::status(route)),
         Endpoint::SignalStatus(signal) => Ok(signal::status(route, signal)),
         Endpoint::Limit(signal) => limit::limit(route, signal, &parts.method, &params, events),
+        Endpoint::RejectRulesStatus => Ok(rules::status(route)),
         Endpoint::Toggle(switch) if parts.method == Method::POST => {
             toggle::set(route, switch, &params, events)
         }

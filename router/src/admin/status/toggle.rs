@@ -97,7 +97,10 @@ fn change(switch: Switch, params: &Params) -> Result<Change, Refused> {
 }
 
 fn has_counters(switch: Switch) -> bool {
-    matches!(switch, Switch::RateLimit | Switch::SessionPrio)
+    matches!(
+        switch,
+        Switch::RateLimit | Switch::SessionPrio | Switch::RejectRules
+    )
 }
 
 fn reset_counters(route: &Route, switch: Switch) {
@@ -106,6 +109,7 @@ fn reset_counters(route: &Route, switch: Switch) {
             route.reset_trips();
         }
         Switch::SessionPrio => route.reset_priority(),
+        Switch::RejectRules => route.rules.reset_hits(),
         Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Affinity => {}
     }
 }

@@ -62,6 +62,7 @@ async fn debug(
         .to_owned(),
         affinity,
         balance: None,
+        rule: None,
         explanation: answer.explanation,
     })
 }
@@ -84,6 +85,7 @@ async fn inspect(
         source: answer.source,
         affinity,
         balance: None,
+        rule: answer.rule,
         explanation: answer.explanation,
     })
 }

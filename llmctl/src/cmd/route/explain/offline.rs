@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use proto::admin::SwitchState;
+use proto::admin::{RuleVerdict, SwitchState};
 use router::config::valid::AffinityKind;
 use router::content::inspect::{Fields, Inspection};
-use router::proxy::session_of;
+use router::proxy::{Asker, rule_against};
 use router::state::{Route, TableBuilder};
-use router_core::book::Ask;
 use router_core::session::{Session, SessionId};
 
 use super::super::{loaded, route_of};
@@ -39,11 +38,19 @@ pub(super) fn explain(
             .map_or("no model".to_owned(), |model| format!("model `{model}`"));
         return Err(super::model_not_supported(&route.name, &asked, &models));
     };
-    let session = match &args.session {
-        Some(id) => Session::new(Some(given(id)), route.affinity_acts()),
-        None => session_of(&route, &request.headers, &inspection),
-    };
-    let explanation = route.explain(Ask::new(pool, session.placed()));
+    let mut asker = Asker::of(&route, &request.headers, &inspection);
+    if let Some(id) = &args.session {
+        asker.session = Session::new(Some(given(id)), route.affinity_acts());
+    }
+    let explanation = route.explain(asker.ask(pool, false));
+    let session = &asker.session;
+    let rule = rule_against(&route, &request.body).map(|(_, rule)| RuleVerdict {
+        name: rule.name.to_string(),
+        cond: rule.condition.to_string(),
+        status: rule
+            .status
+            .unwrap_or(route.options.reject_rules_status.value),
+    });
     Ok(Case {
         route: route.name.to_string(),
         model: model.map(Cow::into_owned),
@@ -51,6 +58,7 @@ pub(super) fn explain(
         source: session.source().to_owned(),
         affinity: affinity(&route),
         balance: Some(route.options.balance.value),
+        rule,
         explanation,
     })
 }

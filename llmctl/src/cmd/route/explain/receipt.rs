@@ -43,6 +43,10 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
             lines.extend(facts_lines(facts));
         }
         Choice::Refuse(refusal) => lines.push(("refused", refusal_line(refusal))),
+        Choice::Rule { name, condition } => {
+            let (name, condition) = (tame(name), tame(condition));
+            lines.push(("refused", format!("by content rule `{name}`: {condition}")));
+        }
     }
     for attempt in &receipt.attempts {
         let ended = attempt.error.as_deref().map_or("served it".into(), tame);

@@ -1,6 +1,6 @@
 //! A decision told as sentences: what was asked, what the facts were, what follows. Pure text.
 
-use proto::admin::SwitchState;
+use proto::admin::{RuleVerdict, SwitchState};
 use router_core::admission::Refusal;
 use router_core::affinity::Hash;
 use router_core::balance::Balance;
@@ -29,6 +29,9 @@ pub(super) struct Case {
     /// How requests without a home are spread; a live router names it only by the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
+    /// The content rule that refuses the request before anything else is decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<RuleVerdict>,
     /// The decision and its facts.
     #[serde(flatten)]
     pub explanation: Explanation,
@@ -46,6 +49,9 @@ impl Case {
 
     fn verdict(&self) -> String {
         let route = &self.route;
+        if let Some(rule) = &self.rule {
+            return format!("route {route}: refused, rejected_by_rule {}", rule.status);
+        }
         match &self.explanation.outcome {
             Outcome::Send {
                 peer, name, mode, ..
@@ -64,6 +70,14 @@ impl Case {
         let mut lines = vec![("session", self.session_line())];
         if let Some(model) = &self.model {
             lines.push(("model", tame(model).into_owned()));
+        }
+        if let Some(rule) = &self.rule {
+            let (name, cond) = (tame(&rule.name), tame(&rule.cond));
+            lines.push(("refused", format!("by content rule `{name}`: {cond}")));
+            lines.push((
+                "needed",
+                "another body; below is what follows without the rule".to_owned(),
+            ));
         }
         lines.push(("affinity", affinity_line(&self.affinity)));
         match &self.explanation.outcome {

@@ -54,6 +54,7 @@ fn case(outcome: Outcome, peers: Vec<PeerFacts>) -> Case {
             enabled: true,
             source: "default".to_owned(),
         },
+        rule: None,
         balance: Some(Balance::LeastConn),
         explanation: Explanation {
             peers,
