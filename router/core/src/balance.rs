@@ -41,26 +41,31 @@ impl Balance {
     }
 }
 
-/// One pass: a reservoir of one over the peers tied for the smallest share.
-fn least_conn(peers: impl Iterator<Item = (usize, Load)>, rng: &mut impl Rng) -> Option<usize> {
+/// The first pass counts the peers tied for the smallest share, the second takes one of them: one
+/// random number for the decision and not one for each tie.
+fn least_conn(
+    peers: impl Iterator<Item = (usize, Load)> + Clone,
+    rng: &mut impl Rng,
+) -> Option<usize> {
     let mut best: Option<(usize, Load)> = None;
-    let mut tied = 0_u32;
-    for (index, load) in peers {
+    let mut tied = 0_usize;
+    for (index, load) in peers.clone() {
         match best.map_or(Ordering::Less, |(_, least)| load.cmp_ratio(least)) {
             Ordering::Less => {
                 best = Some((index, load));
                 tied = 1;
             }
-            Ordering::Equal => {
-                tied += 1;
-                if rng.random_range(0..tied) == 0 {
-                    best = Some((index, load));
-                }
-            }
+            Ordering::Equal => tied += 1,
             Ordering::Greater => {}
         }
     }
-    best.map(|(index, _)| index)
+    let (first, least) = best?;
+    if tied == 1 {
+        return Some(first);
+    }
+    let nth = rng.random_range(0..tied);
+    let mut drawn = peers.filter(|(_, load)| load.cmp_ratio(least) == Ordering::Equal);
+    drawn.nth(nth).map(|(index, _)| index)
 }
 
 fn round_robin(

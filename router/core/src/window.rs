@@ -39,16 +39,20 @@ fn bounds(signal: Signal) -> &'static [f64; BOUNDS] {
 pub fn window_end(epoch: Instant, length: Duration, now: Instant) -> Instant {
     let length = length.max(Duration::from_millis(1));
     let number = window_number(epoch, length, now);
-    let end = u128::from(number + 1) * length.as_nanos();
-    let end = Duration::from_nanos(u64::try_from(end).unwrap_or(u64::MAX));
-    epoch.checked_add(end).unwrap_or(now + length)
+    let end = (number + 1).saturating_mul(nanos(length));
+    let end = epoch.checked_add(Duration::from_nanos(end));
+    end.unwrap_or(now + length)
 }
 
 /// How many windows of `length` ended between `epoch` and `now`.
 pub fn window_number(epoch: Instant, length: Duration, now: Instant) -> u64 {
     let length = length.max(Duration::from_millis(1));
-    let since = now.saturating_duration_since(epoch);
-    u64::try_from(since.as_nanos() / length.as_nanos()).unwrap_or(u64::MAX - 1)
+    nanos(now.saturating_duration_since(epoch)) / nanos(length)
+}
+
+/// Nanoseconds; 584 years are as good as for ever.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The samples of one window. Counts saturate.

@@ -9,6 +9,7 @@ const TOLERANCE: f64 = 1e-9;
 ///
 /// At most `ceil(limit × factor − 1e-9)` requests run: with a limit of 2.4 the third is admitted
 /// and the fourth refused.
+#[inline]
 pub fn admits(in_flight: u64, limit: f64, factor: f64) -> bool {
     // For a whole number k, `k < ceil(x)` and `k < x` are the same question.
     (in_flight as f64) < limit * factor - TOLERANCE

@@ -5,11 +5,11 @@
 //! for Rendezvous" (1996): every peer gets a weight from session and peer, the highest wins, so
 //! losing a peer moves its own sessions only.
 //!
-//! The session is fed to the hasher once, whatever its length; each peer continues from a copy of
-//! that state on the stack.
+//! Nothing is allocated, whatever the session's length: a long one is fed to the hasher once, and
+//! each peer continues from a copy of that state on the stack.
 
 use md5::{Digest, Md5};
-use xxhash_rust::xxh3::Xxh3Default;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::Hash;
 
@@ -45,12 +45,30 @@ fn modulo(crc: u32, peers: usize) -> Option<(usize, u64)> {
     Some((index as usize, score))
 }
 
-/// `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
-fn xxh3_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
-    let mut base = Xxh3Default::new();
-    base.update(session);
-    base.update(&[0]);
+/// Bytes of `session ‖ 0x00 ‖ host:port` up to which they are hashed in one go.
+const ONE_GO: usize = 512;
+
+/// `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0. A short input is laid out on the stack: the
+/// streaming state is larger than that, and its copy for each peer cost more than the hash.
+fn xxh3_weights(session: &[u8]) -> impl FnMut(&str) -> u64 {
+    let mut text = [0; ONE_GO];
+    let prefix = session.len() + 1;
+    if let Some(start) = text.get_mut(..session.len()) {
+        start.copy_from_slice(session);
+    }
+    let mut base = None;
     move |peer| {
+        let whole = prefix + peer.len();
+        if let Some(end) = text.get_mut(prefix..whole) {
+            end.copy_from_slice(peer.as_bytes());
+            return xxh3_64(&text[..whole]);
+        }
+        let base = base.get_or_insert_with(|| {
+            let mut base = Xxh3Default::new();
+            base.update(session);
+            base.update(&[0]);
+            base
+        });
         let mut state = base.clone();
         state.update(peer.as_bytes());
         state.digest()
@@ -71,7 +89,7 @@ fn md5_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
 /// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
 fn highest<'a>(
     peers: impl IntoIterator<Item = &'a str>,
-    weight: impl Fn(&str) -> u64,
+    mut weight: impl FnMut(&str) -> u64,
     wins_tie: impl Fn(&str, &str) -> bool,
 ) -> Option<(usize, u64)> {
     let mut best: Option<(usize, &str, u64)> = None;
@@ -91,6 +109,28 @@ fn highest<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_weighs_the_same_in_one_go_and_in_pieces() {
+        for length in [
+            0,
+            1,
+            ONE_GO - 9,
+            ONE_GO - 8,
+            ONE_GO - 1,
+            ONE_GO,
+            ONE_GO + 1,
+            5_000,
+        ] {
+            let session = vec![b's'; length];
+            let whole = [&session[..], b"\0", b"peer:80"].concat();
+            assert_eq!(
+                xxh3_weights(&session)("peer:80"),
+                xxh3_64(&whole),
+                "{length} bytes"
+            );
+        }
+    }
 
     const PEERS: [&str; 3] = ["10.0.0.11:8000", "10.0.0.12:8000", "10.0.0.13:8000"];
 
@@ -120,7 +160,7 @@ mod tests {
             let whole = [&session[..], b"\0", PEERS[1].as_bytes()].concat();
             assert_eq!(
                 weight(Hash::Rendezvous, &session, PEERS[1]),
-                Some(xxhash_rust::xxh3::xxh3_64(&whole))
+                Some(xxh3_64(&whole))
             );
         }
     }

@@ -80,6 +80,7 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
     }
 
     /// The state of a held slot.
+    #[inline]
     pub(super) fn get(&self, index: u32) -> &S {
         let entry = self.entries[index as usize].as_ref();
         &entry.expect("whoever has an index holds its slot").state

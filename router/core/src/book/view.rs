@@ -145,6 +145,7 @@ impl<'a> View<'a> {
         (0..self.specs.len()).map(|index| (index, self.at(index)))
     }
 
+    #[inline]
     fn at(&self, index: usize) -> PeerNow {
         let (spec, state) = (&self.specs[index], self.state(index));
         PeerNow {
@@ -158,6 +159,7 @@ impl<'a> View<'a> {
         }
     }
 
+    #[inline]
     fn state(&self, index: usize) -> &PeerState {
         self.states.get(self.slots[index])
     }

@@ -37,6 +37,7 @@ pub struct Ban {
 
 impl Ban {
     /// Whether the peer is out at `now`.
+    #[inline]
     pub fn is_active(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }

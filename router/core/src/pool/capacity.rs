@@ -17,6 +17,7 @@ pub struct Load {
 
 impl Load {
     /// Orders by in-flight ÷ slots. Cross products, so that equal shares are equal.
+    #[inline]
     pub fn cmp_ratio(self, other: Self) -> Ordering {
         let ours = u64::from(self.in_flight) * u64::from(other.slots.0);
         let theirs = u64::from(other.in_flight) * u64::from(self.slots.0);
@@ -24,6 +25,7 @@ impl Load {
     }
 
     /// Whether the peer is under its own maximum, `slots × factor`.
+    #[inline]
     pub fn has_room(self, factor: f64) -> bool {
         admits(u64::from(self.in_flight), f64::from(self.slots.0), factor)
     }
@@ -44,6 +46,7 @@ pub struct PeerNow {
 
 impl PeerNow {
     /// Whether it may be chosen at all, its tier aside.
+    #[inline]
     pub fn is_usable(self) -> bool {
         self.enabled && !self.banned
     }
