@@ -3,6 +3,8 @@
 //! master switch. Where that contract answers differently from the specification the test holds the
 //! contract's answer and says why.
 
+#[path = "vectors/allocations.rs"]
+mod allocations;
 #[path = "vectors/bench.rs"]
 mod bench;
 #[path = "vectors/control.rs"]
