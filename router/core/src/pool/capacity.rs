@@ -27,6 +27,10 @@ impl Load {
     /// Whether the peer is under its own maximum, `slots × factor`.
     #[inline]
     pub fn has_room(self, factor: f64) -> bool {
+        // The common case without a conversion: it is asked of every peer in every decision.
+        if factor == 1.0 {
+            return self.in_flight < self.slots.0;
+        }
         admits(u64::from(self.in_flight), f64::from(self.slots.0), factor)
     }
 }
