@@ -2,6 +2,7 @@
 //! what it uses. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own process.
 
 pub mod admin;
+pub mod bodylog;
 pub mod cli;
 pub mod config;
 pub mod content;

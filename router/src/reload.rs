@@ -181,6 +181,7 @@ impl Reloader {
         self.tell(&problems, refused);
         let table = self.builder.build(
             Arc::new(self.main.server.clone()),
+            Arc::new(self.main.bodylog.clone()),
             keys,
             self.entries.clone(),
             of_no_route.into(),

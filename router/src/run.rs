@@ -8,10 +8,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState};
+use crate::bodylog::{self, BodyLog};
 use crate::config::load::Sources;
 use crate::config::report::Problem;
 use crate::config::watch::{self, Timing, Watched};
@@ -31,6 +33,12 @@ use crate::upstream::{ConnectTimeout, PeerClient, probe};
 
 /// How long the last access lines may take to leave.
 const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
+
+/// How long the last records may take to be delivered; what is left goes to the spool.
+const RECORDS_DRAIN: Duration = Duration::from_secs(10);
+
+/// The same for a process that was told not to wait.
+const RECORDS_CUT: Duration = Duration::from_secs(1);
 
 /// What a process is started with.
 #[derive(Clone, Debug)]
@@ -123,11 +131,13 @@ pub async fn run(
         admin: address_of(&admin_port),
     };
 
+    let bodylog = Arc::new(BodyLog::new(tables.load().bodylog.memory));
     let (access, access_end) = access_log(&server, options.log_format, &metrics)?;
     let sinks = Arc::new(Sinks {
         metrics: Arc::clone(&metrics),
         events: Arc::clone(&events),
         access,
+        bodylog: Arc::clone(&bodylog),
     });
     let budget = ByteBudget::default();
     let proxy = Arc::new(Proxy {
@@ -144,7 +154,8 @@ pub async fn run(
         control,
         metrics,
         Arc::clone(&events),
-        budget,
+        budget.clone(),
+        Arc::clone(&bodylog),
     );
 
     let tasks = TaskTracker::new();
@@ -163,6 +174,9 @@ pub async fn run(
         events,
         background.clone(),
     ));
+    let records = bodylog::Service::new(bodylog, budget.buffers().clone());
+    let (records_end, end_of_records) = oneshot::channel();
+    tasks.spawn(records.run(Arc::clone(&tables), reloader.replaced(), end_of_records));
     let Controlled { reload, drain, cut } = controlled;
     tasks.spawn(reloader.run(
         Arc::clone(&tables),
@@ -187,6 +201,12 @@ pub async fn run(
     supervisor::ready();
 
     let ended = wind_down(&tables, &lifecycle, &public_stop, serving, drain, cut).await;
+    let deliver = match ended {
+        Ended::Drained => RECORDS_DRAIN,
+        Ended::Cut => RECORDS_CUT,
+    };
+    // The service lives as long as the tracker waits for it.
+    let _ = records_end.send(deliver);
     background.cancel();
     admin_stop.drain.cancel();
     admin_stop.cut.cancel();

@@ -75,6 +75,7 @@ impl Tables {
         .0;
         self.builder.build(
             Arc::new(main.server),
+            Arc::new(main.bodylog),
             Arc::new(keys),
             entries,
             Arc::default(),

@@ -27,6 +27,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use self::access::{Caller, Denied};
 use self::status::Endpoint;
+use crate::bodylog::BodyLog;
 use crate::control::Control;
 use crate::proxy::budget::ByteBudget;
 use crate::proxy::serve::PeerAddr;
@@ -45,6 +46,7 @@ pub struct AdminState {
     control: Control,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
+    bodylog: Arc<BodyLog>,
     page: Arc<Page>,
 }
 
@@ -57,8 +59,9 @@ impl AdminState {
         metrics: Arc<Metrics>,
         events: Arc<Events>,
         budget: ByteBudget,
+        bodylog: Arc<BodyLog>,
     ) -> Self {
-        let live = Live::new(Arc::clone(&tables), budget);
+        let live = Live::new(Arc::clone(&tables), budget, Arc::clone(&bodylog));
         let page = Arc::new(Page::new(&metrics, live));
         Self {
             tables,
@@ -66,6 +69,7 @@ impl AdminState {
             control,
             metrics,
             events,
+            bodylog,
             page,
         }
     }
@@ -160,7 +164,8 @@ async fn route_status(
     };
     match body {
         Ok(body) => {
-            status::answer(endpoint, &table, &route, &parts, &body, &state.events).into_axum()
+            let (events, bodylog) = (&state.events, &state.bodylog);
+            status::answer(endpoint, &table, &route, &parts, &body, events, bodylog).into_axum()
         }
         Err(refusal) => refusal.into_axum(),
     }

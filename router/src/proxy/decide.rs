@@ -141,6 +141,9 @@ impl<'a> Asker<'a> {
     }
 
     fn show(&self, exchange: &mut Exchange) {
+        if let (Some(capture), Session::Known(id)) = (&mut exchange.capture, &self.session) {
+            capture.session(&id.table_key());
+        }
         exchange.session = Arc::from(&*self.session.routed_text());
         exchange.source = match &self.session {
             // Without a copy where it has a label of its own.

@@ -310,6 +310,11 @@ impl ApiError {
         .closing()
     }
 
+    /// The machine-readable cause.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.status

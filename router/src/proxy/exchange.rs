@@ -14,6 +14,7 @@ use router_core::decision::{Attempt, Choice, Mode, Receipt};
 
 use super::head::HeadWatch;
 use super::measure::{End, Least, Measure};
+use crate::bodylog::{BodyLog, Capture, Ending};
 use crate::content::Meter;
 use crate::state::{Peer, Reservation, Route};
 use crate::telemetry::access::{AccessLine, AccessLog};
@@ -35,6 +36,8 @@ pub struct Sinks {
     pub events: Arc<Events>,
     /// Access lines; `None` with `access_log: false`.
     pub access: Option<Arc<AccessLog>>,
+    /// Records of exchanges.
+    pub bodylog: Arc<BodyLog>,
 }
 
 /// Times of one exchange, monotonic.
@@ -99,6 +102,8 @@ pub struct Exchange {
     pub head: Option<Arc<HeadWatch>>,
     /// The measuring of the peer's answer, from its head on.
     measure: Option<Box<Measure>>,
+    /// What the body log takes of it; `None` where it is not recorded.
+    pub capture: Option<Box<Capture>>,
     trace_id: Option<Box<str>>,
     gaps: Gaps,
     /// Where it is counted and logged.
@@ -150,6 +155,7 @@ impl Exchange {
             logged: true,
             head: None,
             measure: None,
+            capture: None,
             trace_id: trace_id(headers),
             gaps: Gaps {
                 seconds: [0.0; GAPS_MAX],
@@ -220,23 +226,26 @@ impl Exchange {
         }
     }
 
+    /// How the answer ended.
+    fn end(&self) -> End {
+        let last = self.attempts.last();
+        let is_broken = last.is_some_and(|last| last.error.is_some());
+        match (self.complete, is_broken) {
+            (false, _) => End::Left,
+            (true, true) => End::Broken,
+            (true, false) => End::Whole,
+        }
+    }
+
     /// The answer is over: its rate becomes a sample.
     fn finish_measure(&mut self) {
+        let end = self.end();
         let Some(measure) = &mut self.measure else {
             return;
         };
         if let Some(meter) = &mut measure.meter {
             meter.finish();
         }
-        let is_broken = self
-            .attempts
-            .last()
-            .is_some_and(|last| last.error.is_some());
-        let end = match (self.complete, is_broken) {
-            (false, _) => End::Left,
-            (true, true) => End::Broken,
-            (true, false) => End::Whole,
-        };
         let Some(route) = &self.route else { return };
         let least = Least {
             tokens: route.options.tps_min_tokens.value,
@@ -289,7 +298,36 @@ impl Exchange {
         if let Some(access) = self.sinks.access.as_ref().filter(|_| self.logged) {
             access.write(&self.access_line(status, seconds, ttft_ms), Utc::now());
         }
+        let capture = self.capture.take();
+        let captured = capture.map(|capture| (capture, self.ending(status, now)));
         self.remember(status, seconds, ttft_ms);
+        if let Some((capture, mut ending)) = captured {
+            ending.meter = self.measure.take().and_then(|measure| measure.meter);
+            capture.settle(ending);
+        }
+    }
+
+    /// What its record says beside what was captured.
+    fn ending(&self, status: u16, now: Instant) -> Ending {
+        let took = now.saturating_duration_since(self.times.arrived);
+        Ending {
+            rid: Arc::clone(&self.rid),
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            path_at: self.path_at,
+            owner: self.owner.clone(),
+            model: self.model.clone(),
+            source: Arc::clone(&self.source),
+            choice: self.choice.clone(),
+            peer: self.peer.clone(),
+            attempts: u32::try_from(self.attempts.len()).unwrap_or(u32::MAX),
+            status,
+            unix_ms: (Utc::now() - took).timestamp_millis(),
+            times: self.times,
+            took,
+            end: self.end(),
+            meter: None,
+        }
     }
 
     /// From the request's last byte to its first send: the router's own share of the wait.

@@ -122,6 +122,9 @@ impl Proxy {
             stamp = find_api(&mut exchange, table).unwrap_or(stamp);
         }
         let dialect = Dialect::of(exchange.path());
+        if let (Err(error), Some(capture)) = (&reply, &mut exchange.capture) {
+            capture.refused(error.code());
+        }
         let (mut head, mut body) = match reply {
             Ok(Reply::Relayed {
                 response,
@@ -140,6 +143,9 @@ impl Proxy {
             let length = header::HeaderValue::from(body.len());
             head.headers.insert(header::CONTENT_LENGTH, length);
             body = Bytes::new();
+        }
+        if let Some(capture) = &mut exchange.capture {
+            capture.local(&body);
         }
         exchange.bytes_out = body.len() as u64;
         exchange.complete = true;
@@ -295,6 +301,10 @@ impl Proxy {
         let admitted = guard::admit(call.table, &route, &parts.headers)?;
         call.exchange.owner = admitted.owner.clone();
         call.exchange.route = Some(Arc::clone(&route));
+        begin_capture(call.table, call.exchange, &route, &parts, call.peer);
+        if let Some(capture) = &mut call.exchange.capture {
+            capture.request(&collected.bytes);
+        }
         let limit = route.options.max_body_size.value;
         if collected.bytes.len() as u64 > limit {
             return Err(ApiError::body_too_large(limit));
@@ -332,6 +342,7 @@ impl Proxy {
             body: route.options.max_body_size.value,
             buffered: call.table.server.max_buffered_bytes,
         };
+        begin_capture(call.table, call.exchange, route, &parts, call.peer);
         let deadline = deadline(call.exchange, route);
         let collected = self.read(call.exchange, body, bounds, deadline).await?;
         self.place(call, route, parts, collected, validated).await
@@ -353,6 +364,9 @@ impl Proxy {
         };
         if let Some(head) = &exchange.head {
             head.body_was_read();
+        }
+        if let Some(capture) = &mut exchange.capture {
+            capture.request(&collected.bytes);
         }
         exchange.bytes_in = collected.bytes.len() as u64;
         exchange.times.received = Some(now());
@@ -406,6 +420,21 @@ impl Proxy {
     }
 }
 
+/// A caller that may come in: from here on its request is recorded, refusals included.
+fn begin_capture(
+    table: &RouteTable,
+    exchange: &mut Exchange,
+    route: &Arc<Route>,
+    parts: &Parts,
+    peer: IpAddr,
+) {
+    let client = headers::Client {
+        peer,
+        trusted: &table.server.trusted_proxies,
+    };
+    exchange.capture = exchange.sinks.bodylog.begin(route, &parts.headers, client);
+}
+
 fn outgoing(
     table: &RouteTable,
     exchange: &Exchange,
@@ -448,6 +477,9 @@ fn relayed(
     dialect: Dialect,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
+    if let Some(capture) = &mut exchange.capture {
+        capture.answered(&head);
+    }
     headers::strip_hop_by_hop(&mut head.headers);
     let transparent = exchange
         .route

@@ -32,7 +32,7 @@ pub(super) struct Measure {
 
 /// How the body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub enum End {
     /// It was relayed whole.
     Whole,
     /// The peer broke it off, or took too long.

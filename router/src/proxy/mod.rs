@@ -20,7 +20,7 @@ mod limits;
 mod linger;
 mod local;
 mod lookup;
-mod measure;
+pub mod measure;
 mod relay;
 mod respond;
 pub mod serve;

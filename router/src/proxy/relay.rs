@@ -246,6 +246,9 @@ impl Relay {
         self.active = now();
         self.exchange
             .chunk(data, self.stream.is_some(), self.active);
+        if let Some(capture) = &mut self.exchange.capture {
+            capture.chunk(data, self.active);
+        }
         if let Some(stream) = &mut self.stream {
             stream.passed(data);
         }

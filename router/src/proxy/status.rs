@@ -51,5 +51,6 @@ pub(super) async fn answer(
         parts,
         bytes,
         &proxy.sinks.events,
+        &proxy.sinks.bodylog,
     ))
 }

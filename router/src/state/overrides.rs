@@ -22,19 +22,22 @@ pub enum Switch {
     SessionPrio,
     /// Off: no content rule refuses anything.
     RejectRules,
+    /// Off: nothing of the route's exchanges is recorded.
+    Bodylog,
     /// Off: every request is balanced as if it named no session.
     Affinity,
 }
 
 impl Switch {
     /// Every switch, in the order status pages show them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RateLimit,
         Self::Ttft,
         Self::Ttft429,
         Self::Tps,
         Self::SessionPrio,
         Self::RejectRules,
+        Self::Bodylog,
         Self::Affinity,
     ];
 
@@ -47,6 +50,7 @@ impl Switch {
             Self::Tps => "tps",
             Self::SessionPrio => "session-prio",
             Self::RejectRules => "reject-rules",
+            Self::Bodylog => "bodylog",
             Self::Affinity => "affinity",
         }
     }
@@ -60,6 +64,7 @@ impl Switch {
             Self::Tps => "_tps_toggle",
             Self::SessionPrio => "_session_prio_toggle",
             Self::RejectRules => "_reject_rules_toggle",
+            Self::Bodylog => "_bodylog_toggle",
             Self::Affinity => "_affinity_toggle",
         }
     }
@@ -73,6 +78,7 @@ impl Switch {
             Self::Tps => "tps_enabled",
             Self::SessionPrio => "session_prio",
             Self::RejectRules => "reject_rules_enabled",
+            Self::Bodylog => "bodylog",
             Self::Affinity => "affinity_enabled",
         }
     }
@@ -86,6 +92,7 @@ impl Switch {
             Self::Tps => options.tps.enabled,
             Self::SessionPrio => options.priority.enabled,
             Self::RejectRules => options.reject_rules_enabled,
+            Self::Bodylog => options.bodylog.enabled,
             Self::Affinity => options.affinity_enabled,
         }
     }

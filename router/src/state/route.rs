@@ -19,6 +19,7 @@ use router_core::session::Place;
 use super::carried::Carried;
 use super::guard::guard_of;
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch};
+use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::config::keys::KeySet;
 use crate::config::valid::{self, AffinityKind, RouteOptions};
 use crate::telemetry::metrics::RouteMetrics;
@@ -155,6 +156,12 @@ impl Route {
             }
         }
         seen
+    }
+
+    /// What of its exchanges is recorded.
+    pub fn capture(&self) -> CaptureSettings {
+        let enabled = self.switch(Switch::Bodylog);
+        CaptureSettings::of(enabled, &self.options.bodylog, &self.state.capture)
     }
 
     /// Whether affinity acts now, and which layer says so.
@@ -308,6 +315,10 @@ pub struct RouteState {
     pub overrides: Overrides,
     /// Refusals by content rules.
     pub rule_hits: RuleHits,
+    /// What of its recording is set at runtime.
+    pub capture: CaptureOverrides,
+    /// Counts of its recording.
+    pub bodylog: Arc<RouteTally>,
     /// The last receipts.
     pub decisions: Decisions,
     /// What the peers said they serve.
@@ -333,6 +344,8 @@ impl RouteState {
             name,
             overrides: Overrides::default(),
             rule_hits: RuleHits::default(),
+            capture: CaptureOverrides::default(),
+            bodylog: Arc::default(),
             decisions: Decisions::default(),
             models: ModelLists::default(),
             metrics,

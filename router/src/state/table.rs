@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Route, RouteState};
 use crate::config::keys::KeyState;
 use crate::config::report::Problem;
-use crate::config::valid::{self, Server};
+use crate::config::valid::{self, Bodylog, Server};
 use crate::content::Fields;
 use crate::telemetry::metrics::{Metrics, RouteLabels};
 
@@ -55,6 +55,8 @@ impl Entry {
 pub struct RouteTable {
     /// `server:`.
     pub server: Arc<Server>,
+    /// `bodylog:`.
+    pub bodylog: Arc<Bodylog>,
     /// The shared keys in force and why.
     pub keys: Arc<KeyState>,
     /// By name, ascending.
@@ -146,6 +148,7 @@ impl TableBuilder {
     pub fn build(
         &mut self,
         server: Arc<Server>,
+        bodylog: Arc<Bodylog>,
         keys: Arc<KeyState>,
         mut entries: Vec<Entry>,
         problems: Arc<[Problem]>,
@@ -165,6 +168,7 @@ impl TableBuilder {
         );
         let table = RouteTable {
             server,
+            bodylog,
             keys,
             entries,
             problems,

@@ -14,6 +14,7 @@ use router_core::book::status::NoHeader;
 use router_core::pool::{Change, PeerKey};
 
 use super::metrics::{Metrics, RouteMetrics};
+use crate::bodylog::CaptureSettings;
 
 /// How long a warning about one peer stays quiet after it was written.
 const QUIET: Duration = Duration::from_secs(60);
@@ -189,6 +190,21 @@ impl Events {
             requests,
             warn_frac,
             "requests without a usable session header: session_prio takes them for warm"
+        );
+    }
+
+    /// An operator set or reset what of a route is recorded.
+    pub fn capture_set(&self, route: &str, before: &CaptureSettings, after: &CaptureSettings) {
+        let (bodies_before, bodies) = (before.bodies.value, after.bodies.value);
+        tracing::info!(
+            route,
+            before = before.enabled.value,
+            after = after.enabled.value,
+            pct_before = before.pct.value,
+            pct = after.pct.value,
+            %bodies_before,
+            %bodies,
+            "recording set"
         );
     }
 

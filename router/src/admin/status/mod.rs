@@ -2,6 +2,7 @@
 //! ports; who may ask is in [`access`](super::access).
 
 mod average;
+mod bodylog;
 mod decisions;
 mod explain;
 mod health;
@@ -22,6 +23,7 @@ use router_core::signal::Signal;
 
 use super::answer::{self, Answer};
 use super::query::Params;
+use crate::bodylog::BodyLog;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 
@@ -62,6 +64,8 @@ pub enum Endpoint {
     Limit(Signal),
     /// `_reject_rules_status`
     RejectRulesStatus,
+    /// `_bodylog_status`
+    BodylogStatus,
     /// `_<switch>_toggle`
     Toggle(Switch),
 }
@@ -86,6 +90,7 @@ impl Endpoint {
             "_ttft_limit" => Self::Limit(Signal::Ttft),
             "_tps_limit" => Self::Limit(Signal::Tps),
             "_reject_rules_status" => Self::RejectRulesStatus,
+            "_bodylog_status" => Self::BodylogStatus,
             name => Self::Toggle(
                 Switch::ALL
                     .into_iter()
@@ -129,6 +134,7 @@ pub fn answer(
     parts: &Parts,
     body: &[u8],
     events: &Events,
+    log: &BodyLog,
 ) -> Answer {
     let route = match table.get(route) {
         Some(Entry::Ready { route, .. }) => route,
@@ -166,6 +172,11 @@ pub fn answer(
         Endpoint::SignalStatus(signal) => Ok(signal::status(route, signal)),
         Endpoint::Limit(signal) => limit::limit(route, signal, &parts.method, &params, events),
         Endpoint::RejectRulesStatus => Ok(rules::status(route)),
+        Endpoint::BodylogStatus => Ok(bodylog::status(route, log)),
+        Endpoint::Toggle(Switch::Bodylog) if parts.method == Method::POST => {
+            bodylog::set(route, &params, events)
+        }
+        Endpoint::Toggle(Switch::Bodylog) => Ok(bodylog::show(route, &params)),
         Endpoint::Toggle(switch) if parts.method == Method::POST => {
             toggle::set(route, switch, &params, events)
         }

@@ -110,6 +110,6 @@ fn reset_counters(route: &Route, switch: Switch) {
         }
         Switch::SessionPrio => route.reset_priority(),
         Switch::RejectRules => route.rules.reset_hits(),
-        Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Affinity => {}
+        Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Bodylog | Switch::Affinity => {}
     }
 }

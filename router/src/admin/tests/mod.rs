@@ -69,6 +69,7 @@ impl Port {
             metrics,
             events,
             budget,
+            Arc::new(BodyLog::new(1 << 20)),
         );
         Self {
             tables,

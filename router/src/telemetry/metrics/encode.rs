@@ -15,10 +15,10 @@ use super::route::{PeerTally, RouteMetrics};
 use super::{Metrics, UNROUTED};
 
 /// Labels of one series, in the order the page shows them.
-pub(super) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
+pub(crate) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
 /// Writes one family; nothing at all when it has no series.
-pub(super) fn family<'a, M: EncodeMetric>(
+pub(crate) fn family<'a, M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -33,7 +33,7 @@ pub(super) fn family<'a, M: EncodeMetric>(
 }
 
 /// One unlabelled gauge.
-pub(super) fn gauge(
+pub(crate) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -13,6 +13,7 @@ use router_core::decision::PeerFacts;
 
 use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
+use crate::bodylog::{self, BodyLog};
 use crate::config::keys::KeyFileStatus;
 use crate::proxy::budget::ByteBudget;
 use crate::state::{Entry, Route, RouteTable, Switch};
@@ -29,6 +30,7 @@ const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
 pub struct Live {
     tables: Arc<ArcSwap<RouteTable>>,
     budget: ByteBudget,
+    bodylog: Arc<BodyLog>,
 }
 
 /// What one scrape saw of one route.
@@ -41,8 +43,16 @@ struct Seen<'t> {
 
 impl Live {
     /// The families of whatever table is in force when the page is asked for.
-    pub fn new(tables: Arc<ArcSwap<RouteTable>>, budget: ByteBudget) -> Self {
-        Self { tables, budget }
+    pub fn new(
+        tables: Arc<ArcSwap<RouteTable>>,
+        budget: ByteBudget,
+        bodylog: Arc<BodyLog>,
+    ) -> Self {
+        Self {
+            tables,
+            budget,
+            bodylog,
+        }
     }
 }
 
@@ -55,6 +65,7 @@ impl Collector for Live {
         routes(encoder, &seen)?;
         gates::encode(encoder, seen.iter().map(|seen| &seen.gates))?;
         configuration(encoder, &table)?;
+        bodylog::page::families(encoder, &self.bodylog.status())?;
         let used = self.budget.used() as f64;
         gauge(
             encoder,

@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 use router_core::pool::PeerKey;
 
+pub(crate) use encode::{Labels, family, gauge};
 pub use live::Live;
 pub use page::{Page, PageError};
 pub use refusals::Gate;
+pub(crate) use route::histogram;
 pub use route::{RequestDone, RouteMetrics};
 
 /// The route label of requests that no route answered: unknown paths, keys refused before the

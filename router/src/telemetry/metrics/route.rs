@@ -275,7 +275,8 @@ impl Tally {
     }
 }
 
-fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
+/// A histogram with classic buckets at `bounds`, and native ones.
+pub(crate) fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
     Histogram::new_classic_and_native(
         bounds,
         NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS_MAX),

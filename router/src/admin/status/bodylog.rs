@@ -1,0 +1,176 @@
+//! `_bodylog_status` and `_bodylog_toggle`: what of a route is recorded, and how delivery stands.
+
+use std::str::FromStr;
+
+use chrono::Utc;
+use http::StatusCode;
+use proto::admin::{BodylogStatus, BodylogToggle, BodylogToggled, Changed, Toggle, Toggled};
+use router_core::layered::Setting;
+
+use super::POSTS;
+use crate::admin::answer::{self, Answer};
+use crate::admin::query::{Params, Refused};
+use crate::bodylog::tally::Reason;
+use crate::bodylog::{BodyLog, CaptureSettings};
+use crate::config::valid::Bodies;
+use crate::state::{Route, Switch};
+use crate::telemetry::events::Events;
+
+/// Parameters that change something.
+const CHANGES: [&str; 4] = ["on", "pct", "bodies", "reset"];
+
+/// `GET _bodylog_status`.
+pub(super) fn status(route: &Route, log: &BodyLog) -> Answer {
+    let settings = route.capture();
+    let (log, tally) = (log.status(), &route.state.bodylog);
+    let seconds = |unix_ms: u64| unix_ms as f64 / 1000.0;
+    let counts = log.counts;
+    let shown = BodylogStatus {
+        route: route.name.to_string(),
+        listener_configured: log.is_on,
+        enabled: settings.enabled.value,
+        sample_pct: settings.pct.value,
+        bodies: settings.bodies.value.to_string(),
+        connected: counts.is_connected,
+        write_count: tally.write_count(),
+        drop_count: tally.drop_count(),
+        last_log_ts: tally.last_unix_ms().map(seconds),
+        spool_bytes: log.spool_bytes,
+        spool_oldest_s: log.spool_oldest.as_secs_f64(),
+        spool_error: log.spool_error,
+        unacked: log.unacked,
+        inflight_bytes: log.inflight_bytes,
+        queued_total: counts.queued,
+        acked_total: counts.acked,
+        dropped: Reason::ALL
+            .into_iter()
+            .zip(counts.dropped)
+            .map(|(reason, count)| (reason.as_str().to_owned(), count))
+            .collect(),
+        shed_total: counts.shed,
+        now: Utc::now().timestamp_millis() as f64 / 1000.0,
+    };
+    answer::json(StatusCode::OK, &shown)
+}
+
+/// `GET _bodylog_toggle`. With a parameter that would change something it is refused: only `POST`
+/// writes.
+pub(super) fn show(route: &Route, params: &Params) -> Answer {
+    if params.has_any(&CHANGES) {
+        return answer::method_not_allowed(POSTS);
+    }
+    let CaptureSettings {
+        enabled,
+        pct,
+        bodies,
+        ..
+    } = route.capture();
+    let shown = BodylogToggle {
+        toggle: Toggle {
+            route: route.name.to_string(),
+            switch: Switch::Bodylog.name().to_owned(),
+            enabled: enabled.value,
+            source: enabled.source.as_str().to_owned(),
+        },
+        sample_pct: pct.value,
+        sample_pct_source: pct.source.as_str().to_owned(),
+        bodies: bodies.value.to_string(),
+        bodies_source: bodies.source.as_str().to_owned(),
+    };
+    answer::json(StatusCode::OK, &shown)
+}
+
+/// `POST ?on=0|1&pct=0..100&bodies=full|none|truncate(<size>)` sets what is given, `?reset=1`
+/// removes all of it.
+pub(super) fn set(route: &Route, params: &Params, events: &Events) -> Result<Answer, Refused> {
+    let change = Change::of(params)?;
+    let before = route.capture();
+    let (overrides, capture) = (&route.state.overrides, &route.state.capture);
+    match change {
+        Change::Reset => {
+            overrides.set(Switch::Bodylog, None);
+            capture.set_pct(None);
+            capture.set_bodies(None);
+        }
+        Change::Set { on, pct, bodies } => {
+            if on.is_some() {
+                overrides.set(Switch::Bodylog, on);
+            }
+            if pct.is_some() {
+                capture.set_pct(pct);
+            }
+            if bodies.is_some() {
+                capture.set_bodies(bodies);
+            }
+        }
+    }
+    let after = route.capture();
+    events.capture_set(&route.name, &before, &after);
+    let source = after.enabled.source.as_str();
+    let toggled = BodylogToggled {
+        toggled: Toggled {
+            route: route.name.to_string(),
+            switch: Switch::Bodylog.name().to_owned(),
+            before: before.enabled.value,
+            source_before: before.enabled.source.as_str().to_owned(),
+            after: after.enabled.value,
+            enabled: after.enabled.value,
+            source: source.to_owned(),
+            counters_reset: false,
+        },
+        sample_pct: changed(before.pct, after.pct, |pct| pct),
+        bodies: changed(before.bodies, after.bodies, |bodies| bodies.to_string()),
+    };
+    Ok(answer::json(StatusCode::OK, &toggled))
+}
+
+fn changed<T, U>(before: Setting<T>, after: Setting<T>, shown: impl Fn(T) -> U) -> Changed<U> {
+    Changed {
+        before: shown(before.value),
+        after: shown(after.value),
+        source: after.source.as_str().to_owned(),
+    }
+}
+
+/// What is asked for.
+enum Change {
+    Reset,
+    Set {
+        on: Option<bool>,
+        pct: Option<f64>,
+        bodies: Option<Bodies>,
+    },
+}
+
+impl Change {
+    fn of(params: &Params) -> Result<Self, Refused> {
+        params.only(&CHANGES)?;
+        let on = match params.get("on")? {
+            None => None,
+            Some("1") => Some(true),
+            Some("0") => Some(false),
+            Some(_) => return Err("'on' must be 0 or 1".to_owned()),
+        };
+        let pct = params.get("pct")?.map(percent).transpose()?;
+        let bodies = params.get("bodies")?.map(Bodies::from_str).transpose();
+        let bodies = bodies
+            .map_err(|_| "'bodies' must be full, none or truncate(<size>), as truncate(64k)")?;
+        let sets = on.is_some() || pct.is_some() || bodies.is_some();
+        match (params.get("reset")?, sets) {
+            (None, true) => Ok(Self::Set { on, pct, bodies }),
+            (Some("1"), false) => Ok(Self::Reset),
+            (Some("1"), true) => Err("give either 'reset' or what to set".to_owned()),
+            (Some(_), _) => Err("'reset' must be 1".to_owned()),
+            (None, false) => Err("say on=, pct=, bodies= or reset=1".to_owned()),
+        }
+    }
+}
+
+/// Written so that NaN fails.
+fn percent(text: &str) -> Result<f64, Refused> {
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    match text.parse::<f64>() {
+        Ok(pct) if is_plain && (0.0..=100.0).contains(&pct) => Ok(pct),
+        _ => Err("'pct' must be a number from 0 to 100".to_owned()),
+    }
+}

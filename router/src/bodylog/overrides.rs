@@ -1,0 +1,115 @@
+//! What of a route's recording was set on the running router, and what is in force.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use router_core::layered::Setting;
+
+use crate::config::valid::{Bodies, BodylogOptions};
+
+const UNSET: u64 = u64::MAX;
+const FULL: u64 = u64::MAX - 1;
+const NONE: u64 = 0;
+
+/// The runtime layer of the share and the bodies; the switch itself is one of
+/// [`Overrides`](crate::state::Overrides).
+#[derive(Debug)]
+pub struct CaptureOverrides {
+    /// Bits of the number; no number has the bits of [`UNSET`].
+    pct: AtomicU64,
+    /// [`FULL`], [`NONE`], or a limit in bytes.
+    bodies: AtomicU64,
+}
+
+impl Default for CaptureOverrides {
+    fn default() -> Self {
+        Self {
+            pct: AtomicU64::new(UNSET),
+            bodies: AtomicU64::new(UNSET),
+        }
+    }
+}
+
+impl CaptureOverrides {
+    /// The share in percent, if one is set.
+    pub fn pct(&self) -> Option<f64> {
+        match self.pct.load(Ordering::Relaxed) {
+            UNSET => None,
+            bits => Some(f64::from_bits(bits)),
+        }
+    }
+
+    /// Sets or, with `None`, removes the share.
+    pub fn set_pct(&self, pct: Option<f64>) {
+        let bits = pct.map_or(UNSET, f64::to_bits);
+        self.pct.store(bits, Ordering::Relaxed);
+    }
+
+    /// What is kept of bodies, if it is set.
+    pub fn bodies(&self) -> Option<Bodies> {
+        match self.bodies.load(Ordering::Relaxed) {
+            UNSET => None,
+            FULL => Some(Bodies::Full),
+            NONE => Some(Bodies::None),
+            limit => Some(Bodies::Truncate(limit)),
+        }
+    }
+
+    /// Sets or, with `None`, removes what is kept of bodies.
+    pub fn set_bodies(&self, bodies: Option<Bodies>) {
+        let code = match bodies {
+            None => UNSET,
+            Some(Bodies::Full) => FULL,
+            Some(Bodies::None) => NONE,
+            Some(Bodies::Truncate(limit)) => limit.clamp(1, FULL - 1),
+        };
+        self.bodies.store(code, Ordering::Relaxed);
+    }
+}
+
+/// What is recorded of a route's exchanges, every layer applied.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureSettings {
+    /// The switch.
+    pub enabled: Setting<bool>,
+    /// Share of requests, percent.
+    pub pct: Setting<f64>,
+    /// What is kept of bodies.
+    pub bodies: Setting<Bodies>,
+    /// Slower requests are recorded whatever the share.
+    pub slow: Option<Duration>,
+}
+
+impl CaptureSettings {
+    /// The settings of a route. `enabled` has its runtime layer already.
+    pub fn of(enabled: Setting<bool>, options: &BodylogOptions, set: &CaptureOverrides) -> Self {
+        Self {
+            enabled,
+            pct: options.pct.under(set.pct()),
+            bodies: options.bodies.under(set.bodies()),
+            slow: options.slow.value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_what_is_read_until_it_is_reset() {
+        let set = CaptureOverrides::default();
+        assert_eq!((set.pct(), set.bodies()), (None, None));
+        for pct in [0.0, 0.001, 100.0] {
+            set.set_pct(Some(pct));
+            assert_eq!(set.pct(), Some(pct));
+        }
+        for bodies in [Bodies::Full, Bodies::None, Bodies::Truncate(1)] {
+            set.set_bodies(Some(bodies));
+            assert_eq!(set.bodies(), Some(bodies));
+        }
+        set.set_pct(None);
+        set.set_bodies(None);
+        assert_eq!((set.pct(), set.bodies()), (None, None));
+    }
+}

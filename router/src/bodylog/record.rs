@@ -1,0 +1,335 @@
+//! A settled exchange on its way to the encoder: what was captured, and what the exchange knew. All
+//! of it by reference; texts and JSON are made by the encoder.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat};
+use http::{Method, Uri};
+use proto::meta::{Meta, RespMeta, SCHEMA, Usage};
+use router_core::decision::Choice;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::budget::Charge;
+use super::capture::Capture;
+use super::redact::{self, Form};
+use super::sampling::SampledBy;
+use super::tally::RouteTally;
+use crate::content::Meter;
+use crate::proxy::exchange::Times;
+use crate::proxy::measure::End;
+use crate::state::Peer;
+
+/// What an exchange knows at its end.
+#[derive(Debug)]
+pub struct Ending {
+    /// `x-request-id`.
+    pub rid: Arc<str>,
+    /// Method.
+    pub method: Method,
+    /// As the client sent it.
+    pub uri: Uri,
+    /// The path without the route prefix starts here.
+    pub path_at: usize,
+    /// Owner of the key.
+    pub owner: Option<Arc<str>>,
+    /// The model that was asked for.
+    pub model: Option<Arc<str>>,
+    /// Where the session id was found.
+    pub source: Arc<str>,
+    /// The decision, once one was made.
+    pub choice: Option<Choice>,
+    /// The peer that answered, or was tried last.
+    pub peer: Option<Arc<Peer>>,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Status sent to the client.
+    pub status: u16,
+    /// Arrival, milliseconds since the Unix epoch.
+    pub unix_ms: i64,
+    /// Clocks.
+    pub times: Times,
+    /// Arrival to the last byte.
+    pub took: Duration,
+    /// How the answer ended.
+    pub end: End,
+    /// What was read in the answer; `None` where it was not read.
+    pub meter: Option<Meter>,
+}
+
+impl Ending {
+    /// A success of a peer that broke off, or ended before it was complete. A client that left is
+    /// another matter.
+    pub fn is_truncated(&self) -> bool {
+        let is_success = (200..300).contains(&self.status);
+        let broke = self.end == End::Broken;
+        let fell_short = self.end == End::Whole
+            && self
+                .meter
+                .as_ref()
+                .is_some_and(|meter| !meter.is_complete());
+        is_success && (broke || fell_short)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Record {
+    capture: Box<Capture>,
+    ending: Ending,
+    sampled_by: SampledBy,
+    has_headers: bool,
+}
+
+/// The two bodies as they are stored.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// Of the request.
+    pub request: Bytes,
+    /// Of the answer.
+    pub response: Bytes,
+}
+
+impl Record {
+    pub(super) fn new(capture: Box<Capture>, ending: Ending, sampled_by: SampledBy) -> Self {
+        Self {
+            capture,
+            ending,
+            sampled_by,
+            has_headers: true,
+        }
+    }
+
+    /// Its route's counts.
+    pub fn tally(&self) -> Arc<RouteTally> {
+        Arc::clone(&self.capture.route.state.bodylog)
+    }
+
+    /// When its request came, milliseconds since the Unix epoch.
+    pub fn unix_ms(&self) -> i64 {
+        self.ending.unix_ms
+    }
+
+    /// Whether something was left out for want of room.
+    pub fn is_shed(&self) -> bool {
+        self.capture.is_shed || self.capture.tap.is_shed() || !self.has_headers
+    }
+
+    /// Lets the bodies go.
+    pub fn shed_bodies(&mut self) {
+        self.capture.shed();
+    }
+
+    /// Lets the headers go.
+    pub fn shed_headers(&mut self) {
+        self.has_headers = false;
+    }
+
+    /// The bodies, with what the route names replaced.
+    pub fn bodies(&self) -> Stored {
+        // Half a record's bodies would look like all of them.
+        if self.capture.is_shed || self.capture.tap.is_shed() {
+            return Stored::default();
+        }
+        let paths = &self.capture.route.options.bodylog.redact_paths.value;
+        let request = self.capture.request.clone().unwrap_or_default();
+        let mut response = Vec::new();
+        self.capture.tap.write_to(&mut response);
+        let form = self
+            .capture
+            .answer
+            .as_ref()
+            .map_or(Form::Document, |answer| answer.form());
+        Stored {
+            request: redact::body(&request, Form::Document, paths),
+            response: redact::body(&response.into(), form, paths),
+        }
+    }
+
+    /// What is left when it is encoded: the charge, and the request's buffer.
+    pub fn into_parts(self) -> (Charge, Option<Bytes>) {
+        let capture = *self.capture;
+        (capture.charge, capture.request)
+    }
+
+    /// The meta object.
+    pub fn meta(&self, stored: &Stored) -> Meta {
+        let (capture, ending) = (&*self.capture, &self.ending);
+        let meter = ending.meter.as_ref();
+        let mut meta = Meta {
+            v: Some(SCHEMA),
+            request_id: Some(ending.rid.to_string()),
+            client_ip: Some(capture.client.to_string()),
+            method: Some(ending.method.to_string()),
+            uri: Some(self.target()),
+            req_headers: self.has_headers.then(|| capture.headers.recorded()),
+            route: Some(capture.route.name.to_string()),
+            tenant: ending.owner.as_ref().map(ToString::to_string),
+            model_req: ending.model.as_ref().map(ToString::to_string),
+            model: meter.and_then(Meter::model).map(str::to_owned),
+            attempts: Some(ending.attempts),
+            session_id: capture.session.as_deref().map(str::to_owned),
+            session_src: Some(ending.source.to_string()),
+            reject_reason: capture.refusal.map(str::to_owned),
+            status: Some(ending.status),
+            usage: meter.and_then(Meter::usage).map(usage),
+            finish_reason: meter.and_then(Meter::finish_reason).map(str::to_owned),
+            stop_reason_raw: meter.and_then(raw_reason),
+            complete: Some(self.is_complete()),
+            sampled_by: Some(self.sampled_by.as_str().to_owned()),
+            shed: self.is_shed().then(|| "bodies".to_owned()),
+            resp_meta: meter.and_then(resp_meta),
+            ..Meta::default()
+        };
+        self.add_bodies(&mut meta, stored);
+        self.add_times(&mut meta);
+        self.add_choice(&mut meta);
+        meta
+    }
+
+    fn target(&self) -> String {
+        let ending = &self.ending;
+        let target = ending.uri.path_and_query();
+        let target = target.map_or("/", http::uri::PathAndQuery::as_str);
+        redact::target(target.get(ending.path_at..).unwrap_or("/")).into_owned()
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.ending.meter {
+            Some(meter) => meter.is_complete(),
+            None => self.ending.end == End::Whole,
+        }
+    }
+
+    fn add_bodies(&self, meta: &mut Meta, stored: &Stored) {
+        let capture = &*self.capture;
+        let kept = capture.request.as_ref().map_or(0, Bytes::len) as u64;
+        meta.req_bytes = Some(capture.request_bytes);
+        meta.req_body_truncated = Some(kept > 0 && kept < capture.request_bytes);
+        meta.resp_bytes = Some(capture.tap.bytes);
+        meta.chunk_count = Some(capture.tap.chunks);
+        meta.resp_body_truncated = Some(capture.tap.is_truncated());
+        let answer = capture.answer.as_ref();
+        // What redaction replaced is plain text.
+        let is_stored = !stored.response.is_empty() && stored.response != redact::REDACTED;
+        meta.resp_encoding = answer
+            .filter(|_| is_stored)
+            .and_then(|answer| answer.encoding.as_deref())
+            .map(str::to_owned);
+        meta.forwarded_to =
+            answer.and_then(|answer| answer.forwarded_to.as_deref().map(str::to_owned));
+        meta.stream = asks_for_stream(capture.request.as_deref().unwrap_or_default())
+            .or(answer.filter(|answer| answer.is_stream).map(|_| true));
+    }
+
+    fn add_times(&self, meta: &mut Meta) {
+        let (capture, ending) = (&*self.capture, &self.ending);
+        let arrived = ending.times.arrived;
+        let since = |at: Instant| seconds(at.saturating_duration_since(arrived));
+        meta.ts_unix_ms = Some(ending.unix_ms);
+        meta.ts = DateTime::from_timestamp_millis(ending.unix_ms)
+            .map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true));
+        meta.first_chunk_t = capture.first_chunk.map(since);
+        meta.last_chunk_t = capture
+            .last_chunk
+            .filter(|_| ending.end == End::Whole)
+            .map(since);
+        meta.rt = Some(seconds(ending.took));
+        meta.queue_t = match (ending.times.received, ending.times.sent) {
+            (Some(received), Some(sent)) => Some(seconds(sent.saturating_duration_since(received))),
+            _ => None,
+        };
+    }
+
+    fn add_choice(&self, meta: &mut Meta) {
+        let ending = &self.ending;
+        if let Some(peer) = &ending.peer {
+            meta.peer = Some(peer.spec.key.to_string());
+            meta.peer_name = Some(peer.spec.name.to_string());
+        }
+        if let Some(choice) = &ending.choice {
+            if let Choice::Send { mode, .. } = choice {
+                meta.mode = Some(mode.as_str().to_owned());
+            }
+            meta.decision = serde_json::to_value(choice).ok();
+        }
+    }
+}
+
+fn usage(usage: router_core::decision::Usage) -> Usage {
+    Usage {
+        prompt: usage.prompt,
+        completion: usage.completion,
+        cached: usage.cached,
+        reasoning: usage.reasoning,
+        total: usage.total,
+    }
+}
+
+/// The engine's word for the end where it is another than the chat API's.
+fn raw_reason(meter: &Meter) -> Option<String> {
+    let raw = meter.raw_finish()?;
+    (meter.finish_reason() != Some(raw)).then(|| raw.to_owned())
+}
+
+fn resp_meta(meter: &Meter) -> Option<RespMeta> {
+    let json = |raw: Option<&[u8]>| serde_json::from_slice(raw?).ok();
+    let meta = RespMeta {
+        id: meter.id().map(str::to_owned),
+        model: meter.model().map(str::to_owned),
+        usage: json(meter.raw_usage()),
+        actual_usage: json(meter.raw_actual_usage()),
+        ..RespMeta::default()
+    };
+    (!meta.is_empty()).then_some(meta)
+}
+
+/// Seconds, rounded to milliseconds.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// What a request says of `stream`; `None` when it is no readable JSON object or says nothing.
+fn asks_for_stream(body: &[u8]) -> Option<bool> {
+    #[derive(Deserialize)]
+    struct Asked<'a> {
+        #[serde(borrow)]
+        stream: Option<&'a RawValue>,
+    }
+    let asked: Asked<'_> = serde_json::from_slice(body).ok()?;
+    match asked.stream?.get() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_whether_it_asks_for_a_stream() {
+        for (body, expected) in [
+            (r#"{"stream":true}"#, Some(true)),
+            (r#"{"a":1 , "stream" : false}"#, Some(false)),
+            (r#"{"stream_options":{"include_usage":true}}"#, None),
+            (r#"{"stream":"true"}"#, None),
+            (
+                r#"{"metadata":{"stream":true},"stream":false}"#,
+                Some(false),
+            ),
+            (r#"{"stream":true"#, None),
+            ("", None),
+        ] {
+            assert_eq!(asks_for_stream(body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn times_are_rounded_to_milliseconds() {
+        assert_eq!(seconds(Duration::from_micros(1_234_567)), 1.235);
+    }
+}

@@ -1,0 +1,454 @@
+//! What must not be recorded: credentials in headers and queries, and the values of JSON bodies that
+//! a route names.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::config::valid::BodyPath;
+
+/// What stands in place of a value.
+pub const REDACTED: &str = "[REDACTED]";
+
+/// Headers that are never recorded.
+const SECRET_HEADERS: [&str; 10] = [
+    "authorization",
+    "cookie",
+    "x-api-key",
+    "x-litellm-api-key",
+    "x-auth-token",
+    "proxy-authorization",
+    "api-key",
+    "x-goog-api-key",
+    "set-cookie",
+    "x-amz-security-token",
+];
+
+/// Nor headers or query parameters that sound like these, in any case.
+const SECRET_WORDS: [&str; 3] = ["secret", "token", "passw"];
+
+/// Query parameters whose values are not recorded.
+const SECRET_PARAMETERS: [&str; 4] = ["key", "token", "api_key", "sig"];
+
+/// Request headers as they came, in one piece: a clone of the map would keep the connection's read
+/// buffer alive.
+#[derive(Clone, Default)]
+pub struct HeaderBlock(Box<[u8]>);
+
+/// Neither can occur in a header.
+const AFTER_NAME: u8 = 0;
+const AFTER_VALUE: u8 = b'\n';
+
+impl HeaderBlock {
+    /// Copies headers.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let len = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            name.as_str().len() + value.len() + 2
+        };
+        let mut block = Vec::with_capacity(headers.iter().map(len).sum());
+        for (name, value) in headers {
+            block.extend_from_slice(name.as_str().as_bytes());
+            block.push(AFTER_NAME);
+            block.extend_from_slice(value.as_bytes());
+            block.push(AFTER_VALUE);
+        }
+        Self(block.into())
+    }
+
+    /// Bytes held.
+    pub fn cost(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The headers that may be recorded. A value that is not UTF-8 is `base64:` and its bytes; a
+    /// header sent several times is a list.
+    pub fn recorded(&self) -> Map<String, Value> {
+        let mut recorded = Map::new();
+        for line in self.0.split(|byte| *byte == AFTER_VALUE) {
+            let Some(end) = line.iter().position(|byte| *byte == AFTER_NAME) else {
+                continue;
+            };
+            let (name, value) = (&line[..end], &line[end + 1..]);
+            let Ok(name) = std::str::from_utf8(name) else {
+                continue;
+            };
+            if !is_secret_header(name) {
+                add(&mut recorded, name, Value::String(text(value)));
+            }
+        }
+        recorded
+    }
+}
+
+/// The length only: there are credentials in it.
+impl fmt::Debug for HeaderBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeaderBlock").field(&self.0.len()).finish()
+    }
+}
+
+fn add(recorded: &mut Map<String, Value>, name: &str, value: Value) {
+    match recorded.get_mut(name) {
+        None => {
+            recorded.insert(name.to_owned(), value);
+        }
+        Some(Value::Array(several)) => several.push(value),
+        Some(one) => *one = Value::Array(vec![one.take(), value]),
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) => text.to_owned(),
+        Err(_) => format!("base64:{}", base64(value)),
+    }
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let at = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let value = bits >> (18 - 6 * digit) & 63;
+            let is_padding = digit > group.len();
+            text.push(if is_padding {
+                '='
+            } else {
+                char::from(DIGITS[value as usize])
+            });
+        }
+    }
+    text
+}
+
+fn is_secret_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_HEADERS.contains(&&*name) || sounds_secret(&name)
+}
+
+fn sounds_secret(lower: &str) -> bool {
+    SECRET_WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// A path and query with the values of secret parameters replaced.
+pub fn target(path_and_query: &str) -> Cow<'_, str> {
+    let Some((path, query)) = path_and_query.split_once('?') else {
+        return path_and_query.into();
+    };
+    let is_secret = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        let name = percent_decoded(name).to_ascii_lowercase();
+        SECRET_PARAMETERS.contains(&&*name) || sounds_secret(&name)
+    };
+    if !query.split('&').any(is_secret) {
+        return path_and_query.into();
+    }
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if is_secret(pair) => format!("{name}={REDACTED}"),
+        _ => pair.to_owned(),
+    });
+    let query: Vec<String> = pairs.collect();
+    format!("{path}?{}", query.join("&")).into()
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escape = (*first == b'%')
+            .then(|| after.get(..2))
+            .flatten()
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        decoded.push(escape.unwrap_or(*first));
+        rest = if escape.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// Which form a body has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One JSON document.
+    Document,
+    /// Server-sent events whose data are JSON.
+    Events,
+    /// None that can be read: compressed.
+    Opaque,
+}
+
+/// A body with the values at `paths` replaced, byte for byte the same elsewhere. A document, or an
+/// event, that cannot be read is replaced whole: who names values that must not be stored is not
+/// served by a guess.
+pub fn body(body: &Bytes, form: Form, paths: &[BodyPath]) -> Bytes {
+    if paths.is_empty() || body.is_empty() {
+        return body.clone();
+    }
+    match form {
+        Form::Document => {
+            document(body, paths).unwrap_or_else(|| Bytes::from_static(REDACTED.as_bytes()))
+        }
+        Form::Events => events(body, paths),
+        Form::Opaque => Bytes::from_static(REDACTED.as_bytes()),
+    }
+}
+
+fn document(body: &[u8], paths: &[BodyPath]) -> Option<Bytes> {
+    let text = std::str::from_utf8(body).ok()?;
+    let root: &RawValue = serde_json::from_str(text).ok()?;
+    let mut spans = Vec::new();
+    for path in paths {
+        let segments: Vec<&str> = path.segments.iter().map(|segment| &**segment).collect();
+        find(root, &segments, text, &mut spans)?;
+    }
+    // Of two paths one may lead into the other's value: the outer one covers it.
+    spans.sort_by_key(|(from, to)| (*from, std::cmp::Reverse(*to)));
+    let mut redacted = String::with_capacity(text.len());
+    let mut at = 0;
+    for (from, to) in spans {
+        if from < at {
+            continue;
+        }
+        redacted.push_str(&text[at..from]);
+        redacted.push_str("\"[REDACTED]\"");
+        at = to;
+    }
+    redacted.push_str(&text[at..]);
+    Some(redacted.into())
+}
+
+fn events(body: &[u8], paths: &[BodyPath]) -> Bytes {
+    let mut redacted = Vec::with_capacity(body.len());
+    for line in body.split_inclusive(|byte| *byte == b'\n') {
+        let Some(data) = line.strip_prefix(b"data:") else {
+            redacted.extend_from_slice(line);
+            continue;
+        };
+        let content = data.trim_ascii();
+        if content.is_empty() || content == b"[DONE]" {
+            redacted.extend_from_slice(line);
+            continue;
+        }
+        let before = content.as_ptr() as usize - line.as_ptr() as usize;
+        redacted.extend_from_slice(&line[..before]);
+        match document(content, paths) {
+            Some(content) => redacted.extend_from_slice(&content),
+            None => redacted.extend_from_slice(REDACTED.as_bytes()),
+        }
+        redacted.extend_from_slice(&line[before + content.len()..]);
+    }
+    redacted.into()
+}
+
+/// Adds the place of every value that a path leads to. `None` when the text cannot be read.
+fn find(
+    value: &RawValue,
+    path: &[&str],
+    text: &str,
+    spans: &mut Vec<(usize, usize)>,
+) -> Option<()> {
+    let Some((first, rest)) = path.split_first() else {
+        let from = value.get().as_ptr() as usize - text.as_ptr() as usize;
+        spans.push((from, from + value.get().len()));
+        return Some(());
+    };
+    let mut json = serde_json::Deserializer::from_str(value.get());
+    let inner = match value.get().as_bytes().first() {
+        Some(b'{') => json.deserialize_map(Members { wanted: first }).ok()?,
+        Some(b'[') => json.deserialize_seq(Elements { wanted: first }).ok()?,
+        _ => return Some(()),
+    };
+    inner
+        .into_iter()
+        .try_for_each(|value| find(value, rest, text, spans))
+}
+
+/// The values of an object's members of one name, all of them where a name occurs twice.
+struct Members<'w> {
+    wanted: &'w str,
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if self.wanted == "*" || self.wanted == name {
+                found.push(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The element of a list at one index, or all of them.
+struct Elements<'w> {
+    wanted: &'w str,
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut all: Vec<&'de RawValue> = Vec::new();
+        while let Some(value) = list.next_element()? {
+            all.push(value);
+        }
+        if self.wanted == "*" {
+            return Ok(all);
+        }
+        // `-1` is the last element.
+        let at = self.wanted.parse::<i64>().ok().and_then(|index| {
+            let index = if index < 0 {
+                index + all.len() as i64
+            } else {
+                index
+            };
+            usize::try_from(index).ok()
+        });
+        Ok(at.and_then(|at| all.get(at).copied()).into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn paths(paths: &[&str]) -> Vec<BodyPath> {
+        let path = |path: &&str| BodyPath {
+            segments: path.split('.').map(Box::from).collect(),
+        };
+        paths.iter().map(path).collect()
+    }
+
+    fn redacted(text: &str, form: Form, at: &[&str]) -> String {
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        String::from_utf8(body(&text, form, &paths(at)).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn credentials_in_headers_are_left_out() {
+        let mut headers = HeaderMap::new();
+        for name in SECRET_HEADERS {
+            headers.insert(name, "sk-hidden".parse().unwrap());
+        }
+        for name in ["x-my-secret-thing", "x-csrf-token", "x-password"] {
+            headers.insert(name, "sk-hidden".parse().unwrap());
+        }
+        headers.insert("accept", "a/b".parse().unwrap());
+        headers.append("x-two", "1".parse().unwrap());
+        headers.append("x-two", "2".parse().unwrap());
+        headers.append("x-two", "3".parse().unwrap());
+        let odd = http::HeaderValue::from_bytes(b"\xff\xfeA").unwrap();
+        headers.insert("x-odd", odd);
+        let block = HeaderBlock::of(&headers);
+        let recorded = Value::Object(block.recorded());
+        assert_eq!(
+            recorded,
+            json!({"accept": "a/b", "x-two": ["1", "2", "3"], "x-odd": "base64://5B"})
+        );
+        assert!(!format!("{block:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn base64_has_its_padding() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn credentials_in_a_query_are_replaced() {
+        for (asked, recorded) in [
+            ("/v1/x", "/v1/x"),
+            ("/v1/x?model=a&n=1", "/v1/x?model=a&n=1"),
+            ("/v1/x?key=s&model=a", "/v1/x?key=[REDACTED]&model=a"),
+            (
+                "/v1/x?a=1&API_KEY=s=s&sig=",
+                "/v1/x?a=1&API_KEY=[REDACTED]&sig=[REDACTED]",
+            ),
+            (
+                "/v1/x?api%5fkey=s&access_token=t",
+                "/v1/x?api%5fkey=[REDACTED]&access_token=[REDACTED]",
+            ),
+            ("/v1/x?keyboard=1&key", "/v1/x?keyboard=1&key"),
+        ] {
+            assert_eq!(target(asked), recorded);
+        }
+    }
+
+    #[test]
+    fn named_values_of_a_document_are_replaced_and_the_rest_stays_as_it_is() {
+        let text = r#"{ "user":"u", "messages": [ {"role":"a","content":"x"}, {"content":["y",{"k":1}]} ] }"#;
+        for (at, expected) in [
+            (&["user"][..], text.replace(r#""u""#, r#""[REDACTED]""#)),
+            (
+                &["messages.0.content"],
+                text.replace(r#""x""#, r#""[REDACTED]""#),
+            ),
+            (
+                &["messages.-1.content.1.k"],
+                text.replace(r#""k":1"#, r#""k":"[REDACTED]""#),
+            ),
+            (
+                &["messages.*.content", "messages.1.content.0"],
+                text.replace(r#""x""#, r#""[REDACTED]""#)
+                    .replace(r#"["y",{"k":1}]"#, r#""[REDACTED]""#),
+            ),
+            (&["none", "user.deeper", "messages.7"], text.to_owned()),
+        ] {
+            assert_eq!(redacted(text, Form::Document, at), expected, "{at:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_given_twice_or_escaped_hides_nothing() {
+        let text = r#"{"us\u0065r":"one","user":"two"}"#;
+        let expected = r#"{"us\u0065r":"[REDACTED]","user":"[REDACTED]"}"#;
+        assert_eq!(redacted(text, Form::Document, &["user"]), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_recorded() {
+        for text in [r#"{"user":"u""#, "plain", "{]"] {
+            assert_eq!(redacted(text, Form::Document, &["user"]), REDACTED);
+            assert_eq!(redacted(text, Form::Document, &[]), text);
+        }
+        assert_eq!(redacted(r#"{"a":1}"#, Form::Opaque, &["user"]), REDACTED);
+    }
+
+    #[test]
+    fn each_event_of_a_stream_is_a_document() {
+        let text = "event: x\ndata: {\"c\":\"a\"}\r\n\ndata:{\"c\":\"b\",\"d\":1}\n\ndata: {\"c\":\ndata: [DONE]\n\n";
+        let expected = "event: x\ndata: {\"c\":\"[REDACTED]\"}\r\n\ndata:{\"c\":\"[REDACTED]\",\"d\":1}\n\ndata: [REDACTED]\ndata: [DONE]\n\n";
+        assert_eq!(redacted(text, Form::Events, &["c"]), expected);
+    }
+}
