@@ -1,1 +1,43 @@
 //! Body-log frames in, hourly JSONL out.
+//!
+//! Senders connect to the frame port ([`server`]); each frame becomes a full record and a slim row
+//! ([`prepare`]), written by one thread per file ([`writer`]), and is acknowledged when both are on
+//! disk. What each sender has stored is known across restarts ([`ledger`]), so that a frame sent
+//! twice is stored once. Formats: `docs/bodylog.md`.
+
+mod budget;
+pub mod cli;
+mod clock;
+pub mod config;
+mod extract;
+mod housekeeping;
+mod http;
+mod ingest;
+mod ledger;
+mod lines;
+mod metrics;
+mod pack;
+mod prepare;
+mod quarantine;
+mod recent;
+mod retention;
+mod root;
+mod run;
+mod segment;
+mod server;
+mod space;
+mod spill;
+mod storage;
+mod stream;
+mod tls;
+mod writer;
+
+pub use clock::WallClock;
+pub use config::Config;
+pub use ledger::LedgerError;
+pub use root::RootError;
+pub use run::{Listeners, StartError, run};
+pub use tls::{TlsError, server_config};
+
+#[cfg(test)]
+mod tests;

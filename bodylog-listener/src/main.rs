@@ -1,3 +1,7 @@
-//! Body-log frames in, hourly JSONL out.
+//! The `bodylog-listener` program; everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bodylog_listener::cli::main()
+}

@@ -247,6 +247,17 @@ impl Codec {
         }
     }
 
+    /// Stops receiving the version 1 frame under way, and returns its bytes, the length included. The
+    /// caller takes them out of the buffer and the connection; then the codec goes on with the next
+    /// frame.
+    pub fn give_up(&mut self) -> Option<usize> {
+        let Pending::V1(total) = self.pending else {
+            return None;
+        };
+        self.pending = Pending::Start;
+        Some(4 + total as usize)
+    }
+
     /// Whether bytes of a frame are awaited, so that silence is a stall.
     pub fn is_mid_frame(&self, buffered: usize) -> bool {
         buffered > 0 || !matches!(self.pending, Pending::Start)

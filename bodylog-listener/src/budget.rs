@@ -1,0 +1,155 @@
+//! The bytes of frames in memory, bounded before they are read.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::metrics::Metrics;
+
+/// The room for frames, shared by all connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    room: Arc<Semaphore>,
+    total: usize,
+    metrics: Arc<Metrics>,
+}
+
+/// Room taken by one frame, from before it is read until both its lines are on disk. Dropping it
+/// gives the room back and notes how long that took.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    permits: Vec<OwnedSemaphorePermit>,
+    bytes: i64,
+    received: Instant,
+    /// Whether it is worth a sample: only what was stored is.
+    stored: bool,
+    metrics: Arc<Metrics>,
+}
+
+impl Budget {
+    /// Room for `total` bytes.
+    pub(crate) fn new(total: usize, metrics: Arc<Metrics>) -> Self {
+        let total = total.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
+        Self {
+            room: Arc::new(Semaphore::new(total)),
+            total,
+            metrics,
+        }
+    }
+
+    /// Takes room for `bytes`, or all there is if that is less, in order of arrival. Dropping this
+    /// midway takes nothing.
+    pub(crate) async fn take(&self, bytes: usize) -> Charge {
+        let permit = Arc::clone(&self.room)
+            .acquire_many_owned(self.permits(bytes))
+            .await
+            .expect("the semaphore is never closed");
+        self.charge(vec![permit], bytes)
+    }
+
+    /// Takes room for `bytes` if there is.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<Charge> {
+        let permit = Arc::clone(&self.room)
+            .try_acquire_many_owned(self.permits(bytes))
+            .ok()?;
+        Some(self.charge(vec![permit], bytes))
+    }
+
+    /// A charge for `bytes` that are in memory already, with as much room as is free.
+    pub(crate) fn overdraw(&self, bytes: usize) -> Charge {
+        let mut charge = self.charge(Vec::new(), 0);
+        self.grow(&mut charge, bytes);
+        charge
+    }
+
+    /// What a frame takes grows, as when its body is escaped. Takes of that what is free: to wait
+    /// here could be to wait for oneself.
+    pub(crate) fn grow(&self, charge: &mut Charge, bytes: usize) {
+        let free = self.permits(bytes.min(self.room.available_permits()));
+        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(free) {
+            charge.permits.push(permit);
+        }
+        charge.bytes += bytes as i64;
+        self.metrics.queue_bytes.inc_by(bytes as i64);
+    }
+
+    /// Bytes taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.total - self.room.available_permits()
+    }
+
+    fn permits(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.min(self.total)).unwrap_or(u32::MAX)
+    }
+
+    fn charge(&self, permits: Vec<OwnedSemaphorePermit>, bytes: usize) -> Charge {
+        self.metrics.queue_bytes.inc_by(bytes as i64);
+        Charge {
+            permits,
+            bytes: bytes as i64,
+            received: Instant::now(),
+            stored: true,
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+}
+
+impl Charge {
+    /// The frame is not being stored: how long it took is no sample.
+    pub(crate) fn forget(&mut self) {
+        self.stored = false;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.metrics.queue_bytes.dec_by(self.bytes);
+        if self.stored {
+            let lag = Instant::now().duration_since(self.received);
+            self.metrics.ack_lag_seconds.observe(lag.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(total: usize) -> Budget {
+        Budget::new(total, Arc::new(Metrics::new()))
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_comes_back() {
+        let budget = budget(100);
+        let first = budget.take(60).await;
+        assert!(budget.try_take(50).is_none());
+        assert_eq!((budget.taken(), budget.metrics.queue_bytes.get()), (60, 60));
+        drop(first);
+        assert!(budget.try_take(50).is_some());
+        assert_eq!((budget.taken(), budget.metrics.queue_bytes.get()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_frame_larger_than_everything_takes_everything() {
+        let budget = budget(100);
+        let charge = budget.take(1000).await;
+        assert_eq!(budget.taken(), 100);
+        drop(charge);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn growing_never_waits() {
+        let budget = budget(100);
+        let mut charge = budget.take(80).await;
+        budget.grow(&mut charge, 50);
+        assert_eq!(
+            (budget.taken(), budget.metrics.queue_bytes.get()),
+            (100, 130)
+        );
+        drop(charge);
+        assert_eq!((budget.taken(), budget.metrics.queue_bytes.get()), (0, 0));
+    }
+}

@@ -1,0 +1,386 @@
+//! The command line of `bodylog-listener`.
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use ipnet::IpNet;
+use listenfd::ListenFd;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{Config, Durability, MinFree, Secret};
+use crate::run::{Listeners, run};
+use crate::tls;
+
+/// Everything went well.
+const FINE: u8 = 0;
+/// It could not start.
+const WRONG: u8 = 1;
+
+/// Largest token file, bytes. Real tokens are a line.
+const TOKEN_MAX: usize = 4096;
+
+/// Stores what the router ships: each exchange once, on disk before it is acknowledged.
+#[derive(Debug, Parser)]
+#[command(name = "bodylog-listener", version, after_help = EXAMPLES)]
+struct Args {
+    /// Root of the files; made if it is missing.
+    #[arg(
+        long,
+        env = "BODYLOG_DIR",
+        value_name = "DIR",
+        default_value = "/var/lib/bodylog"
+    )]
+    dir: PathBuf,
+    /// Where frames come in: a port on every address, or address and port.
+    #[arg(long, env = "BODYLOG_LISTEN", value_name = "[ADDR:]PORT", default_value = "9999", value_parser = address)]
+    listen: SocketAddr,
+    /// Where HTTP is served.
+    #[arg(long, env = "BODYLOG_HTTP_LISTEN", value_name = "[ADDR:]PORT", default_value = "9998", value_parser = address)]
+    http_listen: SocketAddr,
+    /// Days full records are kept.
+    #[arg(long, env = "BODYLOG_KEEP_DAYS", value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_days: u32,
+    /// Days slim rows are kept.
+    #[arg(long, env = "BODYLOG_DETAILS_KEEP_DAYS", value_name = "DAYS", default_value = "365", value_parser = clap::value_parser!(u32).range(1..))]
+    details_keep_days: u32,
+    /// Most bytes of all files together, as 500g, or off. The oldest go first.
+    #[arg(long, env = "BODYLOG_MAX_BYTES", value_name = "SIZE", default_value = "off", value_parser = size_or_off)]
+    max_bytes: SizeOrOff,
+    /// Room to keep free on the disk, as 10% or 50g. Below a half of it bodies are left out, below a
+    /// tenth nothing is stored.
+    #[arg(long, env = "BODYLOG_MIN_FREE", value_name = "SHARE", default_value = "10%", value_parser = min_free)]
+    min_free: MinFree,
+    /// Most bytes of frames in memory.
+    #[arg(long, env = "BODYLOG_MEMORY", value_name = "SIZE", default_value = "512m", value_parser = memory)]
+    memory: usize,
+    /// When a frame counts as stored.
+    #[arg(
+        long,
+        env = "BODYLOG_DURABILITY",
+        value_name = "MODE",
+        default_value = "batch"
+    )]
+    durability: Durability,
+    /// File with the token that senders and HTTP callers from elsewhere must show.
+    #[arg(long, env = "BODYLOG_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate chain of the frame port, PEM.
+    #[arg(
+        long,
+        env = "BODYLOG_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[arg(
+        long,
+        env = "BODYLOG_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Authorities whose certificates senders must show, PEM.
+    #[arg(
+        long,
+        env = "BODYLOG_TLS_CLIENT_CA",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    tls_client_ca: Option<PathBuf>,
+    /// Networks senders may connect from, as 10.0.0.0/8; all of them if there is none. With a token,
+    /// senders of version 1 must be named here.
+    #[arg(long, env = "BODYLOG_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = network)]
+    allow: Vec<IpNet>,
+    /// Most connections of senders.
+    #[arg(long, env = "BODYLOG_MAX_CONNECTIONS", value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: u32,
+    /// Form of log lines.
+    #[arg(
+        long,
+        env = "BODYLOG_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// A limit that may be off.
+#[derive(Clone, Copy, Debug)]
+struct SizeOrOff(Option<u64>);
+
+const EXAMPLES: &str = "\
+Examples:
+  bodylog-listener --dir /var/lib/bodylog
+  bodylog-listener --dir ./log --listen 127.0.0.1:9999 --http-listen 127.0.0.1:9998
+  bodylog-listener --token-file /etc/bodylog/token --allow 10.0.0.0/8
+
+Signals: TERM, INT and QUIT stop accepting and store what was taken; a second one ends at once.
+RUST_LOG sets the log level; log lines go to stderr.";
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let matches = blank_is_unset(Args::command()).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    ExitCode::from(match start(args) {
+        Ok(()) => FINE,
+        Err(message) => {
+            let _ = writeln!(io::stderr(), "bodylog-listener: {message}");
+            WRONG
+        }
+    })
+}
+
+/// An empty environment variable counts as none, as compose files and unit files leave them.
+fn blank_is_unset(command: clap::Command) -> clap::Command {
+    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command.mut_args(|arg| match arg.get_env() {
+        Some(name) if is_blank(name) => arg.env(Resettable::Reset),
+        _ => arg,
+    })
+}
+
+fn start(args: Args) -> Result<(), String> {
+    log(args.log_format)?;
+    let addresses = (args.listen, args.http_listen);
+    let config = configured(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("the runtime cannot start: {error}"))?;
+    let ended = runtime.block_on(serve(config, addresses));
+    // A second signal leaves blocking work behind.
+    runtime.shutdown_background();
+    ended
+}
+
+fn configured(args: Args) -> Result<Config, String> {
+    let mut config = Config::new(args.dir);
+    config.keep_days = args.keep_days;
+    config.details_keep_days = args.details_keep_days;
+    config.max_bytes = args.max_bytes.0;
+    config.min_free = args.min_free;
+    config.memory = args.memory;
+    config.durability = args.durability;
+    config.allow = args.allow;
+    config.max_connections = args.max_connections as usize;
+    if let Some(file) = args.token_file {
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| format!("cannot read the token file {}: {error}", file.display()))?;
+        let token = text.trim();
+        if token.is_empty() || token.len() > TOKEN_MAX {
+            return Err(format!(
+                "the token file {} must hold 1 to {TOKEN_MAX} bytes",
+                file.display()
+            ));
+        }
+        config.token = Some(Secret::new(token));
+    }
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        let tls = tls::server_config(cert, key, args.tls_client_ca.as_deref());
+        config.tls = Some(tls.map_err(|error| format!("TLS cannot be used: failed to {error}"))?);
+    }
+    Ok(config)
+}
+
+async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Result<(), String> {
+    let mut inherited = ListenFd::from_env();
+    let listeners = Listeners {
+        frames: listener(&mut inherited, 0, frames).await?,
+        http: Some(listener(&mut inherited, 1, http).await?),
+    };
+    let line = ready_line(&listeners);
+    let signals = || -> io::Result<_> {
+        Ok([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::quit())?,
+        ])
+    };
+    let [mut term, mut int, mut quit] =
+        signals().map_err(|error| format!("signals cannot be handled: {error}"))?;
+    let (first, told) = tokio::sync::oneshot::channel();
+    let stopped = async {
+        let _ = told.await;
+    };
+    let running = run(config, listeners, stopped, || {
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{line}");
+        let _ = out.flush();
+        tell_supervisor(sd_notify::NotifyState::Ready);
+    });
+    let signalled = async {
+        let mut first = Some(first);
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+                _ = quit.recv() => {}
+            }
+            match first.take() {
+                Some(first) => {
+                    tell_supervisor(sd_notify::NotifyState::Stopping);
+                    let _ = first.send(());
+                }
+                None => return,
+            }
+        }
+    };
+    tokio::select! {
+        ended = running => ended.map_err(|error| format!("failed to {error}")),
+        () = signalled => Err("stopped before everything was stored".into()),
+    }
+}
+
+/// Without a notify socket nobody listens and nothing happens.
+fn tell_supervisor(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the supervisor was not notified");
+    }
+}
+
+async fn listener(
+    inherited: &mut ListenFd,
+    index: usize,
+    address: SocketAddr,
+) -> Result<TcpListener, String> {
+    let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
+    if let Some(socket) = inherited.take_tcp_listener(index).map_err(failed)? {
+        socket.set_nonblocking(true).map_err(failed)?;
+        return TcpListener::from_std(socket).map_err(failed);
+    }
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+fn ready_line(listeners: &Listeners) -> String {
+    let name = |listener: &TcpListener| {
+        listener
+            .local_addr()
+            .map_or_else(|_| "?".into(), |address| address.to_string())
+    };
+    let http = listeners.http.as_ref().map(name).unwrap_or_default();
+    format!(
+        "bodylog-listener ready: frames tcp://{} http http://{http}",
+        name(&listeners.frames)
+    )
+}
+
+fn log(format: Format) -> Result<(), String> {
+    let text = std::env::var("RUST_LOG").unwrap_or_default();
+    let filter = EnvFilter::builder()
+        .with_default_directive(LevelFilter::INFO.into())
+        .parse(&text)
+        .map_err(|_| format!("RUST_LOG {text:?} is not a log filter (for example info, or bodylog_listener=debug,warn)"))?;
+    let colours = io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    let set = match format {
+        Format::Text => subscriber.with_ansi(colours).finish().try_init(),
+        Format::Json => subscriber.json().flatten_event(true).finish().try_init(),
+    };
+    set.map_err(|error| format!("the log cannot be set up: {error}"))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.trim_start_matches(':').parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port));
+    }
+    text.parse()
+        .map_err(|_| "expected a port, as 9999, or address and port, as 127.0.0.1:9999".to_owned())
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let text = text.trim();
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| "expected a network, as 10.0.0.0/8, or an address".to_owned())
+}
+
+/// Bytes, 1024-based: `10m`, `1g`, or a bare number.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size, as 500m or 2g".to_owned();
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" | "b" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+fn size_or_off(text: &str) -> Result<SizeOrOff, String> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(SizeOrOff(None));
+    }
+    size(text).map(|size| SizeOrOff(Some(size)))
+}
+
+fn min_free(text: &str) -> Result<MinFree, String> {
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return size(text).map(MinFree::Bytes);
+    };
+    percent
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=90.0).contains(percent))
+        .map(MinFree::Percent)
+        .ok_or_else(|| "expected a share from 0% to 90%".to_owned())
+}
+
+/// Enough for the largest frame and something beside it, and no more than one permit can count.
+fn memory(text: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if !(128 << 20..=4 << 30).contains(&bytes) {
+        return Err("expected a size from 128m to 4g".to_owned());
+    }
+    usize::try_from(bytes).map_err(|_| "it is too large for this machine".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!(address("9999").unwrap().to_string(), "0.0.0.0:9999");
+        assert_eq!(address(":9999").unwrap().to_string(), "0.0.0.0:9999");
+        assert_eq!(address("[::1]:9").unwrap().to_string(), "[::1]:9");
+        assert!(address("localhost").is_err());
+        assert_eq!(size("2g").unwrap(), 2 << 30);
+        assert_eq!(size(" 7 ").unwrap(), 7);
+        assert!(size("2x").is_err() && size("").is_err() && size("99999999t").is_err());
+        assert_eq!(min_free("2.5%").unwrap(), MinFree::Percent(2.5));
+        assert_eq!(min_free("1g").unwrap(), MinFree::Bytes(1 << 30));
+        assert!(min_free("nan%").is_err() && min_free("95%").is_err());
+        assert!(memory("64m").is_err() && memory("1g").is_ok());
+        assert_eq!(network("10.0.0.7").unwrap().to_string(), "10.0.0.7/32");
+        assert!(size_or_off("off").unwrap().0.is_none());
+    }
+}

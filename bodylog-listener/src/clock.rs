@@ -1,0 +1,35 @@
+//! The wall clock, always UTC, replaced in tests.
+
+use std::fmt;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+/// Tells the time of day: for file names, ages and records, never for durations.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>);
+
+impl WallClock {
+    /// A clock that asks `read`.
+    pub fn new(read: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The time.
+    pub fn now(&self) -> DateTime<Utc> {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    /// The system's clock.
+    fn default() -> Self {
+        Self::new(Utc::now)
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WallClock")
+    }
+}

@@ -1,0 +1,89 @@
+//! What a response says: its text, its reasoning, its tool calls, its usage. For OpenAI's chat,
+//! completions, embeddings, rerank and Responses, and for Anthropic's messages; whole, streamed,
+//! packed, or cut off in the middle.
+
+mod answer;
+mod json;
+mod packed;
+mod request;
+mod sse;
+mod tail;
+mod tools;
+mod usage;
+
+use proto::meta::RespMeta;
+use serde_json::Value;
+
+use answer::Answer;
+pub(crate) use packed::unpacked;
+pub(crate) use request::{Asked, asked};
+pub(crate) use usage::{counts, finish_reason};
+
+/// How a response was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One JSON object.
+    Json,
+    /// An event stream.
+    Stream,
+    /// The end of a JSON object whose rest is missing.
+    Tail,
+    /// Nothing was found.
+    None,
+}
+
+impl Shape {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Json, Self::Stream, Self::Tail, Self::None];
+
+    /// As a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Stream => "stream",
+            Self::Tail => "tail",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What was found in a response.
+#[derive(Debug)]
+pub(crate) struct Extracted {
+    /// The text of the answer. `None` where none of text, reasoning, tool call, error and reason to
+    /// stop was found: the body itself is then the record.
+    pub(crate) text: Option<String>,
+    /// The rest.
+    pub(crate) meta: RespMeta,
+    /// The choices one by one, where there are several.
+    pub(crate) choices: Vec<Value>,
+    /// How.
+    pub(crate) shape: Shape,
+}
+
+/// Reads a response. It is not packed (see [`unpacked`]).
+pub(crate) fn extract(body: &[u8]) -> Extracted {
+    let mut answer = Answer::default();
+    let is_whole = std::str::from_utf8(body)
+        .ok()
+        .map(str::trim_ascii)
+        .filter(|text| text.starts_with('{'))
+        .is_some_and(|text| answer.take(text));
+    if is_whole && answer.found_anything() {
+        return answer.into_extracted(Shape::Json);
+    }
+    if sse::each_data(body, |data| answer.take(data)) {
+        return answer.into_extracted(Shape::Stream);
+    }
+    if !is_whole && body.trim_ascii_start().starts_with(b"{") {
+        // What the head gave stays: members are seen up to the cut.
+        tail::look(body, &mut answer);
+        if answer.found_anything() {
+            return answer.into_extracted(Shape::Tail);
+        }
+    }
+    answer.into_extracted(Shape::None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! From the bytes of an event stream to the data of its events. Half lines, at either end or around
+//! a gap, fall out: they parse as nothing.
+
+use std::borrow::Cow;
+
+/// Calls `each` with the data of every event: the `data:` lines up to an empty one, joined by line
+/// feeds. When `each` cannot use the joined data of several lines, it gets them one by one. Says
+/// whether there was any `data:` line.
+pub(super) fn each_data(body: &[u8], mut each: impl FnMut(&str) -> bool) -> bool {
+    let mut is_stream = false;
+    let mut event: Vec<Cow<'_, str>> = Vec::new();
+    for line in body.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            finish(&mut event, &mut each);
+        } else if let Some(data) = line.strip_prefix(b"data:") {
+            is_stream = true;
+            let data = data.trim_ascii();
+            if !data.is_empty() && data != b"[DONE]" {
+                event.push(String::from_utf8_lossy(data));
+            }
+        }
+    }
+    finish(&mut event, &mut each);
+    is_stream
+}
+
+fn finish(event: &mut Vec<Cow<'_, str>>, each: &mut impl FnMut(&str) -> bool) {
+    let used = match &event[..] {
+        [] => return,
+        [one] => each(one),
+        several => each(&several.join("\n")),
+    };
+    if !used && event.len() > 1 {
+        for line in &*event {
+            each(line);
+        }
+    }
+    event.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(body: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        each_data(body.as_bytes(), |data| {
+            out.push(data.to_owned());
+            serde_json::from_str::<serde_json::Value>(data).is_ok()
+        });
+        out
+    }
+
+    #[test]
+    fn events_are_told_apart_by_empty_lines() {
+        assert_eq!(
+            data("data: 1\n\ndata:2\r\n\r\n: note\nevent: x\ndata:\t3\n\ndata: [DONE]\n\n"),
+            ["1", "2", "3"]
+        );
+    }
+
+    #[test]
+    fn lines_of_one_event_are_joined_and_taken_apart_when_that_is_no_json() {
+        assert_eq!(data("data: {\ndata: }\n\n"), ["{\n}"]);
+        assert_eq!(data("data: 1\ndata: 2\n"), ["1\n2", "1", "2"]);
+    }
+
+    #[test]
+    fn a_body_without_data_lines_is_no_stream() {
+        assert!(!each_data(b"{\"a\":1}\n", |_| true));
+        assert!(each_data(b"data: [DONE]", |_| true));
+    }
+}

@@ -1,0 +1,250 @@
+//! The HTTP port: health, readiness, metrics for everybody; what is stored, for callers on this host
+//! or with the token.
+
+mod access;
+mod find;
+mod serve;
+mod summary;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use chrono::{DateTime, TimeDelta, Utc};
+use proto::exposition::Format;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::config::{Config, Secret};
+use crate::ingest::Ingest;
+use crate::space::Level;
+use crate::stream::Output;
+use crate::writer::Status;
+pub(crate) use serve::serve;
+
+/// Requests that read files, at once: the rest waits, so that they do not take the disk from the
+/// writers.
+const READERS: usize = 2;
+/// How long a failed batch keeps the listener from being ready.
+const UNREADY: TimeDelta = TimeDelta::seconds(30);
+
+/// What the handlers work with.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    root: PathBuf,
+    token: Option<Secret>,
+    ingest: Arc<Ingest>,
+    statuses: [Arc<Status>; 2],
+    readers: Arc<Semaphore>,
+    started: DateTime<Utc>,
+}
+
+impl State {
+    /// For a listener.
+    pub(crate) fn new(config: &Config, ingest: Arc<Ingest>, statuses: [Arc<Status>; 2]) -> Self {
+        Self {
+            root: config.dir.clone(),
+            token: config.token.clone(),
+            started: ingest.clock.now(),
+            ingest,
+            statuses,
+            readers: Arc::new(Semaphore::new(READERS)),
+        }
+    }
+
+    /// Why frames cannot be stored, if they cannot.
+    fn unready(&self) -> Option<&'static str> {
+        let now = self.ingest.clock.now();
+        let has_failed =
+            |status: &Arc<Status>| status.failed().is_some_and(|at| now - at < UNREADY);
+        if self.ingest.outputs.records.is_closed() || self.ingest.outputs.details.is_closed() {
+            Some("a writer is gone")
+        } else if self.ingest.pressure.level() == Level::Full {
+            Some("the disk is full")
+        } else if self.statuses.iter().any(has_failed) {
+            Some("records cannot be written")
+        } else {
+            None
+        }
+    }
+}
+
+/// Every path.
+pub(super) fn router(state: State) -> Router {
+    let guarded = Router::new()
+        .route("/stats", get(stats))
+        .route("/summary", get(summary_of))
+        .route("/records", get(records))
+        .route_layer(middleware::from_fn_with_state(state.clone(), access::guard));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .merge(guarded)
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "there is nothing at this path") })
+        .with_state(state)
+}
+
+async fn readyz(Shared(state): Shared<State>) -> Response {
+    match state.unready() {
+        None => axum::Json(json!({"status": "ready"})).into_response(),
+        Some(reason) => {
+            let body = axum::Json(json!({"status": "unready", "reason": reason}));
+            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+        }
+    }
+}
+
+async fn metrics(Shared(state): Shared<State>, headers: HeaderMap) -> Response {
+    let accept: Vec<&str> = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    let format = Format::negotiate(Some(&accept.join(",")));
+    match state.ingest.metrics.page(format) {
+        Ok(page) => ([(header::CONTENT_TYPE, format.content_type())], page).into_response(),
+        Err(error_) => {
+            tracing::error!(error = %error_, "the metrics page cannot be rendered");
+            error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the page cannot be rendered",
+            )
+        }
+    }
+}
+
+async fn stats(Shared(state): Shared<State>) -> Response {
+    let ingest = &state.ingest;
+    let outputs: serde_json::Map<String, Value> = Output::ALL
+        .into_iter()
+        .zip(&state.statuses)
+        .map(|(output, status)| {
+            let position = status.position();
+            let value = json!({
+                "file": position.as_ref().map(|position| position.hour.plain()),
+                "bytes": position.as_ref().map(|position| position.offset),
+                "lines": status.records(),
+                "failed": status.failed(),
+            });
+            (output.as_str().to_owned(), value)
+        })
+        .collect();
+    let streams: Vec<Value> = ingest
+        .streams
+        .all()
+        .iter()
+        .map(|stream| {
+            let stored = Output::ALL.map(|output| stream.stored(output));
+            json!({
+                "producer": stream.id().producer,
+                "epoch": stream.id().epoch,
+                "records": stored[0],
+                "details": stored[1],
+                "heard": DateTime::from_timestamp(stream.heard(), 0),
+            })
+        })
+        .collect();
+    axum::Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": state.started,
+        "now": ingest.clock.now(),
+        "dir": state.root,
+        "time_zone": "UTC",
+        "disk": ingest.pressure.level().as_str(),
+        "unready": state.unready(),
+        "connections": ingest.metrics.connections.get(),
+        "memory_bytes": ingest.budget.taken(),
+        "spill_bytes": ingest.spill.bytes(),
+        "outputs": outputs,
+        "streams": streams,
+    }))
+    .into_response()
+}
+
+async fn summary_of(Shared(state): Shared<State>, Query(asked): Query<summary::Asked>) -> Response {
+    let (root, now) = (state.root.clone(), state.ingest.clock.now());
+    read(&state, move || summary::of(&root, &asked, now)).await
+}
+
+/// Which record is looked for.
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    request_id: String,
+    /// How far back, hours.
+    hours: Option<u32>,
+}
+
+async fn records(Shared(state): Shared<State>, Query(wanted): Query<Wanted>) -> Response {
+    if wanted.request_id.is_empty() || wanted.request_id.len() > 256 {
+        return error(StatusCode::BAD_REQUEST, "request_id has 1 to 256 bytes");
+    }
+    let (root, now) = (state.root.clone(), state.ingest.clock.now());
+    let hours = wanted
+        .hours
+        .unwrap_or(find::HOURS)
+        .clamp(1, find::HOURS_MAX);
+    let found = blocking(&state, move || {
+        find::record(&root, &wanted.request_id, hours, now)
+    })
+    .await;
+    match found {
+        Some(Ok(Some(line))) => {
+            ([(header::CONTENT_TYPE, "application/json")], line).into_response()
+        }
+        Some(Ok(None)) => error(
+            StatusCode::NOT_FOUND,
+            "there is no such record in the hours looked at",
+        ),
+        Some(Err(cause)) => failed(&cause),
+        None => error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the files cannot be read",
+        ),
+    }
+}
+
+async fn read(
+    state: &State,
+    work: impl FnOnce() -> std::io::Result<Value> + Send + 'static,
+) -> Response {
+    match blocking(state, work).await {
+        Some(Ok(value)) => axum::Json(value).into_response(),
+        Some(Err(cause)) => failed(&cause),
+        None => error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the files cannot be read",
+        ),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    state: &State,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let permit = Arc::clone(&state.readers).acquire_owned().await.ok()?;
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    })
+    .await
+    .ok()
+}
+
+fn failed(cause: &std::io::Error) -> Response {
+    tracing::warn!(error = %cause, "stored files cannot be read");
+    error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the files cannot be read",
+    )
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    (status, axum::Json(json!({"error": {"message": message}}))).into_response()
+}

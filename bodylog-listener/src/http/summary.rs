@@ -1,0 +1,271 @@
+//! What happened in the last minutes, per backend, counted from the slim rows on disk: so it is the
+//! same before and after a restart.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use proto::row::DetailRow;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ledger::dir_of;
+use crate::lines::{self, Continue};
+use crate::stream::Output;
+
+/// Minutes looked at, unless asked otherwise.
+const MINUTES: i64 = 5;
+/// Most minutes: a week.
+const MINUTES_MAX: i64 = 10_080;
+
+/// The query.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    minutes: Option<i64>,
+    breakdown: Option<bool>,
+    stream: Option<String>,
+}
+
+/// Counts of a backend, over all or in one minute.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Counts {
+    peer: String,
+    requests: u64,
+    status_2xx: u64,
+    status_4xx: u64,
+    status_5xx: u64,
+    prompt_tokens: u64,
+    cached_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    req_body_bytes: u64,
+    resp_body_bytes: u64,
+    rt_avg_ms: f64,
+    rt_max_ms: f64,
+    frt_avg_ms: f64,
+    frt_max_ms: f64,
+    frt_n: u64,
+    #[serde(skip)]
+    rt_sum: f64,
+    #[serde(skip)]
+    frt_sum: f64,
+}
+
+impl Counts {
+    fn add(&mut self, row: &DetailRow<'_>) {
+        self.requests += 1;
+        match row.status {
+            200..300 => self.status_2xx += 1,
+            400..500 => self.status_4xx += 1,
+            500..600 => self.status_5xx += 1,
+            _ => {}
+        }
+        self.prompt_tokens += row.prompt_tokens;
+        self.cached_tokens += row.cached_tokens;
+        self.completion_tokens += row.completion_tokens;
+        self.total_tokens += row.total_tokens;
+        self.req_body_bytes += row.req_bytes;
+        self.resp_body_bytes += row.resp_bytes;
+        self.rt_sum += row.rt * 1000.0;
+        self.rt_max_ms = self.rt_max_ms.max(row.rt * 1000.0);
+        self.rt_avg_ms = self.rt_sum / self.requests as f64;
+        if row.frt > 0.0 {
+            self.frt_n += 1;
+            self.frt_sum += row.frt * 1000.0;
+            self.frt_max_ms = self.frt_max_ms.max(row.frt * 1000.0);
+            self.frt_avg_ms = self.frt_sum / self.frt_n as f64;
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Bucket {
+    /// Unix seconds.
+    minute: i64,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    from: String,
+    to: String,
+    minutes: i64,
+    peers: Vec<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<Vec<Bucket>>,
+}
+
+/// Reads the rows whose exchange ended in the last minutes.
+pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<Value> {
+    let minutes = match asked.minutes {
+        Some(minutes) if minutes > 0 => minutes.min(MINUTES_MAX),
+        _ => MINUTES,
+    };
+    let from = now - TimeDelta::minutes(minutes);
+    let from = from - TimeDelta::milliseconds(from.timestamp_millis().rem_euclid(60_000));
+    let wanted_stream = match asked.stream.as_deref() {
+        None | Some("") => None,
+        Some(text) => Some(matches!(text, "true" | "1")),
+    };
+    let mut counts: BTreeMap<(i64, String), Counts> = BTreeMap::new();
+    let mut peers: BTreeMap<String, Counts> = BTreeMap::new();
+    for file in lines::one_per_hour(lines::hour_files(&dir_of(root, Output::Details))?) {
+        // A row is written after its exchange ended, so none from behind `from` is in an earlier hour.
+        if file.hour.next().start() <= from {
+            continue;
+        }
+        let mut reader = match lines::open(&file.path) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        lines::each_line(&mut *reader, 0, |line| {
+            let Ok(row) = serde_json::from_slice::<DetailRow<'_>>(line) else {
+                return Continue::Yes;
+            };
+            let end = if row.ts_end.is_empty() {
+                &row.ts
+            } else {
+                &row.ts_end
+            };
+            let is_wanted = wanted_stream.is_none_or(|wanted| row.stream == Some(wanted));
+            if let Ok(end) = DateTime::parse_from_rfc3339(end)
+                && end >= from
+                && is_wanted
+            {
+                let minute = end.timestamp().div_euclid(60) * 60;
+                let of_peer = |counts: &mut Counts| {
+                    counts.peer.clone_from(&row.backend.clone().into_owned());
+                    counts.add(&row);
+                };
+                of_peer(peers.entry(row.backend.to_string()).or_default());
+                if asked.breakdown == Some(true) {
+                    of_peer(counts.entry((minute, row.backend.to_string())).or_default());
+                }
+            }
+            Continue::Yes
+        })?;
+    }
+    let text = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let buckets = counts
+        .into_iter()
+        .map(|((minute, _), counts)| Bucket { minute, counts })
+        .collect();
+    Ok(serde_json::to_value(Summary {
+        from: text(from),
+        to: text(now),
+        minutes,
+        peers: peers.into_values().collect(),
+        buckets: (asked.breakdown == Some(true)).then_some(buckets),
+    })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(end: &str, backend: &str, status: u16, rt: f64, stream: Option<bool>) -> String {
+        let row = DetailRow {
+            ts_end: end.into(),
+            backend: backend.into(),
+            status,
+            rt,
+            frt: rt / 2.0,
+            prompt_tokens: 3,
+            stream,
+            ..DetailRow::default()
+        };
+        serde_json::to_string(&row).unwrap() + "\n"
+    }
+
+    #[test]
+    fn rows_of_the_last_minutes_are_counted_per_backend() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = root.path().join("details").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "2026-01-02/09.jsonl",
+            [
+                row("2026-01-02T09:56:59.999Z", "a:1", 200, 1.0, None),
+                row("2026-01-02T17:58:00.000+08:00", "a:1", 200, 1.0, Some(true)),
+                "torn\n".into(),
+            ]
+            .concat(),
+        );
+        write(
+            "2026-01-02/10.jsonl",
+            [
+                row("2026-01-02T10:01:00Z", "a:1", 503, 3.0, Some(false)),
+                row("2026-01-02T10:01:30Z", "(none)", 429, 0.0, Some(true)),
+            ]
+            .concat(),
+        );
+        let now = "2026-01-02T10:02:30Z".parse().unwrap();
+        let of = |asked: Asked| of(root.path(), &asked, now).unwrap();
+
+        let all = of(Asked {
+            breakdown: Some(true),
+            ..Asked::default()
+        });
+        assert_eq!(
+            (&all["from"], &all["to"]),
+            (
+                &json!("2026-01-02T09:57:00Z"),
+                &json!("2026-01-02T10:02:30Z")
+            )
+        );
+        let peers = all["peers"].as_array().unwrap();
+        assert_eq!(peers.len(), 2);
+        assert_eq!(
+            (
+                &peers[0]["peer"],
+                &peers[0]["status_4xx"],
+                &peers[0]["frt_n"]
+            ),
+            (&json!("(none)"), &json!(1), &json!(0))
+        );
+        assert_eq!(
+            (
+                &peers[1]["requests"],
+                &peers[1]["status_5xx"],
+                &peers[1]["prompt_tokens"]
+            ),
+            (&json!(2), &json!(1), &json!(6))
+        );
+        assert_eq!(
+            (
+                &peers[1]["rt_avg_ms"],
+                &peers[1]["rt_max_ms"],
+                &peers[1]["frt_avg_ms"]
+            ),
+            (&json!(2000.0), &json!(3000.0), &json!(1000.0))
+        );
+        let minutes: Vec<i64> = all["buckets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|bucket| bucket["minute"].as_i64().unwrap())
+            .collect();
+        assert_eq!(minutes, [1_767_347_880, 1_767_348_060, 1_767_348_060]);
+
+        let streams = of(Asked {
+            stream: Some("true".into()),
+            ..Asked::default()
+        });
+        assert_eq!(streams["peers"].as_array().unwrap().len(), 2);
+        assert!(streams.get("buckets").is_none());
+        let week = of(Asked {
+            minutes: Some(1_000_000),
+            ..Asked::default()
+        });
+        assert_eq!(week["minutes"], 10_080);
+        assert_eq!(week["peers"][1]["requests"], 3);
+    }
+}

@@ -1,0 +1,175 @@
+//! The start of a connection: which version, and who it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use proto::codec::{Decoded, encode};
+use proto::control::{GoAway, GoAwayCode, Hello, Welcome};
+use proto::frame::{Compression, Frame, Protocol};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use super::reader::{End, Reader};
+use super::{Ingest, Peer, WINDOW_BYTES, WINDOW_FRAMES, v1, v2};
+use crate::stream::Claimed;
+
+/// How long a sender of version 2 may take to introduce itself, and to wait for its own former
+/// connection to end.
+const HELLO: Duration = Duration::from_secs(15);
+/// How long a connection that has sent nothing is looked at when the listener stops.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How long one write to a sender may take.
+pub(super) const WRITE: Duration = Duration::from_secs(10);
+
+pub(super) async fn serve<R, W>(
+    ingest: Arc<Ingest>,
+    mut reader: Reader<R>,
+    mut write: W,
+    peer: Peer,
+    stop: CancellationToken,
+) where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let protocol = tokio::select! {
+        biased;
+        protocol = reader.first_byte() => protocol,
+        () = stop.cancelled() => {
+            // What the system has received of a sender of version 1 is lost unless it is read now.
+            match tokio::time::timeout(LAST_LOOK, reader.first_byte()).await {
+                Ok(protocol) => protocol,
+                Err(_) => return,
+            }
+        }
+    };
+    let end = match protocol {
+        Err(end) => end,
+        Ok(Protocol::V1) if !peer.may_speak_v1 => {
+            tracing::warn!(source = %peer.source, "a sender of version 1 is not on the list of allowed addresses");
+            return;
+        }
+        Ok(Protocol::V1) => v1::serve(&ingest, &mut reader, peer, &stop).await,
+        Ok(Protocol::V2) => {
+            let welcomed = tokio::select! {
+                welcomed = tokio::time::timeout(HELLO, hello(&ingest, &mut reader)) => welcomed,
+                () = stop.cancelled() => Ok(Err(Refused::Told(GoAwayCode::Shutdown, "the listener stops".into()))),
+            };
+            match welcomed {
+                Ok(Ok((hello, claimed))) => {
+                    v2::serve(
+                        &ingest,
+                        &mut reader,
+                        &mut write,
+                        peer,
+                        hello,
+                        claimed,
+                        &stop,
+                    )
+                    .await
+                }
+                Ok(Err(Refused::Ended(end))) => end,
+                Ok(Err(Refused::Told(code, text))) => {
+                    tracing::info!(source = %peer.source, reason = text, "a sender is turned away");
+                    go_away(&mut write, code, text).await;
+                    return;
+                }
+                Err(_) => {
+                    go_away(
+                        &mut write,
+                        GoAwayCode::Busy,
+                        "no HELLO, or its run is still being stored".into(),
+                    )
+                    .await;
+                    return;
+                }
+            }
+        }
+    };
+    ingest.count_end(reader.protocol(), &end, peer);
+}
+
+enum Refused {
+    Ended(End),
+    Told(GoAwayCode, String),
+}
+
+/// Reads the HELLO and takes the run over.
+async fn hello<R: AsyncRead + Unpin>(
+    ingest: &Ingest,
+    reader: &mut Reader<R>,
+) -> Result<(Hello, Claimed), Refused> {
+    let refused = |code, text: &str| Err(Refused::Told(code, text.to_owned()));
+    let received = reader.next().await.map_err(Refused::Ended)?;
+    let Decoded::Frame(Frame::Hello(hello)) = received.decoded else {
+        return refused(GoAwayCode::Protocol, "the first frame is no sound HELLO");
+    };
+    if !hello.proto.contains(&proto::frame::VERSION) {
+        return refused(GoAwayCode::Protocol, "no common protocol version");
+    }
+    if let Some(token) = &ingest.token
+        && !token.matches(hello.token.as_deref().unwrap_or_default())
+    {
+        return refused(GoAwayCode::Auth, "the token is missing or wrong");
+    }
+    if !hello.has_valid_producer() {
+        return refused(GoAwayCode::Protocol, "the producer's name is not valid");
+    }
+    let heard = ingest.clock.now().timestamp();
+    let stream = ingest.streams.get(&hello.producer, hello.epoch, heard);
+    let claimed = stream.claim(hello.next_seq, heard).await;
+    if claimed.has_gap {
+        ingest.metrics.gaps.inc();
+        tracing::warn!(
+            producer = hello.producer,
+            epoch = hello.epoch,
+            next_seq = hello.next_seq,
+            "a sender goes on behind what is stored"
+        );
+    }
+    Ok((hello, claimed))
+}
+
+/// The answer to a HELLO.
+pub(super) fn welcome(ingest: &Ingest, hello: &Hello, claimed: &Claimed) -> Welcome {
+    let codec = hello
+        .codecs
+        .iter()
+        .find_map(|name| Compression::from_name(name))
+        .unwrap_or_default();
+    Welcome {
+        proto: proto::frame::VERSION,
+        codec: codec.as_str().to_owned(),
+        max_frame: ingest.max_frame,
+        window_bytes: WINDOW_BYTES,
+        window_frames: WINDOW_FRAMES,
+        last_durable_seq: claimed.durable,
+        server_epoch: ingest.server_epoch,
+    }
+}
+
+/// Sends frames, within [`WRITE`].
+pub(super) async fn send<W: AsyncWrite + Unpin>(
+    write: &mut W,
+    frames: &[Frame],
+) -> std::io::Result<()> {
+    let mut out = BytesMut::new();
+    for frame in frames {
+        if let Err(error) = encode(frame, Compression::None, &mut out) {
+            tracing::error!(%error, "an answer cannot be encoded");
+        }
+    }
+    let written = tokio::time::timeout(WRITE, async {
+        write.write_all(&out).await?;
+        write.flush().await
+    });
+    written
+        .await
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// Ends a connection with a reason. Whether it arrives is not known.
+pub(super) async fn go_away<W: AsyncWrite + Unpin>(write: &mut W, code: GoAwayCode, text: String) {
+    let _ = send(write, &[Frame::GoAway(GoAway { code, text })]).await;
+    let _ = write.shutdown().await;
+}

@@ -1,0 +1,240 @@
+//! Frames from a connection, with room for each taken before it is read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use proto::codec::{Codec, DecodeError, Decoded, Fault};
+use proto::frame::{Frame, Protocol};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio_util::codec::Decoder;
+
+use crate::budget::{Budget, Charge};
+
+/// Longest silence inside a frame.
+pub(super) const STALL: Duration = Duration::from_secs(30);
+/// First size of the receive buffer.
+const BUFFER: usize = 16 << 10;
+
+/// Why no more frames come.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The sender closed at the end of a frame.
+    Closed,
+    /// The bytes are no frames.
+    Fault(Fault),
+    /// A frame stopped midway for [`STALL`].
+    Stalled,
+    /// Reading failed.
+    Io(io::Error),
+}
+
+/// What was read, with the room it takes.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// The frame.
+    pub(super) decoded: Decoded,
+    /// Its room; `None` for what carries no exchange.
+    pub(super) charge: Option<Charge>,
+    /// Its size.
+    pub(super) bytes: usize,
+}
+
+/// The reading half of a connection.
+#[derive(Debug)]
+pub(super) struct Reader<R> {
+    read: R,
+    buffer: BytesMut,
+    codec: Codec,
+    budget: Budget,
+    /// Room for the frame being received.
+    charge: Option<Charge>,
+    /// Decoded, waiting for room.
+    ready: VecDeque<Decoded>,
+}
+
+/// A frame of version 1 that found no room. The caller takes its bytes from the connection itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoRoom {
+    /// Bytes of the frame, its length included.
+    pub(super) len: usize,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub(super) fn new(read: R, budget: Budget, max_frame: u32) -> Self {
+        Self {
+            read,
+            buffer: BytesMut::with_capacity(BUFFER),
+            codec: Codec::new(max_frame),
+            budget,
+            charge: None,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// The version the sender speaks; `None` before its first byte.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        self.codec.protocol()
+    }
+
+    /// Waits for the sender's first byte, which tells the version. Cancel safe.
+    pub(super) async fn first_byte(&mut self) -> Result<Protocol, End> {
+        while self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        self.decode()?;
+        Ok(self.codec.protocol().unwrap_or(Protocol::V1))
+    }
+
+    /// The next frame. Cancel safe: what was read stays.
+    pub(super) async fn next(&mut self) -> Result<Received, End> {
+        loop {
+            self.decode()?;
+            if let Some(decoded) = self.ready.front() {
+                let bytes = size_of(decoded);
+                if self.charge.is_none() && is_data(decoded) {
+                    self.charge = Some(self.budget.take(bytes).await);
+                }
+                return Ok(self.pop(bytes));
+            }
+            if self.charge.is_none()
+                && let Some(bytes) = self.codec.pending_bytes()
+            {
+                self.charge = Some(self.budget.take(bytes).await);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// The next frame, if it is in the buffer already and there is room for it.
+    pub(super) fn buffered(&mut self) -> Result<Option<Received>, End> {
+        self.decode()?;
+        let Some(decoded) = self.ready.front() else {
+            return Ok(None);
+        };
+        let bytes = size_of(decoded);
+        if self.charge.is_none() && is_data(decoded) {
+            self.charge = self.budget.try_take(bytes);
+            if self.charge.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.pop(bytes)))
+    }
+
+    /// The next frame of a sender that must not be made to wait: without room it is left to the
+    /// caller, who takes `len` bytes by [`Reader::take_raw`]. Cancel safe.
+    pub(super) async fn next_or_no_room(&mut self) -> Result<Result<Received, NoRoom>, End> {
+        loop {
+            self.decode()?;
+            if let Some(decoded) = self.ready.front() {
+                // It is here already: a wait for room would not make it smaller, so it is let in.
+                let bytes = size_of(decoded);
+                if self.charge.is_none() && is_data(decoded) {
+                    self.charge = Some(self.budget.overdraw(bytes));
+                }
+                return Ok(Ok(self.pop(bytes)));
+            }
+            if self.charge.is_none()
+                && let Some(bytes) = self.codec.pending_bytes()
+            {
+                self.charge = self.budget.try_take(bytes);
+                if self.charge.is_none() {
+                    let len = self.codec.give_up().unwrap_or(bytes);
+                    return Ok(Err(NoRoom { len }));
+                }
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Up to `most` raw bytes, at least one. Cancel safe.
+    pub(super) async fn take_raw(&mut self, most: usize) -> Result<BytesMut, End> {
+        while self.buffer.is_empty() {
+            let read = tokio::time::timeout(STALL, self.read.read_buf(&mut self.buffer)).await;
+            match read {
+                Err(_) => return Err(End::Stalled),
+                Ok(Err(error)) => return Err(End::Io(error)),
+                Ok(Ok(0)) => return Err(End::Fault(Fault::Truncated)),
+                Ok(Ok(_)) => {}
+            }
+        }
+        let take = most.min(self.buffer.len());
+        let piece = self.buffer.split_to(take);
+        self.buffer.reserve(BUFFER);
+        Ok(piece)
+    }
+
+    fn pop(&mut self, bytes: usize) -> Received {
+        let decoded = self.ready.pop_front().expect("the caller has seen it");
+        let charge = if is_data(&decoded) {
+            self.charge.take()
+        } else {
+            self.charge = None;
+            None
+        };
+        Received {
+            decoded,
+            charge,
+            bytes,
+        }
+    }
+
+    fn decode(&mut self) -> Result<(), End> {
+        if self.ready.is_empty()
+            && let Some(decoded) = self.codec.decode(&mut self.buffer).map_err(end_of)?
+        {
+            self.ready.push_back(decoded);
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> Result<(), End> {
+        self.buffer.reserve(1);
+        let is_mid_frame = self.codec.is_mid_frame(self.buffer.len());
+        let read = self.read.read_buf(&mut self.buffer);
+        let read = if is_mid_frame {
+            match tokio::time::timeout(STALL, read).await {
+                Ok(read) => read,
+                Err(_) => return Err(End::Stalled),
+            }
+        } else {
+            read.await
+        };
+        match read {
+            Ok(0) => Err(match self.codec.decode_eof(&mut self.buffer) {
+                Ok(_) => End::Closed,
+                Err(error) => end_of(error),
+            }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(End::Io(error)),
+        }
+    }
+}
+
+fn end_of(error: DecodeError) -> End {
+    match error {
+        DecodeError::Io(error) => End::Io(error),
+        other => End::Fault(other.fault().unwrap_or(Fault::Truncated)),
+    }
+}
+
+fn is_data(decoded: &Decoded) -> bool {
+    match decoded {
+        Decoded::Frame(Frame::Data(_)) => true,
+        Decoded::Frame(_) => false,
+        Decoded::Bad(bad) => bad.is_data(),
+    }
+}
+
+fn size_of(decoded: &Decoded) -> usize {
+    match decoded {
+        Decoded::Frame(Frame::Data(data)) => {
+            // The unpacked parts and the lengths between them: near enough to what is held.
+            14 + data.meta.len() + data.req.len() + data.resp.len()
+        }
+        Decoded::Frame(_) => 0,
+        Decoded::Bad(bad) => bad.raw.len(),
+    }
+}

@@ -1,0 +1,293 @@
+//! A connection of version 1: no answers, and never a wait. What finds no room in memory is written
+//! to the spill as it comes and read back later.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::codec::{Bad, Decoded};
+use proto::frame::{Frame, Protocol};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::pool::{Job, Lane};
+use super::reader::{End, NoRoom, Reader, Received};
+use super::{Ingest, Peer};
+use crate::metrics::{FrameResult, ShedReason};
+use crate::prepare::Sender;
+use crate::space::Level;
+use crate::spill::Filling;
+use crate::writer::Origin;
+
+/// Bytes moved to the spill at once.
+const PIECE: usize = 64 << 10;
+/// Bytes that are enough for one batch of the pool.
+const BATCH_BYTES: usize = 256 << 10;
+/// Silence that ends a connection once the listener stops: what the system had received is then
+/// stored.
+const LAST_SILENCE: Duration = Duration::from_millis(100);
+/// How long a stopping listener goes on reading at most.
+const LAST_READS: Duration = Duration::from_secs(2);
+
+pub(super) async fn serve<R: AsyncRead + Unpin>(
+    ingest: &Arc<Ingest>,
+    reader: &mut Reader<R>,
+    peer: Peer,
+    stop: &CancellationToken,
+) -> End {
+    let way = Way {
+        lane: lane(ingest, peer.source),
+        origin: Origin::V1 { held: None },
+        peer,
+    };
+    let mut filling = None;
+    let end = tokio::select! {
+        end = read_all(ingest, reader, &way, &mut filling, None) => end,
+        () = stop.cancelled() => {
+            let rest = read_all(ingest, reader, &way, &mut filling, Some(LAST_SILENCE));
+            tokio::time::timeout(LAST_READS, rest).await.unwrap_or(End::Closed)
+        }
+    };
+    finish(ingest, &mut filling);
+    end
+}
+
+/// Where a connection's frames go, and what they are marked with.
+struct Way {
+    lane: Lane,
+    origin: Origin,
+    peer: Peer,
+}
+
+fn lane(ingest: &Arc<Ingest>, source: IpAddr) -> Lane {
+    Lane::new(ingest, Sender { source, run: None })
+}
+
+/// Reads to the end, or to a silence. Stopped midway it may lose the frames it holds; the caller does
+/// that only between frames or when time is up.
+async fn read_all<R: AsyncRead + Unpin>(
+    ingest: &Arc<Ingest>,
+    reader: &mut Reader<R>,
+    way: &Way,
+    filling: &mut Option<Filling>,
+    silence: Option<Duration>,
+) -> End {
+    loop {
+        let next = reader.next_or_no_room();
+        let next = match silence {
+            None => next.await,
+            Some(silence) => match tokio::time::timeout(silence, next).await {
+                Ok(next) => next,
+                Err(_) => return End::Closed,
+            },
+        };
+        match next {
+            Err(end) => return end,
+            Ok(Err(no_room)) => {
+                if let Err(end) = spill(ingest, reader, way.peer, filling, no_room).await {
+                    return end;
+                }
+            }
+            Ok(Ok(received)) => {
+                finish(ingest, filling);
+                if let Err(end) = take(ingest, reader, way, received).await {
+                    return end;
+                }
+            }
+        }
+    }
+}
+
+/// Takes a frame and those that came with it.
+async fn take<R: AsyncRead + Unpin>(
+    ingest: &Arc<Ingest>,
+    reader: &mut Reader<R>,
+    way: &Way,
+    mut received: Received,
+) -> Result<(), End> {
+    let mut jobs = Vec::new();
+    let mut bytes = 0;
+    let mut end = Ok(());
+    loop {
+        bytes += received.bytes;
+        ingest.metrics.received(Protocol::V1, received.bytes as u64);
+        match received.decoded {
+            Decoded::Frame(Frame::Data(data)) => jobs.push(Job {
+                data: Some(data),
+                origin: way.origin.clone(),
+                charge: received
+                    .charge
+                    .unwrap_or_else(|| ingest.budget.overdraw(received.bytes)),
+            }),
+            Decoded::Frame(_) => {}
+            Decoded::Bad(bad) => set_aside(ingest, bad, received.charge, way.peer).await,
+        }
+        if bytes >= BATCH_BYTES {
+            break;
+        }
+        match reader.buffered() {
+            Ok(Some(more)) => received = more,
+            Ok(None) => break,
+            Err(error) => {
+                end = Err(error);
+                break;
+            }
+        }
+    }
+    if !jobs.is_empty() && way.lane.submit(ingest, jobs, way.peer).await.is_err() {
+        return Err(End::Closed);
+    }
+    end
+}
+
+async fn set_aside(ingest: &Ingest, bad: Bad, charge: Option<crate::budget::Charge>, peer: Peer) {
+    if let Some(mut charge) = charge {
+        charge.forget();
+    }
+    ingest.set_aside(bad, peer).await;
+}
+
+/// Moves one frame from the connection to the spill, or to nowhere if there is no room either.
+async fn spill<R: AsyncRead + Unpin>(
+    ingest: &Arc<Ingest>,
+    reader: &mut Reader<R>,
+    peer: Peer,
+    filling: &mut Option<Filling>,
+    NoRoom { len }: NoRoom,
+) -> Result<(), End> {
+    if filling.as_ref().is_some_and(Filling::is_full) {
+        finish(ingest, filling);
+    }
+    let has_room = ingest.pressure.level() < Level::NoBodies && ingest.spill.has_room(len as u64);
+    if has_room && filling.is_none() {
+        *filling = ingest.spill.begin(peer.source).inspect_err(warn).ok();
+    }
+    let mut file = if has_room { filling.take() } else { None };
+    let good = file.as_ref().map_or(0, Filling::len);
+    let mut left = len;
+    while left > 0 {
+        let piece = match reader.take_raw(left.min(PIECE)).await {
+            Ok(piece) => piece,
+            Err(end) => {
+                put_back(filling, file, Some(good));
+                return Err(end);
+            }
+        };
+        left -= piece.len();
+        let Some(mut open) = file.take() else {
+            continue;
+        };
+        let written = ingest.tasks.spawn_blocking(move || {
+            let written = open.append(&piece);
+            (open, written)
+        });
+        match written.await {
+            Ok((open, Ok(()))) => file = Some(open),
+            Ok((open, Err(error))) => {
+                warn(&error);
+                put_back(filling, Some(open), Some(good));
+            }
+            Err(_) => {}
+        }
+    }
+    if file.is_some() {
+        ingest.metrics.spilled.inc();
+    } else {
+        ingest.metrics.shed(ShedReason::Memory);
+        ingest.metrics.frame(Protocol::V1, FrameResult::Lost);
+    }
+    put_back(filling, file, None);
+    Ok(())
+}
+
+fn put_back(filling: &mut Option<Filling>, file: Option<Filling>, cut: Option<u64>) {
+    let Some(mut file) = file else { return };
+    if let Some(len) = cut
+        && file.cut(len).is_err()
+    {
+        // Half a frame at the end of a file is found and counted when it is read back; nothing may
+        // follow it.
+        return;
+    }
+    *filling = Some(file);
+}
+
+fn finish(ingest: &Ingest, filling: &mut Option<Filling>) {
+    if let Some(filling) = filling.take() {
+        ingest.spill.finish(&filling);
+    }
+}
+
+fn warn(error: &io::Error) {
+    tracing::warn!(%error, "frames of version 1 cannot be spilled and are lost");
+}
+
+/// Stores what was spilled, as room allows, until told to stop.
+pub(crate) async fn drain_spill(ingest: Arc<Ingest>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let oldest = if ingest.pressure.level() < Level::Full {
+            ingest.spill.oldest()
+        } else {
+            Ok(None)
+        };
+        let drained = match oldest {
+            Ok(Some(path)) => drain(&ingest, &path)
+                .await
+                .and_then(|()| ingest.spill.remove(&path)),
+            Ok(None) => {
+                pause(&ingest, &stop).await;
+                continue;
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = drained {
+            tracing::warn!(%error, "spilled frames cannot be read");
+            pause(&ingest, &stop).await;
+        }
+    }
+}
+
+async fn pause(ingest: &Ingest, stop: &CancellationToken) {
+    tokio::select! {
+        () = ingest.spill.finished() => {}
+        () = tokio::time::sleep(Duration::from_secs(5)) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Reads one file back, and returns when its frames are dealt with.
+async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
+    let mut file = BufReader::new(tokio::fs::File::open(path).await?);
+    let mut head = String::new();
+    file.read_line(&mut head).await?;
+    let Ok(source) = head.trim_end().parse() else {
+        return Ok(());
+    };
+    let (held, mut let_go) = mpsc::channel(1);
+    let way = Way {
+        lane: lane(ingest, source),
+        origin: Origin::V1 { held: Some(held) },
+        peer: Peer {
+            source,
+            may_speak_v1: true,
+        },
+    };
+    let mut reader = Reader::new(file, ingest.budget.clone(), ingest.max_frame);
+    let end = loop {
+        let taken = match reader.next().await {
+            Ok(received) => take(ingest, &mut reader, &way, received).await,
+            Err(end) => break end,
+        };
+        if let Err(end) = taken {
+            break end;
+        }
+    };
+    ingest.count_end(Some(Protocol::V1), &end, way.peer);
+    drop(way);
+    // Nothing is ever sent: this is the end of the last frame.
+    let _ = let_go.recv().await;
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Reading stored lines back, plain or packed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use proto::layout::{self, Hour};
+
+/// Longest line that is read; the largest record is several times the largest frame, because JSON
+/// escapes and base64 take room.
+pub(crate) const LINE_MAX: usize = 512 << 20;
+
+/// Opens the stored lines of a file, unpacked if its name says so.
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+    let file = BufReader::with_capacity(256 << 10, File::open(path)?);
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        Ok(Box::new(BufReader::with_capacity(
+            256 << 10,
+            MultiGzDecoder::new(file),
+        )))
+    } else {
+        Ok(Box::new(file))
+    }
+}
+
+/// Calls `each` with every whole line from `offset` on, without its end, until it says stop.
+/// Returns the offset behind the last whole line. A last line without an end is left out.
+pub(crate) fn each_line(
+    mut reader: &mut dyn BufRead,
+    offset: u64,
+    mut each: impl FnMut(&[u8]) -> Continue,
+) -> io::Result<u64> {
+    let skipped = io::copy(&mut Read::take(&mut reader, offset), &mut io::sink())?;
+    let mut at = skipped;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = Read::take(&mut reader, LINE_MAX as u64).read_until(b'\n', &mut line)?;
+        if line.pop_if(|last| *last == b'\n').is_none() {
+            return Ok(at);
+        }
+        at += read as u64;
+        if each(&line) == Continue::Stop {
+            return Ok(at);
+        }
+    }
+}
+
+/// Whether to read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Continue {
+    /// The next line, please.
+    Yes,
+    /// Enough.
+    Stop,
+}
+
+/// A file of one hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HourFile {
+    /// The hour.
+    pub(crate) hour: Hour,
+    /// Whether it is packed.
+    pub(crate) packed: bool,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+}
+
+/// The hour files below `dir`, the oldest first; of an hour that is being packed, both. A directory
+/// that is missing has none.
+pub(crate) fn hour_files(dir: &Path) -> io::Result<Vec<HourFile>> {
+    let mut files = Vec::new();
+    for day in entries(dir)? {
+        let is_day = day
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| layout::date_of_name(name).is_some());
+        if !is_day {
+            continue;
+        }
+        for path in entries(&day)? {
+            if let Some((hour, packed)) = Hour::of_path(&path) {
+                files.push(HourFile { hour, packed, path });
+            }
+        }
+    }
+    files.sort_by_key(|file| (file.hour, file.packed));
+    Ok(files)
+}
+
+/// One file per hour: of two, the plain one, which is whole as long as it exists.
+pub(crate) fn one_per_hour(mut files: Vec<HourFile>) -> Vec<HourFile> {
+    files.dedup_by(|later, earlier| later.hour == earlier.hour);
+    files
+}
+
+/// What is in a directory; nothing if it is missing.
+pub(crate) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(dir) {
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect(),
+        Err(error) if is_no_directory(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn lines(path: &Path, offset: u64) -> (Vec<String>, u64) {
+        let mut out = Vec::new();
+        let end = each_line(&mut *open(path).unwrap(), offset, |line| {
+            out.push(String::from_utf8(line.to_vec()).unwrap());
+            Continue::Yes
+        })
+        .unwrap();
+        (out, end)
+    }
+
+    #[test]
+    fn plain_and_packed_files_give_the_same_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = b"one\ntwo\n\nhalf";
+        let plain = dir.path().join("03.jsonl");
+        std::fs::write(&plain, text).unwrap();
+        let packed = dir.path().join("03.jsonl.gz");
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text).unwrap();
+        std::fs::write(&packed, gzip.finish().unwrap()).unwrap();
+        for path in [plain, packed] {
+            assert_eq!(
+                lines(&path, 0),
+                (vec!["one".into(), "two".into(), String::new()], 9)
+            );
+            assert_eq!(lines(&path, 4), (vec!["two".into(), String::new()], 9));
+            assert_eq!(lines(&path, 99), (vec![], 13));
+        }
+    }
+
+    #[test]
+    fn hour_files_come_in_the_order_of_time_and_foreign_ones_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "2026-01-03/00.jsonl",
+            "2026-01-02/23.jsonl.gz",
+            "2026-01-02/23.jsonl",
+            "2026-01-02/.tmp-1-x",
+            "details/00.jsonl",
+            "notes.txt",
+        ] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let files = hour_files(dir.path()).unwrap();
+        let names: Vec<_> = files
+            .iter()
+            .map(|file| {
+                file.path
+                    .strip_prefix(dir.path())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "2026-01-02/23.jsonl",
+                "2026-01-02/23.jsonl.gz",
+                "2026-01-03/00.jsonl"
+            ]
+        );
+        let one = one_per_hour(files);
+        assert_eq!(
+            one.iter().map(|file| file.packed).collect::<Vec<_>>(),
+            [false, false]
+        );
+        assert_eq!(hour_files(&dir.path().join("missing")).unwrap(), []);
+    }
+}

@@ -1,0 +1,257 @@
+//! From one frame to its two lines. Pure but for the counters.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use chrono::{DateTime, FixedOffset, SecondsFormat, TimeDelta};
+use proto::frame::Data;
+use proto::meta::{Meta, MetaError, SCHEMA, Usage};
+use proto::record::Record;
+use proto::row::{DetailRow, NO_BACKEND};
+
+use crate::extract::{self, Extracted, Shape};
+
+/// Who sent a frame, as the listener knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// The address of the connection.
+    pub(crate) source: IpAddr,
+    /// Producer and epoch; `None` for version 1.
+    pub(crate) run: Option<(std::sync::Arc<str>, u64)>,
+}
+
+/// What a frame became.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// The full record, with its line end.
+    pub(crate) record: Vec<u8>,
+    /// The slim row, with its line end.
+    pub(crate) row: Vec<u8>,
+    /// How the response was read.
+    pub(crate) shape: Shape,
+}
+
+/// Why a frame can never be stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unstorable {
+    /// The meta is no JSON object.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// The schema is of a later major version.
+    #[error("store a record of schema {0}, this program knows {SCHEMA}")]
+    Schema(u32),
+}
+
+/// The meta object of a frame, stamped with where it came from.
+///
+/// # Errors
+/// See [`Unstorable`].
+pub(crate) fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
+    let mut meta = Meta::from_json(&data.meta)?;
+    if let Some(v) = meta.v.filter(|v| *v > SCHEMA) {
+        return Err(Unstorable::Schema(v));
+    }
+    // What a sender says of these is not believed: storing only once depends on them.
+    meta.pid = None;
+    meta.epoch = None;
+    meta.seq = None;
+    if let Some((producer, epoch)) = &sender.run {
+        meta.pid = Some(producer.to_string());
+        meta.epoch = Some(*epoch);
+        meta.seq = Some(data.seq);
+    }
+    Ok(meta)
+}
+
+/// Makes the lines of a frame, its bodies left out if they must be.
+pub(crate) fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> Lines {
+    let ok = meta.status.is_none_or(|status| status < 400);
+    let encoding = meta.resp_encoding.clone();
+    let (resp, is_cut) = extract::unpacked(&data.resp, encoding.as_deref());
+    let found = if ok {
+        extract::extract(&resp)
+    } else {
+        Extracted {
+            text: None,
+            meta: proto::meta::RespMeta::default(),
+            choices: Vec::new(),
+            shape: Shape::None,
+        }
+    };
+    let (req_body, req_body_b64) = text_or_base64(&data.req);
+    let (resp_body, resp_body_b64) = match &found.text {
+        Some(text) => (Cow::Borrowed(&text[..]), false),
+        None => text_or_base64(&resp),
+    };
+    let asked = if req_body_b64 {
+        extract::Asked::default()
+    } else {
+        extract::asked(&req_body)
+    };
+    let mut record = Record {
+        source_addr: Some(sender.source.to_string()),
+        ts_end: ts_end(&meta),
+        req_body,
+        req_body_b64,
+        resp_body,
+        resp_body_b64,
+        resp_choices: found.choices,
+        meta,
+    };
+    if matches!(resp, Cow::Owned(_)) {
+        record.meta.resp_encoding = None;
+        if is_cut {
+            record.meta.resp_body_truncated = Some(true);
+        }
+    }
+    merge(&mut record.meta, found.meta);
+    let row = row_line(&record, &asked);
+    if without_bodies {
+        record.meta.shed = Some("disk".into());
+        record.req_body = Cow::Borrowed("");
+        record.resp_body = Cow::Borrowed("");
+        record.req_body_b64 = false;
+        record.resp_body_b64 = false;
+        record.resp_choices.clear();
+        if let Some(found) = &mut record.meta.resp_meta {
+            found.reasoning = None;
+            found.tool_calls.clear();
+        }
+    }
+    Lines {
+        record: line(&record),
+        row,
+        shape: found.shape,
+    }
+}
+
+/// What the sender has read stands: it saw the whole response, the stored one may be cut.
+fn merge(meta: &mut Meta, found: proto::meta::RespMeta) {
+    let mut told = meta.resp_meta.take().unwrap_or_default();
+    told.id = told.id.or(found.id);
+    told.model = told.model.or(found.model);
+    told.finish_reason = told.finish_reason.or(found.finish_reason);
+    told.stop_reason = told.stop_reason.or(found.stop_reason);
+    told.usage = told.usage.or(found.usage);
+    told.actual_usage = told.actual_usage.or(found.actual_usage);
+    told.reasoning = told.reasoning.or(found.reasoning);
+    told.error = told.error.or(found.error);
+    if told.tool_calls.is_empty() {
+        told.tool_calls = found.tool_calls;
+    }
+    meta.resp_meta = (!told.is_empty()).then_some(told);
+}
+
+fn text_or_base64(bytes: &[u8]) -> (Cow<'_, str>, bool) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Cow::Borrowed(text), false),
+        Err(_) => (Cow::Owned(BASE64_STANDARD.encode(bytes)), true),
+    }
+}
+
+fn ts_end(meta: &Meta) -> Option<String> {
+    let ts = meta.ts.as_deref()?;
+    let start: DateTime<FixedOffset> = DateTime::parse_from_rfc3339(ts).ok()?;
+    let rt = meta.rt.filter(|rt| *rt > 0.0 && *rt < 1e9).unwrap_or(0.0);
+    let end = start.checked_add_signed(TimeDelta::milliseconds((rt * 1000.0).round() as i64))?;
+    Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
+}
+
+fn line(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut out = serde_json::to_vec(value).expect("records have text keys and finite numbers");
+    out.push(b'\n');
+    out
+}
+
+fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
+    fn text(value: &Option<String>) -> Cow<'_, str> {
+        Cow::Borrowed(value.as_deref().unwrap_or_default())
+    }
+    let meta = &record.meta;
+    let found = meta.resp_meta.as_ref();
+    let usage = usage(meta);
+    let finish_reason = meta
+        .finish_reason
+        .as_deref()
+        .or_else(|| {
+            found?
+                .finish_reason
+                .as_deref()
+                .or(found?.stop_reason.as_deref())
+        })
+        .map(extract::finish_reason)
+        .unwrap_or_default();
+    let model_req = meta.model_req.as_deref().or(asked.model.as_deref());
+    let model = meta.model.as_deref().or_else(|| found?.model.as_deref());
+    line(&DetailRow {
+        v: SCHEMA,
+        ts: text(&meta.ts),
+        ts_end: text(&record.ts_end),
+        request_id: text(&meta.request_id),
+        pid: text(&meta.pid),
+        epoch: meta.epoch.unwrap_or(0),
+        seq: meta.seq.unwrap_or(0),
+        source_addr: text(&record.source_addr),
+        method: text(&meta.method),
+        uri: text(&meta.uri),
+        route: text(&meta.route),
+        tenant: text(&meta.tenant),
+        model_req: model_req.unwrap_or_default().into(),
+        model: model.unwrap_or_default().into(),
+        stream: meta.stream.or(asked.stream),
+        status: meta.status.unwrap_or(0),
+        peer: text(&meta.peer),
+        peer_name: text(&meta.peer_name),
+        forwarded_to: text(&meta.forwarded_to),
+        backend: backend(meta).into(),
+        attempts: meta.attempts.unwrap_or(0),
+        mode: text(&meta.mode),
+        session_src: text(&meta.session_src),
+        reject_reason: text(&meta.reject_reason),
+        finish_reason: finish_reason.into(),
+        complete: meta.complete,
+        resp_body_truncated: meta.resp_body_truncated.unwrap_or(false),
+        frt: meta.first_chunk_t.unwrap_or(0.0),
+        lct: meta.last_chunk_t.unwrap_or(0.0),
+        rt: meta.rt.unwrap_or(0.0),
+        upstream_connect_t: meta.upstream_connect_t,
+        queue_t: meta.queue_t,
+        chunk_count: meta.chunk_count.unwrap_or(0),
+        req_bytes: meta.req_bytes.unwrap_or(record.req_body.len() as u64),
+        resp_bytes: meta
+            .resp_bytes
+            .filter(|bytes| *bytes > 0)
+            .unwrap_or(record.resp_body.len() as u64),
+        prompt_tokens: usage.prompt,
+        completion_tokens: usage.completion,
+        cached_tokens: usage.cached,
+        total_tokens: usage.total,
+        reasoning_tokens: usage.reasoning,
+        sampled_by: text(&meta.sampled_by),
+        shed: text(&meta.shed),
+    })
+}
+
+fn usage(meta: &Meta) -> Usage {
+    meta.usage
+        .or_else(|| meta.resp_meta.as_ref()?.usage.as_ref().map(extract::counts))
+        .unwrap_or_default()
+}
+
+/// `host:port` of whoever answered.
+fn backend(meta: &Meta) -> &str {
+    if let Some(url) = meta.forwarded_to.as_deref().filter(|url| !url.is_empty()) {
+        let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+        return host.split(['/', '?']).next().unwrap_or(host);
+    }
+    let peer = meta.peer_clean.as_deref().or(meta.peer.as_deref());
+    peer.filter(|peer| !peer.is_empty())
+        .map_or(NO_BACKEND, |peer| {
+            peer.split_once(" (retry#").map_or(peer, |(clean, _)| clean)
+        })
+}
+
+#[cfg(test)]
+mod tests;

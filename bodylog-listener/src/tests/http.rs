@@ -1,0 +1,132 @@
+//! The HTTP port.
+
+use serde_json::{Value, json};
+
+use super::harness::Home;
+use crate::config::Secret;
+
+fn parsed(body: &str) -> Value {
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+#[tokio::test]
+async fn a_record_is_found_by_its_request_id() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 1, 1).await;
+    wire.data(1..=3).await;
+    wire.acked(3).await;
+    let (status, body) = listener.local("/records?request_id=r2").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        (&parsed(&body)["seq"], &parsed(&body)["resp_body"]),
+        (&json!(2), &json!("Hi"))
+    );
+    assert_eq!(listener.local("/records?request_id=r9").await.0, 404);
+    assert_eq!(listener.local("/records?request_id=").await.0, 400);
+    assert_eq!(listener.local("/records").await.0, 400);
+}
+
+#[tokio::test]
+async fn statistics_and_summary_say_what_is_there() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 4, 1).await;
+    wire.send(&proto::frame::Frame::Data(super::harness::with_meta(1,
+        r#"{"v":2,"ts":"2026-01-02T10:29:00.000Z","rt":1.5,"status":200,"peer":"10.0.0.1:8000","usage":{"prompt":7}}"#))).await;
+    wire.acked(1).await;
+    let stats = parsed(&listener.local("/stats").await.1);
+    assert_eq!(
+        (&stats["disk"], &stats["connections"], &stats["time_zone"]),
+        (&json!("normal"), &json!(1), &json!("UTC"))
+    );
+    assert_eq!(stats["outputs"]["records"]["file"], "2026-01-02/10.jsonl");
+    assert_eq!(stats["outputs"]["details"]["lines"], 1);
+    assert_eq!(
+        (
+            &stats["streams"][0]["producer"],
+            &stats["streams"][0]["epoch"],
+            &stats["streams"][0]["records"]
+        ),
+        (&json!("p"), &json!(4), &json!(1))
+    );
+    let summary = parsed(&listener.local("/summary?minutes=5&breakdown=true").await.1);
+    assert_eq!(
+        (
+            &summary["peers"][0]["peer"],
+            &summary["peers"][0]["prompt_tokens"]
+        ),
+        (&json!("10.0.0.1:8000"), &json!(7))
+    );
+    assert_eq!(summary["buckets"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
+    let mut home = Home::new();
+    let listener = home.start().await;
+    for path in ["/stats", "/summary", "/records?request_id=r"] {
+        assert_eq!(
+            listener.get(path, "host: logs.example\r\n").await.0,
+            403,
+            "{path}"
+        );
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(
+            listener.get(path, "host: logs.example\r\n").await.0,
+            200,
+            "{path}"
+        );
+    }
+    listener.stop().await;
+    home.config.token = Some(Secret::new("sesame"));
+    let listener = home.start().await;
+    for (shown, status) in [
+        ("", 401),
+        ("authorization: Bearer Sesame\r\n", 401),
+        ("authorization: bearer sesame\r\n", 200),
+    ] {
+        let headers = format!("host: logs.example\r\n{shown}");
+        assert_eq!(listener.get("/stats", &headers).await.0, status, "{shown}");
+    }
+    // Never in a URL, where logs would keep it.
+    assert_eq!(
+        listener
+            .get("/stats?token=sesame", "host: logs.example\r\n")
+            .await
+            .0,
+        401
+    );
+    assert_eq!(listener.local("/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_format_asked_for() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let (_, text) = listener.local("/metrics").await;
+    for series in [
+        r#"bodylog_listener_frames_total{proto="v1",result="stored"} 0"#,
+        r#"bodylog_listener_frame_errors_total{kind="header_crc"} 0"#,
+        r#"bodylog_listener_write_errors_total{output="details"} 0"#,
+        r#"bodylog_listener_shed_total{reason="disk"} 0"#,
+        r#"bodylog_listener_commit_seconds_count{output="records"} 0"#,
+        r#"bodylog_listener_extract_total{shape="stream"} 0"#,
+        "bodylog_listener_ack_lag_seconds_count 0",
+        "bodylog_listener_disk_free_bytes 500",
+        r#"bodylog_listener_files{class="quarantine"} 0"#,
+    ] {
+        assert!(
+            text.lines().any(|line| line == series),
+            "{series} in\n{text}"
+        );
+    }
+    let (_, open) = listener
+        .get(
+            "/metrics",
+            "host: x\r\naccept: application/openmetrics-text\r\n",
+        )
+        .await;
+    assert!(open.ends_with("# EOF\n"));
+}

@@ -1,0 +1,80 @@
+//! TLS of the frame port, from PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("read {}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: PemError,
+    },
+    /// A file holds no certificate.
+    #[error("read {}: there is no certificate in it", .0.display())]
+    Empty(PathBuf),
+    /// Certificate and key do not fit, or are of an unknown kind.
+    #[error("use the certificate: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The authorities of clients are of no use.
+    #[error("use the client authorities: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// TLS with this certificate chain and key. With `client_ca` senders must show a certificate signed
+/// by one of its authorities.
+///
+/// # Errors
+/// When a file cannot be read or used.
+pub fn server_config(
+    cert: &Path,
+    key: &Path,
+    client_ca: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority)?;
+            }
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Pem {
+        path: key.to_owned(),
+        source,
+    })?;
+    Ok(Arc::new(
+        builder.with_single_cert(certificates(cert)?, key)?,
+    ))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    };
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(failed)?
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    if certificates.is_empty() {
+        return Err(TlsError::Empty(path.to_owned()));
+    }
+    Ok(certificates)
+}

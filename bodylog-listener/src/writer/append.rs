@@ -1,0 +1,137 @@
+//! The open file of an output: batches go in whole or not at all.
+
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+
+use proto::layout::Hour;
+
+use crate::ledger::Position;
+use crate::storage::{SegmentFile, Storage};
+
+/// Most slices of one write: what Linux takes.
+const SLICES_MAX: usize = 1024;
+
+/// The file of the current hour.
+pub(super) struct Segment {
+    root: PathBuf,
+    dir: PathBuf,
+    is_synced: bool,
+    open: Option<Open>,
+    last: Option<Position>,
+    /// A file that holds bytes of a failed batch, and its length without them.
+    spoilt: Option<(Hour, u64)>,
+}
+
+struct Open {
+    hour: Hour,
+    file: Box<dyn SegmentFile>,
+    len: u64,
+}
+
+/// What an append did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Appended {
+    /// Bytes appended.
+    pub(super) bytes: u64,
+    /// Whether the file was opened for it and its last line had been torn.
+    pub(super) sealed: bool,
+}
+
+impl Segment {
+    /// Files below `dir`, which is `root` or below it.
+    pub(super) fn new(root: PathBuf, dir: PathBuf, is_synced: bool) -> Self {
+        Self {
+            root,
+            dir,
+            is_synced,
+            open: None,
+            last: None,
+            spoilt: None,
+        }
+    }
+
+    /// Closes the file if it is of another hour, and says whether it did.
+    pub(super) fn close_unless(&mut self, hour: Hour) -> bool {
+        self.open.take_if(|open| open.hour != hour).is_some()
+    }
+
+    /// The file last written and its good length.
+    pub(super) fn position(&self) -> Option<Position> {
+        self.last.clone()
+    }
+
+    /// Appends the lines and returns once they are durable. On an error the file is as it was; where
+    /// even that failed, nothing is appended to it until it is.
+    pub(super) fn append(
+        &mut self,
+        storage: &dyn Storage,
+        hour: Hour,
+        lines: &[&[u8]],
+    ) -> io::Result<Appended> {
+        let mut sealed = false;
+        if let Some((spoilt, good)) = self.spoilt {
+            let mut opened = storage.open(&self.root, &self.dir.join(spoilt.plain()))?;
+            opened.file.truncate(good)?;
+            opened.file.sync()?;
+            self.spoilt = None;
+        }
+        if self.open.is_none() {
+            let opened = storage.open(&self.root, &self.dir.join(hour.plain()))?;
+            sealed = opened.sealed;
+            self.open = Some(Open {
+                hour,
+                file: opened.file,
+                len: opened.len,
+            });
+        }
+        let open = self.open.as_mut().expect("opened above");
+        let good = open.len;
+        let written = write_all(&mut *open.file, lines).and_then(|bytes| {
+            if self.is_synced {
+                open.file.sync()?;
+            }
+            Ok(bytes)
+        });
+        match written {
+            Ok(bytes) => {
+                open.len += bytes;
+                self.last = Some(Position {
+                    hour,
+                    offset: open.len,
+                });
+                Ok(Appended { bytes, sealed })
+            }
+            Err(error) => {
+                if open.file.truncate(good).is_err() {
+                    self.spoilt = Some((hour, good));
+                    self.open = None;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn write_all(file: &mut dyn SegmentFile, lines: &[&[u8]]) -> io::Result<u64> {
+    let mut bytes = 0;
+    for lines in lines.chunks(SLICES_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = lines
+            .iter()
+            .filter(|line| !line.is_empty())
+            .map(|line| IoSlice::new(line))
+            .collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match file.write_vectored(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    bytes += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(bytes)
+}
