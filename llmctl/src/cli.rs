@@ -104,6 +104,11 @@ pub enum Command {
     Route(RouteCommand),
     /// Show what running routers are doing: routes, peers, load, bans, switches
     Status(cmd::status::StatusArgs),
+    /// Show, set or reset a switch on running routers
+    Toggle(cmd::toggle::ToggleArgs),
+    /// Show, set or reset a threshold on running routers, for a while
+    #[command(subcommand)]
+    Limit(cmd::limit::LimitCommand),
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache
@@ -133,9 +138,13 @@ impl Command {
     pub fn annotates(&self) -> bool {
         match self {
             Self::Route(RouteCommand::Check(_)) => true,
-            Self::Up(_) | Self::Route(_) | Self::Status(_) | Self::Replay(_) | Self::Engine(_) => {
-                false
-            }
+            Self::Up(_)
+            | Self::Route(_)
+            | Self::Status(_)
+            | Self::Toggle(_)
+            | Self::Limit(_)
+            | Self::Replay(_)
+            | Self::Engine(_) => false,
         }
     }
 }

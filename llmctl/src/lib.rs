@@ -71,6 +71,8 @@ async fn dispatch(
         Command::Up(args) => cmd::up::run(&args, screen).await,
         Command::Route(command) => cmd::route::run(command, settings, screen).await,
         Command::Status(args) => cmd::status::run(&args, settings, screen).await,
+        Command::Toggle(args) => cmd::toggle::run(&args, settings, screen).await,
+        Command::Limit(command) => cmd::limit::run(&command, settings, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
     }

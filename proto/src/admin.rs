@@ -85,6 +85,12 @@ pub struct Route {
     pub auth: Auth,
     /// Its switches, by the name `llmctl toggle` takes.
     pub switches: BTreeMap<String, SwitchState>,
+    /// Requests refused since the start or the last reset, by reason.
+    #[serde(default)]
+    pub refused: Reasons,
+    /// Requests that tripped a load gate while the master switch was off.
+    #[serde(default)]
+    pub trips: Trips,
 }
 
 /// Whether a route's file is in force.
@@ -138,6 +144,18 @@ pub struct Pool {
     pub in_flight: u64,
     /// How many they are.
     pub healthy_peers: u32,
+    /// The adaptive limit, never above `limit`; absent while none acts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub adaptive_limit: Option<f64>,
+    /// Requests that wait for a slot.
+    #[serde(default)]
+    pub waiting: u32,
+    /// Time to first token; absent while nothing is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ttft: Option<PoolSignal>,
+    /// Decode rate; absent while nothing is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tps: Option<PoolSignal>,
     /// File order.
     pub peers: Vec<Peer>,
 }

@@ -1,7 +1,10 @@
 //! The commands, one module a noun.
 
 pub mod engine;
+mod fleet;
+pub mod limit;
 pub mod replay;
 pub mod route;
 pub mod status;
+pub mod toggle;
 pub mod up;

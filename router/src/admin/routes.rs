@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use proto::admin::{
-    Auth, Config, KeyProblem, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes,
-    SwitchState,
+    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysInForce, Peer, Pool, Problem, Reasons, Route,
+    RouteStatus, Routes, SwitchState, Trips,
 };
+use router_core::book::PoolId;
+use router_core::book::status::{Protection, SignalState};
+use router_core::signal::Signal;
 
+use super::status;
 use crate::config::keys::{InForce, KeyState};
 use crate::config::report;
 use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
@@ -78,6 +82,8 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
                 .into_iter()
                 .map(|switch| (switch.name().to_owned(), switch_state(route, switch)))
                 .collect(),
+            refused: status::refused(route),
+            trips: status::trips(route),
         },
         Entry::Invalid {
             name,
@@ -91,6 +97,8 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
             pools: Vec::new(),
             auth: auth(table, &RouteKeys::Shared),
             switches: Default::default(),
+            refused: Reasons::default(),
+            trips: Trips::default(),
         },
     }
 }
@@ -104,7 +112,7 @@ fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
 }
 
 fn pools(route: &state::Route) -> Vec<Pool> {
-    let pool = |id: router_core::book::PoolId| {
+    let pool = |(id, now): (PoolId, Protection)| {
         let limits = route.limits(id);
         let configured = &route.peers[id.0];
         let peers = route
@@ -122,15 +130,28 @@ fn pools(route: &state::Route) -> Vec<Pool> {
                 ban_left_s: now.ban_left_s,
                 gpu: peer.spec.gpu.as_deref().map(str::to_owned),
             });
+        let model = route.spec().pools[id.0].model.as_deref();
+        let signal = |signal, state: &SignalState| {
+            let name = model.unwrap_or(FLAT_POOL).to_owned();
+            status::is_compared(state).then(|| status::of_pool(signal, name, state))
+        };
         Pool {
-            model: route.spec().pools[id.0].model.as_deref().map(str::to_owned),
+            model: model.map(str::to_owned),
             limit: limits.limit,
             in_flight: limits.in_flight,
             healthy_peers: limits.healthy_peers,
+            adaptive_limit: now.adaptive.filter(|state| state.acting).map(|_| now.limit),
+            waiting: now.waiting,
+            ttft: signal(Signal::Ttft, &now.ttft),
+            tps: signal(Signal::Tps, &now.tps),
             peers: peers.collect(),
         }
     };
-    route.pool_ids().map(pool).collect()
+    route
+        .pool_ids()
+        .zip(route.protections())
+        .map(pool)
+        .collect()
 }
 
 fn auth(table: &RouteTable, keys: &RouteKeys) -> Auth {

@@ -18,6 +18,7 @@ mod http;
 mod keys;
 mod limits;
 mod metrics;
+mod operator;
 mod reload;
 mod retries;
 mod rules;

@@ -1,5 +1,6 @@
 //! `llmctl status`: what running routers are doing. One question to each router, one page.
 
+mod gates;
 mod page;
 #[cfg(test)]
 mod tests;

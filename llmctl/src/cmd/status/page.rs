@@ -2,9 +2,10 @@
 
 use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes};
 
+use super::gates;
 use crate::render::{Paint, Screen, Table, tame};
 
-type Cell = (String, Paint);
+pub(super) type Cell = (String, Paint);
 
 /// Writes the page.
 pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
@@ -32,10 +33,16 @@ pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
     }
     screen.table(&routes(&status.routes));
     screen.line("");
-    let peers = peers(&status.routes);
-    if !peers.is_empty() {
-        screen.table(&peers);
-        screen.line("");
+    for table in [
+        peers(&status.routes),
+        gates::signals(&status.routes),
+        gates::refusals(&status.routes),
+        gates::overrides(&status.routes),
+    ] {
+        if !table.is_empty() {
+            screen.table(&table);
+            screen.line("");
+        }
     }
     for problem in status.routes.iter().flat_map(|route| &route.errors) {
         screen.line(&told(problem));
@@ -82,8 +89,8 @@ fn routes(routes: &[Route]) -> Table {
         "healthy",
         "in-flight",
         "limit",
+        "waiting",
         "auth",
-        "switched",
     ]);
     for route in routes {
         let (status, paint) = match route.status {
@@ -95,14 +102,14 @@ fn routes(routes: &[Route]) -> Table {
             |model: &str| vec![plain(&route.name), plain(model), (status.to_owned(), paint)];
         if route.pools.is_empty() {
             let mut row = begin("-");
-            row.extend(["-", "-", "-"].map(plain));
-            row.extend(rest(route));
+            row.extend(["-", "-", "-", "-"].map(plain));
+            row.push(plain(auth(route)));
             table.painted_row(row);
         }
         for pool in &route.pools {
             let mut row = begin(pool.model.as_deref().unwrap_or("-"));
             row.extend(room(pool));
-            row.extend(rest(route));
+            row.push(plain(auth(route)));
             table.painted_row(row);
         }
     }
@@ -110,7 +117,7 @@ fn routes(routes: &[Route]) -> Table {
 }
 
 /// How much of a pool is up and taken.
-fn room(pool: &Pool) -> [Cell; 3] {
+fn room(pool: &Pool) -> [Cell; 4] {
     let enabled = pool.peers.iter().filter(|peer| peer.enabled).count();
     let banned = pool
         .peers
@@ -122,7 +129,8 @@ fn room(pool: &Pool) -> [Cell; 3] {
         (_, 0) => Paint::Plain,
         _ => Paint::Yellow,
     };
-    let full = if pool.limit > 0 && pool.in_flight >= pool.limit {
+    let limit = pool.adaptive_limit.unwrap_or(pool.limit as f64);
+    let full = if pool.limit > 0 && pool.in_flight as f64 >= limit {
         Paint::Yellow
     } else {
         Paint::Plain
@@ -130,29 +138,24 @@ fn room(pool: &Pool) -> [Cell; 3] {
     [
         (format!("{}/{enabled}", enabled - banned), healthy),
         (pool.in_flight.to_string(), full),
-        plain(&pool.limit.to_string()),
+        plain(&match pool.adaptive_limit {
+            Some(adaptive) => format!("{adaptive:.1} of {}", pool.limit),
+            None => pool.limit.to_string(),
+        }),
+        match pool.waiting {
+            0 => plain("0"),
+            waiting => (waiting.to_string(), Paint::Yellow),
+        },
     ]
 }
 
-/// Who may use a route, and what was switched on the running router.
-fn rest(route: &Route) -> [Cell; 2] {
-    let auth = match route.auth {
+/// Who may use a route.
+fn auth(route: &Route) -> &'static str {
+    match route.auth {
         Auth::Shared => "shared keys",
         Auth::Own => "own keys",
         Auth::Open => "open",
-    };
-    let switched: Vec<String> = route
-        .switches
-        .iter()
-        .filter(|(_, state)| state.source == "runtime")
-        .map(|(name, state)| format!("{name}={}", if state.enabled { "on" } else { "off" }))
-        .collect();
-    let switched = if switched.is_empty() {
-        plain("-")
-    } else {
-        (switched.join(" "), Paint::Yellow)
-    };
-    [plain(auth), switched]
+    }
 }
 
 fn peers(routes: &[Route]) -> Table {
@@ -199,6 +202,6 @@ fn state(peer: &Peer) -> Cell {
     }
 }
 
-fn plain(text: &str) -> Cell {
+pub(super) fn plain(text: &str) -> Cell {
     (text.to_owned(), Paint::Plain)
 }

@@ -28,6 +28,8 @@ use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 
 pub(super) use decisions::recent;
+pub(super) use refusals::{refused, trips};
+pub(super) use signal::{is_compared, of_pool};
 
 const READS: &str = "GET, HEAD";
 const POSTS: &str = "POST";

@@ -55,12 +55,7 @@ pub(super) fn status(
 
 fn show(table: &RouteTable, route: &Route, everywhere: bool, scope: &str) -> RefusalStatus {
     let by_route: BTreeMap<String, Reasons> = in_scope(table, route, everywhere)
-        .map(|route| {
-            (
-                route.name.to_string(),
-                reasons(route.state.metrics.refusals()),
-            )
-        })
+        .map(|route| (route.name.to_string(), refused(route)))
         .collect();
     let mut by_reason = Reasons::default();
     by_route.values().for_each(|of_one| by_reason.add(of_one));
@@ -86,17 +81,27 @@ fn in_scope<'t>(
 
 fn master_switch(route: &Route) -> RateLimitStatus {
     let now = route.switch(Switch::RateLimit);
-    let trips = route.trips();
     RateLimitStatus {
         route: route.name.to_string(),
         enabled: now.value,
         source: now.source.as_str().to_owned(),
-        trips: Trips {
-            concurrency: trips.concurrency,
-            ttft: trips.ttft,
-            tps: trips.tps,
-        },
+        trips: trips(route),
     }
+}
+
+/// Trips of a route since the start or the last reset.
+pub(in crate::admin) fn trips(route: &Route) -> Trips {
+    let trips = route.trips();
+    Trips {
+        concurrency: trips.concurrency,
+        ttft: trips.ttft,
+        tps: trips.tps,
+    }
+}
+
+/// Refusals of a route since the start or the last reset.
+pub(in crate::admin) fn refused(route: &Route) -> Reasons {
+    reasons(route.state.metrics.refusals())
 }
 
 /// Counts in the order of [`Gate::ALL`] by name.

@@ -86,7 +86,10 @@ fn tps(route: &Route, pools: &[Pool]) -> TpsStatus {
 fn common(route: &Route, signal: Signal, pools: &[Pool]) -> SignalStatus {
     let switch = switch_of(signal);
     let (now, spec) = (route.switch(switch), spec_of(route, signal));
-    let rows: Vec<PoolSignal> = pools.iter().map(|pool| of_pool(signal, pool)).collect();
+    let rows: Vec<PoolSignal> = pools
+        .iter()
+        .map(|pool| of_pool(signal, pool.name.clone(), pool.signal(signal)))
+        .collect();
     SignalStatus {
         route: route.name.to_string(),
         global_enabled: switch.below(&route.options).value,
@@ -104,11 +107,11 @@ fn common(route: &Route, signal: Signal, pools: &[Pool]) -> SignalStatus {
     }
 }
 
-fn of_pool(signal: Signal, pool: &Pool) -> PoolSignal {
-    let state = pool.signal(signal);
+/// One signal of the pool `model`.
+pub(in crate::admin) fn of_pool(signal: Signal, model: String, state: &SignalState) -> PoolSignal {
     let is_declared = state.source == ThresholdSource::Declared;
     PoolSignal {
-        model: pool.name.clone(),
+        model,
         source: source(state.source).to_owned(),
         layer: layer(state.source).to_owned(),
         items: state.metrics.iter().map(|row| item(signal, row)).collect(),
@@ -192,7 +195,7 @@ pub(super) fn spec_of(route: &Route, signal: Signal) -> &SignalSpec {
 }
 
 /// Whether anything is compared with the signal.
-pub(super) fn is_compared(state: &SignalState) -> bool {
+pub(in crate::admin) fn is_compared(state: &SignalState) -> bool {
     state.metrics.iter().any(|row| row.threshold.is_some())
 }
 

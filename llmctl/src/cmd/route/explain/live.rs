@@ -31,23 +31,26 @@ pub(super) async fn explain(
         source: toggle.source,
     };
     match &args.session {
-        Some(id) => debug(&router, route, id, &request.body, affinity).await,
+        Some(id) => debug(&router, args, id, &request.body, affinity).await,
         None => inspect(&router, route, request, affinity).await,
     }
 }
 
 async fn debug(
     router: &Router,
-    route: &str,
+    args: &ExplainArgs,
     id: &str,
     body: &[u8],
     affinity: SwitchState,
 ) -> Result<Case, Failure> {
+    let route = args.name.as_str();
+    let turn = args.turn.map(|turn| turn.to_string());
     let fields = Fields::new(std::iter::empty());
     let inspection = Inspection::read(&fields, body);
     let model = inspection.model();
     let mut query = vec![("sid", id)];
     query.extend(model.as_deref().map(|model| ("model", model)));
+    query.extend(turn.as_deref().map(|turn| ("turn", turn)));
     let answer: RouteDebug<Explanation> =
         known(router.get(&[route, "_route_debug"], &query).await?, router)?;
     Ok(Case {

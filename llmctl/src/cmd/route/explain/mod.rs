@@ -3,6 +3,7 @@
 //! From files the answer is for an idle fleet in which every peer is up, decided by the router's own
 //! code. From a live router it is the router's own answer.
 
+mod gates;
 mod live;
 mod offline;
 mod past;
@@ -27,6 +28,12 @@ use crate::settings::{Settings, Subject};
 /// Bytes of a body; a router's own ceiling is 200 MiB by default.
 const BODY_BYTES_MAX: u64 = 256 << 20;
 
+/// Where a request says how far its session has come.
+const TURN_HEADER: HeaderName = HeaderName::from_static("x-phanrouter-session");
+
+/// The id of a turn whose session was not named: the turn counts, whatever the id.
+const NAMELESS: &str = "llmctl";
+
 /// What `llmctl route explain` takes.
 #[derive(Debug, Args)]
 #[command(
@@ -35,6 +42,7 @@ const BODY_BYTES_MAX: u64 = 256 << 20;
 
 Examples:
   llmctl route explain chat --session user-42
+  llmctl route explain chat --session user-42 --turn 3
   llmctl route explain chat --body request.json -H 'x-session-id: user-42'
   llmctl route explain chat --session user-42 --router http://127.0.0.1:8090
   llmctl route explain chat --last --router http://127.0.0.1:8090"
@@ -46,6 +54,9 @@ pub struct ExplainArgs {
     /// The session id, wherever the request would carry it
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
+    /// The session's turn, as x-phanrouter-session would carry it (session_prio)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub turn: Option<u32>,
     /// The model the request asks for
     #[arg(long, value_name = "MODEL", conflicts_with = "body")]
     pub model: Option<String>,
@@ -56,10 +67,10 @@ pub struct ExplainArgs {
     #[arg(short = 'H', long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
     /// What happened to the route's last request
-    #[arg(long, conflicts_with_all = ["session", "model", "body", "headers", "request_id"])]
+    #[arg(long, conflicts_with_all = ["session", "turn", "model", "body", "headers", "request_id"])]
     pub last: bool,
     /// What happened to the request with this x-request-id
-    #[arg(long, value_name = "ID", conflicts_with_all = ["session", "model", "body", "headers"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["session", "turn", "model", "body", "headers"])]
     pub request_id: Option<String>,
 }
 
@@ -106,6 +117,13 @@ impl Request {
         for header in &args.headers {
             let (name, value) = parse_header(header)?;
             request.headers.append(name, value);
+        }
+        if let Some(turn) = args.turn {
+            let id = args.session.as_deref().unwrap_or(NAMELESS);
+            let value = json!({ "session_id": id, "turn": turn }).to_string();
+            let value = HeaderValue::from_bytes(value.as_bytes())
+                .map_err(|_| Failure::Usage("--session: no header may carry it".to_owned()))?;
+            request.headers.insert(TURN_HEADER, value);
         }
         if let Some(file) = &args.body {
             request.body = read_body(file)?;

@@ -3,6 +3,7 @@
 use chrono::DateTime;
 use router_core::decision::{Choice, Receipt};
 
+use super::gates::{passed_lines, reading_lines};
 use super::words::{Line, facts_lines, refusal_line, show_lines};
 use crate::render::{Screen, tame};
 
@@ -41,6 +42,8 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
         Choice::Send { mode, facts } => {
             lines.push(("mode", mode.as_str().to_owned()));
             lines.extend(facts_lines(facts));
+            lines.extend(passed_lines(facts));
+            lines.extend(reading_lines(facts));
         }
         Choice::Refuse(refusal) => lines.push(("refused", refusal_line(refusal))),
         Choice::Rule { name, condition } => {

@@ -7,6 +7,7 @@ use router_core::balance::Balance;
 use router_core::decision::{Explanation, Home, HomeState, Outcome, PeerFacts};
 use serde::Serialize;
 
+use super::gates::{gate_lines, passed_lines};
 use super::words::{
     Line, affinity_line, called, choice_line, facts_lines, refusal_line, show_lines, state_of,
 };
@@ -89,12 +90,14 @@ impl Case {
                 );
                 lines.push(("choice", choice_line(*mode, self.balance)));
                 lines.extend(facts_lines(facts));
+                lines.extend(passed_lines(facts));
             }
             Outcome::Refuse(refusal) => {
                 lines.push(("refused", refusal_line(refusal)));
                 lines.push(("needed", self.remedy(refusal)));
             }
         }
+        lines.extend(gate_lines(&self.explanation.gates));
         lines
     }
 

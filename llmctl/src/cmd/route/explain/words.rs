@@ -1,7 +1,7 @@
 //! The sentences that stories and receipts share. Pure text.
 
 use proto::admin::SwitchState;
-use router_core::admission::Refusal;
+use router_core::admission::{Refusal, Slow};
 use router_core::balance::Balance;
 use router_core::decision::{Facts, Mode, PeerFacts};
 
@@ -96,10 +96,14 @@ pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
         (
             "admitted",
             format!(
-                "{} in flight, limit {}{}",
+                "{} in flight, limit {}{}{}",
                 facts.in_flight,
                 facts.limit,
-                scaled(facts.factor)
+                scaled(facts.factor),
+                facts.adaptive.map_or(String::new(), |_| format!(
+                    " (adaptive, at most {})",
+                    facts.pool_limit
+                ))
             ),
         ),
         (
@@ -126,25 +130,52 @@ pub(super) fn refusal_line(refusal: &Refusal) -> String {
             )
         }
         Refusal::ConcurrencyLimit(full) => format!(
-            "concurrency_limit: {} in flight, limit {}{} over {} of tier {}",
+            "concurrency_limit: {} in flight, limit {}{}{}{} over {} of tier {}",
             full.in_flight,
             full.limit,
             scaled(full.factor),
+            full.share
+                .map_or(String::new(), |share| format!(" × share {share}")),
+            warmth(full.bucket, full.turn),
             counted(full.healthy_peers, "unbanned peer"),
             full.tier,
         ),
         Refusal::TtftLimit(slow) => format!(
-            "ttft_limit: {} averages {:.1} ms, threshold {} ms",
+            "ttft_limit: {} averages {:.1} ms, threshold {} ms{}",
             tame(&slow.metric),
             slow.ewma,
-            slow.threshold
+            slow.threshold,
+            graded(slow)
         ),
         Refusal::TpsLimit(slow) => format!(
-            "tps_limit: {} averages {:.1} tokens per second, threshold {}",
+            "tps_limit: {} averages {:.1} tokens per second, threshold {}{}",
             tame(&slow.metric),
             slow.ewma,
-            slow.threshold
+            slow.threshold,
+            graded(slow)
         ),
+    }
+}
+
+/// What `session_prio` adds to a threshold.
+fn graded(slow: &Slow) -> String {
+    let tolerance = slow.tolerance.map_or(String::new(), |tolerance| {
+        format!(", tolerance {tolerance}")
+    });
+    let held = if slow.held {
+        "; turn 1 is held out until the average is low again"
+    } else {
+        ""
+    };
+    format!("{tolerance}{}{held}", warmth(slow.bucket, slow.turn))
+}
+
+/// The bucket of a request; nothing while `session_prio` is off.
+fn warmth(bucket: Option<u32>, turn: Option<u32>) -> String {
+    match (bucket, turn) {
+        (None, _) => String::new(),
+        (Some(bucket), Some(turn)) => format!(" (turn {turn}, bucket from turn {bucket})"),
+        (Some(bucket), None) => format!(" (no usable header, bucket from turn {bucket})"),
     }
 }
 

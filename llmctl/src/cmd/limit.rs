@@ -1,0 +1,391 @@
+//! `llmctl limit`: thresholds set on running routers, for a while.
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
+use http::HeaderMap;
+use proto::admin::{LimitScope, TpsLimit, TtftLimit};
+use router::config::units;
+use serde::Serialize;
+
+use super::fleet::{self, Round};
+use crate::client::Router;
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Paint, Screen, Table};
+use crate::settings::Settings;
+
+/// What may be limited.
+#[derive(Debug, Subcommand)]
+pub enum LimitCommand {
+    /// Refuse while the average time to first token is at or above a limit
+    #[command(
+        group = ArgGroup::new("change").args(["ms", "reset"]),
+        after_help = "Without --ms and --reset the limit is shown as it stands. A declared table of metrics
+(ttft_metrics) beats it, which is then said.
+
+Examples:
+  llmctl limit ttft                              what is in force, and who says so?
+  llmctl limit ttft --ms 12000 --route chat      for two hours
+  llmctl limit ttft --ms 8000 --model glm-4.7 --ttl 30m
+  llmctl limit ttft --reset"
+    )]
+    Ttft(TtftArgs),
+    /// Refuse while the average decode rate is at or below a limit
+    #[command(
+        group = ArgGroup::new("change").args(["tps", "reset"]),
+        after_help = "Without --tps and --reset the limit is shown as it stands. With adaptive_cc the limit moves the
+adaptive limit and refuses nobody by itself, which is then said.
+
+Examples:
+  llmctl limit tps --tps 15 --route chat         for two hours
+  llmctl limit tps --tps 15 --ttl 0              until it is reset or the router restarts
+  llmctl limit tps --reset"
+    )]
+    Tps(TpsArgs),
+}
+
+/// What `llmctl limit ttft` takes.
+#[derive(Debug, Args)]
+pub struct TtftArgs {
+    /// The limit, milliseconds
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub ms: Option<f64>,
+    /// What both limits take
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+}
+
+/// What `llmctl limit tps` takes.
+#[derive(Debug, Args)]
+pub struct TpsArgs {
+    /// The limit, tokens per second
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub tps: Option<f64>,
+    /// What both limits take
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+}
+
+/// What both limits take.
+#[derive(Debug, Args)]
+pub struct ScopeArgs {
+    /// Remove what was set, so that the files decide again
+    #[arg(long)]
+    pub reset: bool,
+    /// This route only; else every route
+    #[arg(long, value_name = "NAME")]
+    pub route: Option<String>,
+    /// This model only, of routes with peers_by_model
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// How long it holds, 30m or bare seconds; 0 until it is reset. Default 2h
+    #[arg(long, value_name = "TIME", value_parser = ttl, conflicts_with = "reset")]
+    pub ttl: Option<Duration>,
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    units::decimal(text)
+        .filter(|number| *number > 0.0)
+        .ok_or_else(|| "expected a number above 0; --reset removes a limit".to_owned())
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| "expected a time such as 30m, 2h or 7200".to_owned())
+}
+
+/// One of the two limits.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    name: &'static str,
+    endpoint: &'static str,
+    parameter: &'static str,
+    unit: &'static str,
+}
+
+const TTFT: Kind = Kind {
+    name: "ttft",
+    endpoint: "_ttft_limit",
+    parameter: "ms",
+    unit: "ms",
+};
+
+const TPS: Kind = Kind {
+    name: "tps",
+    endpoint: "_tps_limit",
+    parameter: "tps",
+    unit: "tok/s",
+};
+
+/// How a limit stands on one route of one router, and how it stood.
+#[derive(Debug, PartialEq, Serialize)]
+struct Stand {
+    limit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// Absent when nothing was changed, and where there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_before: Option<String>,
+    /// Absent where there is none, and with a declared table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+    source: String,
+    /// Of the limit that was set: 0 for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_s: Option<u64>,
+    /// What would hold without the limit that was set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadowed: Option<f64>,
+    enforcing: bool,
+    /// What the operator should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip)]
+    unit: &'static str,
+}
+
+/// Shows or changes a limit.
+///
+/// # Errors
+/// The worst failure, after what the other routers and routes said.
+pub async fn run(
+    command: &LimitCommand,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let (kind, value, args) = match command {
+        LimitCommand::Ttft(args) => (TTFT, args.ms, &args.scope),
+        LimitCommand::Tps(args) => (TPS, args.tps, &args.scope),
+    };
+    if args.ttl.is_some() && value.is_none() {
+        return Err(Failure::Usage(format!(
+            "--ttl is the life of a limit that is set: give --{} too",
+            kind.parameter
+        )));
+    }
+    let change = change(kind, value, args);
+    let model = args.model.as_deref();
+    let ask = async |router: &Router, route: &str| {
+        let path = [route, kind.endpoint];
+        let mut query: Vec<(&str, &str)> =
+            model.map(|model| ("model", model)).into_iter().collect();
+        query.extend(change.iter().map(|(name, value)| (*name, value.as_str())));
+        let answer = if change.is_empty() {
+            router.get(&path, &query).await?
+        } else {
+            let (headers, body) = (HeaderMap::new(), Vec::new());
+            router.post(&path, &query, headers, body).await?
+        };
+        Ok(match kind.name {
+            "ttft" => ttft_stand(router.read_as(answer)?),
+            _ => tps_stand(router.read_as(answer)?),
+        })
+    };
+    let round = fleet::round(settings, args.route.as_deref(), model, ask).await?;
+    if screen.format() == Format::Json {
+        screen.json(&round.answers)?;
+    } else {
+        show(&round, screen);
+    }
+    round.end(screen)
+}
+
+/// The parameters that change something; none to look only.
+fn change(kind: Kind, value: Option<f64>, args: &ScopeArgs) -> Vec<(&'static str, String)> {
+    let mut change = Vec::new();
+    if let Some(value) = value {
+        change.push((kind.parameter, value.to_string()));
+        change.extend(args.ttl.map(|ttl| ("ttl", ttl.as_secs_f64().to_string())));
+    } else if args.reset {
+        change.push(("reset", "1".to_owned()));
+    }
+    change
+}
+
+fn ttft_stand(answer: TtftLimit) -> Stand {
+    stand(
+        TTFT,
+        answer.scope,
+        answer.before_ms,
+        answer.limit_ms,
+        answer.shadowed_limit_ms,
+    )
+}
+
+fn tps_stand(answer: TpsLimit) -> Stand {
+    stand(
+        TPS,
+        answer.scope,
+        answer.before_tps,
+        answer.limit_tps,
+        answer.shadowed_limit_tps,
+    )
+}
+
+fn stand(
+    kind: Kind,
+    scope: LimitScope,
+    before: Option<f64>,
+    value: Option<f64>,
+    shadowed: Option<f64>,
+) -> Stand {
+    Stand {
+        limit: kind.name,
+        model: scope.model,
+        before,
+        source_before: scope.source_before,
+        value,
+        source: scope.source,
+        left_s: scope.override_ttl_s,
+        shadowed,
+        enforcing: scope.enforcing,
+        warnings: [scope.override_ignored_reason, scope.warning]
+            .into_iter()
+            .flatten()
+            .collect(),
+        unit: kind.unit,
+    }
+}
+
+fn show(round: &Round<Stand>, screen: &mut Screen) {
+    let table = table(round);
+    if !table.is_empty() {
+        screen.table(&table);
+    }
+    let several = round.fine().count() > 1;
+    for (router, route, stand) in round.fine() {
+        for warning in &stand.warnings {
+            let whose = if several {
+                format!("{router}, route {route}: {warning}")
+            } else {
+                warning.clone()
+            };
+            screen.warn(&whose);
+        }
+    }
+}
+
+fn table(round: &Round<Stand>) -> Table {
+    let changed = |stand: &Stand| stand.source_before.is_some();
+    let is_change = round.fine().any(|(_, _, stand)| changed(stand));
+    let mut head = vec!["router", "route", "model", "limit"];
+    if is_change {
+        head.extend(["before", "after"]);
+    } else {
+        head.push("stands");
+    }
+    head.extend(["holds", "else"]);
+    let mut table = Table::new(&head);
+    for (router, route, stand) in round.fine() {
+        let plain = |text: &str| (text.to_owned(), Paint::Plain);
+        let mut row = vec![
+            plain(router),
+            plain(route),
+            plain(stand.model.as_deref().unwrap_or("-")),
+            plain(stand.limit),
+        ];
+        let before = stand.source_before.as_deref();
+        row.extend(before.map(|source| value(stand.before, source, stand.unit)));
+        row.push(value(stand.value, &stand.source, stand.unit));
+        row.push(plain(&holds(stand.left_s)));
+        let below = stand.left_s.map(|_| match &*stand.source {
+            "declared" => "no effect".to_owned(),
+            _ => amount(stand.shadowed, stand.unit),
+        });
+        row.push(plain(below.as_deref().unwrap_or("-")));
+        table.painted_row(row);
+    }
+    table
+}
+
+/// `12000 ms (override)`.
+fn value(value: Option<f64>, source: &str, unit: &str) -> (String, Paint) {
+    match source {
+        "none" => ("off".to_owned(), Paint::Plain),
+        "declared" => ("declared table".to_owned(), Paint::Plain),
+        "override" | "model_override" => {
+            (format!("{} ({source})", amount(value, unit)), Paint::Yellow)
+        }
+        source => (format!("{} ({source})", amount(value, unit)), Paint::Plain),
+    }
+}
+
+fn amount(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "off".to_owned(), |value| format!("{value} {unit}"))
+}
+
+/// How long a limit that was set still holds.
+pub(super) fn holds(left_s: Option<u64>) -> String {
+    match left_s {
+        None => "-".to_owned(),
+        Some(0) => "until reset".to_owned(),
+        Some(left) => format!("{left} s more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cmd::fleet::testing::round;
+    use crate::render::testing::capture;
+
+    fn answer(extra: serde_json::Value) -> TtftLimit {
+        let mut answer = json!({
+            "route": "chat", "ok": true, "source": "override", "enforcing": true,
+            "declares_metrics": false, "priority": "",
+        });
+        let (all, extra) = (answer.as_object_mut().unwrap(), extra);
+        all.extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(answer).unwrap()
+    }
+
+    #[test]
+    fn a_change_shows_before_after_and_how_long() {
+        let set = answer(json!({
+            "source_before": "route", "before_ms": 30000, "limit_ms": 12000,
+            "limit_override_ms": 12000, "override_ttl_s": 3600, "shadowed_limit_ms": 30000,
+        }));
+        let inert = answer(json!({
+            "source": "declared", "source_before": "declared", "limit_override_ms": 12000,
+            "override_ttl_s": 0, "override_ignored_reason": "ttft_metrics is declared and beats every limit",
+        }));
+        let reset = answer(json!({
+            "model": "m1", "source": "none", "source_before": "model_override", "before_ms": 5,
+        }));
+        let round = round([
+            ("http://10.0.0.5:8090", "chat", ttft_stand(set)),
+            ("http://10.0.0.5:8090", "slo", ttft_stand(inert)),
+            ("http://10.0.0.6:8090", "multi", ttft_stand(reset)),
+        ]);
+        let shown = capture(Format::Human, |screen| show(&round, screen));
+        insta::assert_snapshot!("limit_changed", shown);
+        let json = serde_json::to_string_pretty(&round.answers).unwrap();
+        insta::assert_snapshot!("limit_changed_json", json);
+    }
+
+    #[test]
+    fn a_look_shows_how_it_stands() {
+        let now = answer(json!({"source": "global", "limit_ms": 30000.5}));
+        let shown = capture(Format::Human, |screen| {
+            show(&round([("r", "chat", ttft_stand(now))]), screen);
+        });
+        insta::assert_snapshot!(shown, @r"
+        ROUTER  ROUTE  MODEL  LIMIT  STANDS               HOLDS  ELSE
+        r       chat   -      ttft   30000.5 ms (global)  -      -
+        ");
+    }
+
+    #[test]
+    fn what_is_no_limit_is_no_limit() {
+        for text in ["0", "-1", "many", "NaN", "inf", "1e3", ""] {
+            assert!(positive(text).is_err(), "{text}");
+        }
+        assert_eq!(positive("12.5"), Ok(12.5));
+        assert_eq!(ttl("30m"), Ok(Duration::from_secs(1800)));
+        assert!(ttl("soon").is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! The load gates of an explanation or a receipt, one line each. Pure text.
+
+use router_core::admission::{Gate, Gates};
+use router_core::decision::{Facts, GateFacts, Grade, Reading};
+
+use super::words::Line;
+use crate::render::tame;
+
+/// Every gate with its numbers, in the order they are asked.
+pub(super) fn gate_lines(gates: &[GateFacts]) -> Vec<Line> {
+    let line = |gate: &GateFacts| (gate.gate.as_str(), gate_line(gate));
+    gates
+        .iter()
+        // The label column is as wide as its longest word.
+        .map(|gate| match gate.gate {
+            Gate::Concurrency => ("room", gate_line(gate)),
+            Gate::Ttft | Gate::Tps => line(gate),
+        })
+        .collect()
+}
+
+fn gate_line(gate: &GateFacts) -> String {
+    let Some(limit) = gate.limit else {
+        return "no threshold: measured, never refused".to_owned();
+    };
+    let unit = match gate.gate {
+        Gate::Concurrency => "",
+        Gate::Ttft => " ms",
+        Gate::Tps => " tokens per second",
+    };
+    let compared = match (gate.gate, gate.value) {
+        (Gate::Concurrency, value) => {
+            let in_flight = value.unwrap_or_default();
+            let most = limit.ceil();
+            format!("{in_flight} in flight; {most} may run")
+        }
+        (_, None) => format!("no average yet; threshold {limit:.1}{unit}"),
+        (_, Some(value)) => {
+            let name = gate.metric.as_deref().unwrap_or("it");
+            format!(
+                "{} averages {value:.1}, threshold {limit:.1}{unit}",
+                tame(name)
+            )
+        }
+    };
+    let verdict = match (gate.acts, gate.trips) {
+        (false, true) => ": trips, but refuses nobody",
+        (false, false) => "; refuses nobody",
+        (true, true) => ": stands against it",
+        (true, false) => "",
+    };
+    let probes = gate
+        .probes_left
+        .filter(|_| gate.trips && gate.acts)
+        .map_or(String::new(), |left| format!(", {left} probe slots left"));
+    let held = if gate.held {
+        "; turn 1 is held out"
+    } else {
+        ""
+    };
+    format!("{compared}{verdict}{probes}{held}")
+}
+
+/// What the gates made of a request that was placed.
+pub(super) fn passed_lines(facts: &Facts) -> Vec<Line> {
+    let mut lines: Vec<Line> = facts
+        .grade
+        .map(|grade| ("priority", grade_line(grade)))
+        .into_iter()
+        .collect();
+    let named = |gates: Gates| {
+        let names: Vec<&str> = gates.iter().map(Gate::as_str).collect();
+        names.join(", ")
+    };
+    if !facts.probes.is_empty() {
+        lines.push((
+            "probe",
+            format!("let through by a probe slot of {}", named(facts.probes)),
+        ));
+    }
+    if !facts.tripped.is_empty() {
+        let text = format!(
+            "{} would have refused it, were the master switch on",
+            named(facts.tripped)
+        );
+        lines.push(("tripped", text));
+    }
+    lines.extend(
+        facts
+            .waited_ms
+            .map(|waited| ("waited", format!("{waited} ms for a slot"))),
+    );
+    lines
+}
+
+fn grade_line(grade: Grade) -> String {
+    let who = match grade.turn {
+        Some(turn) => format!("turn {turn}, bucket from turn {}", grade.bucket),
+        None => format!("no usable header, bucket from turn {}", grade.bucket),
+    };
+    format!(
+        "{who}: {} of the limit, tolerance {}",
+        grade.share, grade.tolerance
+    )
+}
+
+/// The signals as they stood when a request was placed.
+pub(super) fn reading_lines(facts: &Facts) -> Vec<Line> {
+    let line = |reading: Reading, unit: &str| match reading.ewma {
+        Some(ewma) => format!("averaged {ewma:.1}, threshold {} {unit}", reading.threshold),
+        None => format!("no average yet; threshold {} {unit}", reading.threshold),
+    };
+    let ttft = facts.ttft.map(|reading| ("ttft", line(reading, "ms")));
+    let tps = facts
+        .tps
+        .map(|reading| ("tps", line(reading, "tokens per second")));
+    ttft.into_iter().chain(tps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(gate: Gate) -> GateFacts {
+        GateFacts {
+            gate,
+            acts: true,
+            trips: false,
+            metric: (gate != Gate::Concurrency).then(|| "p80".into()),
+            value: None,
+            limit: None,
+            probes_left: None,
+            held: false,
+        }
+    }
+
+    #[test]
+    fn each_gate_shows_its_numbers() {
+        let lines = gate_lines(&[
+            GateFacts {
+                value: Some(6.0),
+                limit: Some(5.1),
+                trips: true,
+                ..gate(Gate::Concurrency)
+            },
+            GateFacts {
+                value: Some(12_500.25),
+                limit: Some(12_000.0),
+                trips: true,
+                probes_left: Some(3),
+                held: true,
+                ..gate(Gate::Ttft)
+            },
+            GateFacts {
+                acts: false,
+                ..gate(Gate::Tps)
+            },
+            GateFacts {
+                limit: Some(20.0),
+                ..gate(Gate::Tps)
+            },
+            GateFacts {
+                acts: false,
+                trips: true,
+                value: Some(7.0),
+                limit: Some(20.0),
+                ..gate(Gate::Tps)
+            },
+        ]);
+        let text: Vec<String> = lines
+            .iter()
+            .map(|(label, text)| format!("{label}: {text}"))
+            .collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        room: 6 in flight; 6 may run: stands against it
+        ttft: p80 averages 12500.2, threshold 12000.0 ms: stands against it, 3 probe slots left; turn 1 is held out
+        tps: no threshold: measured, never refused
+        tps: no average yet; threshold 20.0 tokens per second
+        tps: p80 averages 7.0, threshold 20.0 tokens per second: trips, but refuses nobody
+        ");
+    }
+
+    #[test]
+    fn what_the_gates_made_of_a_request_is_told() {
+        let facts = Facts {
+            grade: Some(Grade {
+                bucket: 2,
+                turn: Some(3),
+                share: 0.88,
+                tolerance: 1.1,
+            }),
+            ttft: Some(Reading {
+                metric: 0,
+                ewma: Some(6850.0),
+                threshold: 6000.0,
+            }),
+            probes: [Gate::Ttft].into_iter().collect(),
+            tripped: [Gate::Concurrency, Gate::Tps].into_iter().collect(),
+            waited_ms: Some(120),
+            ..Facts::default()
+        };
+        let lines = [passed_lines(&facts), reading_lines(&facts)].concat();
+        let text: Vec<String> = lines
+            .iter()
+            .map(|(label, text)| format!("{label}: {text}"))
+            .collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        priority: turn 3, bucket from turn 2: 0.88 of the limit, tolerance 1.1
+        probe: let through by a probe slot of ttft
+        tripped: concurrency, tps would have refused it, were the master switch on
+        waited: 120 ms for a slot
+        ttft: averaged 6850.0, threshold 6000 ms
+        ");
+    }
+}

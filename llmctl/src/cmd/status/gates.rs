@@ -1,0 +1,173 @@
+//! What the load gates do: averages beside thresholds, who was refused, and what was set on the
+//! running router.
+
+use proto::admin::{MetricItem, Pool, PoolSignal, Reasons, Route, Trips};
+
+use super::page::{Cell, plain};
+use crate::cmd::limit::holds;
+use crate::render::{Paint, Table};
+
+/// One of the two signals, with its unit.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// The switch that turns it off.
+    switch: &'static str,
+    unit: &'static str,
+    of: fn(&Pool) -> Option<&PoolSignal>,
+    /// Average and threshold.
+    numbers: fn(&MetricItem) -> (Option<f64>, Option<f64>),
+    /// What an override that has no effect would say.
+    ignored: fn(&PoolSignal) -> Option<f64>,
+    shadowed: fn(&PoolSignal) -> Option<f64>,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        name: "ttft",
+        switch: "ttft",
+        unit: "ms",
+        of: |pool| pool.ttft.as_ref(),
+        numbers: |item| (item.ewma_ms, item.threshold_ms),
+        ignored: |signal| signal.ignored_override.as_ref()?.override_ms,
+        shadowed: |signal| signal.shadowed.as_ref()?.threshold_ms,
+    },
+    Kind {
+        name: "tps",
+        switch: "tps",
+        unit: "tok/s",
+        of: |pool| pool.tps.as_ref(),
+        numbers: |item| (item.ewma_tps, item.threshold_tps),
+        ignored: |signal| signal.ignored_override.as_ref()?.override_tps,
+        shadowed: |signal| signal.shadowed.as_ref()?.threshold_tps,
+    },
+];
+
+/// Averages beside their thresholds.
+pub(super) fn signals(routes: &[Route]) -> Table {
+    let mut table = Table::new(&[
+        "route",
+        "model",
+        "signal",
+        "metric",
+        "average",
+        "threshold",
+        "from",
+        "state",
+    ]);
+    for (route, pool, kind, signal) in each(routes) {
+        for item in &signal.items {
+            let (average, threshold) = (kind.numbers)(item);
+            let Some(threshold) = threshold else { continue };
+            table.painted_row(vec![
+                plain(&route.name),
+                plain(model(pool)),
+                plain(kind.name),
+                plain(&item.metric),
+                plain(&average.map_or("-".to_owned(), |average| format!("{average:.1}"))),
+                plain(&format!("{threshold} {}", kind.unit)),
+                plain(&signal.layer),
+                state(route, kind, signal, average),
+            ]);
+        }
+    }
+    table
+}
+
+fn state(route: &Route, kind: Kind, signal: &PoolSignal, average: Option<f64>) -> Cell {
+    let is_off = |switch: &str| route.switches.get(switch).is_some_and(|s| !s.enabled);
+    if is_off(kind.switch) {
+        ("off".to_owned(), Paint::Dim)
+    } else if signal.tripped && is_off("rate-limit") {
+        ("tripped, counted only".to_owned(), Paint::Yellow)
+    } else if signal.tripped {
+        let probes = format!("refusing, {} probes used", signal.probe_used);
+        (probes, Paint::Red)
+    } else if signal.held {
+        ("holding turn 1 out".to_owned(), Paint::Yellow)
+    } else if average.is_none() {
+        ("cold".to_owned(), Paint::Dim)
+    } else {
+        ("open".to_owned(), Paint::Green)
+    }
+}
+
+/// Refusals and trips, of the routes that have any.
+pub(super) fn refusals(routes: &[Route]) -> Table {
+    let mut table = Table::new(&["route", "refused for", "concurrency", "ttft", "tps", "rule"]);
+    for route in routes {
+        let Reasons {
+            concurrency,
+            ttft,
+            tps,
+            rule,
+        } = route.refused;
+        if route.refused != Reasons::default() {
+            let counts = [concurrency, ttft, tps, rule].map(|count| count.to_string());
+            let row = [route.name.clone(), "load or rule".to_owned()];
+            table.row(row.into_iter().chain(counts));
+        }
+        if route.trips != Trips::default() {
+            let Trips {
+                concurrency,
+                ttft,
+                tps,
+            } = route.trips;
+            let counts = [concurrency, ttft, tps].map(|count| count.to_string());
+            let row = [route.name.clone(), "nobody, tripped".to_owned()];
+            table.row(row.into_iter().chain(counts).chain(["-".to_owned()]));
+        }
+    }
+    table
+}
+
+/// What was set on the running router, and how long it still holds.
+pub(super) fn overrides(routes: &[Route]) -> Table {
+    let mut table = Table::new(&["route", "model", "override", "value", "holds", "else"]);
+    for route in routes {
+        for (name, switch) in &route.switches {
+            if switch.source == "runtime" {
+                let value = if switch.enabled { "on" } else { "off" };
+                table.row([&*route.name, "-", name, value, "until reset", "the files"]);
+            }
+        }
+    }
+    for (route, pool, kind, signal) in each(routes) {
+        let ignored = (kind.ignored)(signal);
+        let is_set = matches!(&*signal.layer, "override" | "model_override");
+        let first = signal.items.first().and_then(|item| (kind.numbers)(item).1);
+        let Some(value) = ignored.or(first.filter(|_| is_set)) else {
+            continue;
+        };
+        let left = signal.override_left_s.or(Some(0));
+        let below = match (ignored, (kind.shadowed)(signal)) {
+            (Some(_), _) => "no effect: a table is declared".to_owned(),
+            (None, Some(below)) => format!("{below} {}", kind.unit),
+            (None, None) => "off".to_owned(),
+        };
+        table.row([
+            route.name.clone(),
+            model(pool).to_owned(),
+            format!("{} limit", kind.name),
+            format!("{value} {}", kind.unit),
+            holds(left),
+            below,
+        ]);
+    }
+    table
+}
+
+/// Every signal that something is compared with.
+fn each(routes: &[Route]) -> impl Iterator<Item = (&Route, &Pool, Kind, &PoolSignal)> {
+    let pools = routes
+        .iter()
+        .flat_map(|route| route.pools.iter().map(move |pool| (route, pool)));
+    pools.flat_map(|(route, pool)| {
+        let signals = KINDS.into_iter();
+        signals.filter_map(move |kind| Some((route, pool, kind, (kind.of)(pool)?)))
+    })
+}
+
+fn model(pool: &Pool) -> &str {
+    pool.model.as_deref().unwrap_or("-")
+}
