@@ -258,3 +258,6 @@ async fn deliver_earlier(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
