@@ -614,6 +614,9 @@ pub struct Toggle {
     pub enabled: bool,
     /// Where it comes from.
     pub source: String,
+    /// What the switch counts since the start or the last `?reset_counters=1`, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// `GET /<route>/_bodylog_toggle`.

@@ -285,6 +285,8 @@ pub struct RouteOptions {
     pub reject_rules_enabled: Setting<bool>,
     /// Of rules without a status: 400 to 599.
     pub reject_rules_status: Setting<u16>,
+    /// A stream of the chat and completion APIs is asked for its usage.
+    pub include_usage: Setting<bool>,
     /// Bodies byte for byte both ways: nothing is ever inserted or removed.
     pub transparent: Setting<bool>,
     /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.

@@ -2,9 +2,12 @@
 
 pub mod facts;
 pub mod inspect;
+mod json;
 pub mod meter;
 pub mod sse;
+pub mod transform;
 pub mod turn;
+pub mod unasked;
 
 pub use facts::Wanted;
 pub use inspect::{Fields, Inspection};

@@ -28,8 +28,20 @@ pub enum Piece<'a> {
         /// The next line is empty and has begun in the same chunk: an event ends here.
         closes: bool,
     },
-    /// Bytes of a line longer than the bound, or the `\n` of a `\r\n` that two chunks share.
+    /// Bytes of a line longer than the bound.
     Rest(&'a [u8]),
+    /// The `\n` of a `\r\n` that two chunks share: the line before ended with it.
+    End(&'a [u8]),
+}
+
+impl<'a> Piece<'a> {
+    /// Its bytes in the stream, in two parts.
+    pub fn parts(self) -> [&'a [u8]; 2] {
+        match self {
+            Self::Line { text, end, .. } => [text, end],
+            Self::Rest(bytes) | Self::End(bytes) => [bytes, b""],
+        }
+    }
 }
 
 /// Cuts a stream into lines.
@@ -65,6 +77,11 @@ impl Lines {
             chunk,
             at: 0,
         }
+    }
+
+    /// The beginning of a line that the chunks so far left open.
+    pub fn open(&self) -> &[u8] {
+        if self.lent { b"" } else { &self.held }
     }
 
     /// The line without an end that the stream stopped in, if any.
@@ -111,7 +128,7 @@ impl Feed<'_> {
         let first = *rest.first()?;
         if std::mem::take(&mut lines.after_cr) && first == b'\n' {
             self.at += 1;
-            return Some(Piece::Rest(&rest[..1]));
+            return Some(Piece::End(&rest[..1]));
         }
         let found = memchr2(b'\n', b'\r', rest);
         let length = found.unwrap_or(rest.len());
@@ -213,11 +230,11 @@ impl Events {
 
 impl Open {
     fn take(&mut self, piece: Piece<'_>, on: &mut impl FnMut(Event<'_>)) {
-        let Piece::Line { text, closes, .. } = piece else {
-            // The `\n` that two chunks share says nothing; of a line too long nobody knows the
-            // field, so its event cannot be told.
-            self.over |= piece != Piece::Rest(b"\n");
-            return;
+        let (text, closes) = match piece {
+            Piece::Line { text, closes, .. } => (text, closes),
+            // Nobody knows the field of a line too long: its event cannot be told.
+            Piece::Rest(_) => return self.over = true,
+            Piece::End(_) => return,
         };
         if text.is_empty() {
             self.dispatch(on);
@@ -293,7 +310,7 @@ mod tests {
         let mut keep = |piece: Piece<'_>| {
             out.push(match piece {
                 Piece::Line { text, end, .. } => (text.to_vec(), Some(end.to_vec())),
-                Piece::Rest(bytes) => (bytes.to_vec(), None),
+                Piece::Rest(bytes) | Piece::End(bytes) => (bytes.to_vec(), None),
             });
         };
         for chunk in chunks {

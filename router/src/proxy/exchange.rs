@@ -104,6 +104,8 @@ pub struct Exchange {
     measure: Option<Box<Measure>>,
     /// What the body log takes of it; `None` where it is not recorded.
     pub capture: Option<Box<Capture>>,
+    /// The stream was asked for usage that the client must not see.
+    pub asked_for_usage: bool,
     trace_id: Option<Box<str>>,
     gaps: Gaps,
     /// Where it is counted and logged.
@@ -156,6 +158,7 @@ impl Exchange {
             head: None,
             measure: None,
             capture: None,
+            asked_for_usage: false,
             trace_id: trace_id(headers),
             gaps: Gaps {
                 seconds: [0.0; GAPS_MAX],
@@ -188,10 +191,9 @@ impl Exchange {
         self.measure.as_ref()?.meter.as_ref()
     }
 
-    /// A chunk of the response passed at `now`. `stream` says whether the times between chunks are
+    /// A chunk of the peer's response came at `now`. `stream` says whether the times between chunks are
     /// worth keeping.
     pub fn chunk(&mut self, data: &[u8], stream: bool, now: Instant) {
-        self.bytes_out += data.len() as u64;
         if data.is_empty() {
             return;
         }

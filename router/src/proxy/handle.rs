@@ -26,6 +26,7 @@ use super::local::{self, ModelsPath};
 use super::lookup::{names, route_of_model, sole_route};
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
+use super::rewrite::rewrite;
 use super::{finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
@@ -393,6 +394,7 @@ impl Proxy {
         }
         let (pool, first) = decide(table, exchange, route, &parts, &collected.bytes)?;
         let Collected { bytes, held } = collected;
+        let bytes = rewrite(exchange, route, self.budget.buffers(), bytes);
         let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
         let deadline = deadline(exchange, route);
         let patience = Patience {
@@ -491,6 +493,12 @@ fn relayed(
     }
     respond::stamp(&mut head.headers, &exchange, dialect, stamp);
     exchange.status = Some(head.status);
+    let filters = exchange.asked_for_usage
+        && is_stream
+        && !head.headers.contains_key(header::CONTENT_ENCODING);
+    if filters {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
     let speaks = !transparent
         && !head.headers.contains_key(header::CONTENT_ENCODING)
         && !head.headers.contains_key(header::CONTENT_LENGTH);
@@ -502,10 +510,11 @@ fn relayed(
         idle: table.server.idle_timeout,
         deadline,
     };
-    Response::from_parts(
-        head,
-        Body::Relay(Box::new(Relay::new(body, exchange, bounds, stream))),
-    )
+    let mut relay = Relay::new(body, exchange, bounds, stream);
+    if filters {
+        relay.leave_usage_out();
+    }
+    Response::from_parts(head, Body::Relay(Box::new(relay)))
 }
 
 fn deadline(exchange: &Exchange, route: &Route) -> Deadline {

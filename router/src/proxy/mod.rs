@@ -23,6 +23,7 @@ mod lookup;
 pub mod measure;
 mod relay;
 mod respond;
+mod rewrite;
 pub mod serve;
 mod stall;
 mod status;

@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
+use crate::content::unasked::Unasked;
 use crate::upstream::client::chain;
 
 /// How often is looked whether the error event has left for the socket. An abort drops what has not.
@@ -91,7 +92,7 @@ impl HttpBody for Body {
             Self::Local { bytes, .. } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Relay(relay) => relay.inner.size_hint(),
+            Self::Relay(relay) => relay.size_hint(),
         }
     }
 }
@@ -116,6 +117,8 @@ pub struct Relay {
     /// One timer per stream, re-armed only when it fires.
     timer: Option<Pin<Box<Sleep>>>,
     stream: Option<Stream>,
+    /// Leaves out what the client did not ask for.
+    unasked: Option<Box<Unasked>>,
     flow: Flow,
 }
 
@@ -197,13 +200,26 @@ impl Relay {
             active: now(),
             timer: None,
             stream,
+            unasked: None,
             flow,
+        }
+    }
+
+    /// Makes this an event stream without the usage chunk that the router asked for.
+    pub fn leave_usage_out(&mut self) {
+        self.unasked = Some(Box::default());
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.unasked {
+            None => self.inner.size_hint(),
+            Some(_) => SizeHint::default(),
         }
     }
 
     fn is_end(&self) -> bool {
         match self.flow {
-            Flow::Open => self.inner.is_end_stream(),
+            Flow::Open => self.inner.is_end_stream() && !self.holds(),
             Flow::Breaking { .. } => false,
             Flow::Closed => true,
         }
@@ -219,39 +235,66 @@ impl Relay {
             }
             Flow::Open => {}
         }
-        match Pin::new(&mut self.inner).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.passed(&frame);
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(None) => {
-                self.flow = Flow::Closed;
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(error))) => {
-                let error_text = chain(&error);
-                let broke =
-                    ApiError::upstream("the peer broke off in the middle of its response", 1);
-                self.break_off(&broke, &error_text)
-            }
-            Poll::Pending => {
-                let late = ready!(self.poll_bounds(cx));
-                self.break_off(&late, "time-out")
-            }
+        loop {
+            return match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match self.passed(frame) {
+                    Some(frame) => Poll::Ready(Some(Ok(frame))),
+                    // Nothing of it is for the client.
+                    None => continue,
+                },
+                Poll::Ready(None) => {
+                    self.flow = Flow::Closed;
+                    Poll::Ready(self.held_back().map(|rest| Ok(Frame::data(rest))))
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let error_text = chain(&error);
+                    let broke =
+                        ApiError::upstream("the peer broke off in the middle of its response", 1);
+                    self.break_off(&broke, &error_text)
+                }
+                Poll::Pending => {
+                    let late = ready!(self.poll_bounds(cx));
+                    self.break_off(&late, "time-out")
+                }
+            };
         }
     }
 
-    fn passed(&mut self, frame: &Frame<Bytes>) {
-        let Some(data) = frame.data_ref() else { return };
+    /// Observes a frame of the peer; what is left of it for the client.
+    fn passed(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        let Some(data) = frame.data_ref() else {
+            return Some(frame);
+        };
         self.active = now();
         self.exchange
             .chunk(data, self.stream.is_some(), self.active);
         if let Some(capture) = &mut self.exchange.capture {
             capture.chunk(data, self.active);
         }
+        let left = match &mut self.unasked {
+            None => return Some(frame.map_data(|data| self.sent(data))),
+            Some(unasked) => unasked.feed(data),
+        };
+        (!left.is_empty()).then(|| Frame::data(self.sent(left)))
+    }
+
+    /// Notes what the client is sent.
+    fn sent(&mut self, data: Bytes) -> Bytes {
+        self.exchange.bytes_out += data.len() as u64;
         if let Some(stream) = &mut self.stream {
-            stream.passed(data);
+            stream.passed(&data);
         }
+        data
+    }
+
+    fn holds(&self) -> bool {
+        self.unasked.as_ref().is_some_and(|unasked| unasked.holds())
+    }
+
+    /// The beginning of a line that the body ended in.
+    fn held_back(&mut self) -> Option<Bytes> {
+        let rest = self.unasked.as_mut()?.finish();
+        (!rest.is_empty()).then(|| self.sent(rest))
     }
 
     /// Ready when a bound has passed. The timer is set once and looked at when it fires: a chunk
@@ -318,6 +361,7 @@ impl Relay {
         }
         // The client is told; it did not leave.
         self.exchange.complete = true;
+        let held = self.held_back().unwrap_or_default();
         match self.stream.filter(|stream| stream.speaks) {
             Some(stream) => {
                 self.flow = Flow::Breaking {
@@ -326,6 +370,7 @@ impl Relay {
                 };
                 self.timer = None;
                 let event = format!("{}{}", stream.gap(), error.event(stream.dialect));
+                let event = [&held[..], event.as_bytes()].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }
             None => {

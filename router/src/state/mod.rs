@@ -14,6 +14,7 @@ mod route;
 mod rules;
 mod table;
 pub mod ticker;
+mod transforms;
 
 pub use decisions::Decisions;
 pub use guard::adaptive_bounds;
@@ -23,3 +24,4 @@ pub use overrides::{Overrides, Switch};
 pub use route::{Peer, Placed, Reservation, Route, RouteKeys, RouteState};
 pub use rules::{ContentRules, RuleHits};
 pub use table::{Entry, RouteTable, TableBuilder};
+pub use transforms::Transforms;

@@ -26,11 +26,13 @@ pub enum Switch {
     Bodylog,
     /// Off: every request is balanced as if it named no session.
     Affinity,
+    /// Off: a stream tells its usage only where the client asked.
+    IncludeUsage,
 }
 
 impl Switch {
     /// Every switch, in the order status pages show them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RateLimit,
         Self::Ttft,
         Self::Ttft429,
@@ -39,6 +41,7 @@ impl Switch {
         Self::RejectRules,
         Self::Bodylog,
         Self::Affinity,
+        Self::IncludeUsage,
     ];
 
     /// The name `llmctl toggle` takes; also the `switch` label of `override_active`.
@@ -52,6 +55,7 @@ impl Switch {
             Self::RejectRules => "reject-rules",
             Self::Bodylog => "bodylog",
             Self::Affinity => "affinity",
+            Self::IncludeUsage => "include-usage",
         }
     }
 
@@ -66,6 +70,7 @@ impl Switch {
             Self::RejectRules => "_reject_rules_toggle",
             Self::Bodylog => "_bodylog_toggle",
             Self::Affinity => "_affinity_toggle",
+            Self::IncludeUsage => "_include_usage_toggle",
         }
     }
 
@@ -80,6 +85,7 @@ impl Switch {
             Self::RejectRules => "reject_rules_enabled",
             Self::Bodylog => "bodylog",
             Self::Affinity => "affinity_enabled",
+            Self::IncludeUsage => "include_usage",
         }
     }
 
@@ -94,6 +100,7 @@ impl Switch {
             Self::RejectRules => options.reject_rules_enabled,
             Self::Bodylog => options.bodylog.enabled,
             Self::Affinity => options.affinity_enabled,
+            Self::IncludeUsage => options.include_usage,
         }
     }
 }

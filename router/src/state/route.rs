@@ -18,7 +18,7 @@ use router_core::session::Place;
 
 use super::carried::Carried;
 use super::guard::guard_of;
-use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch};
+use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::config::keys::KeySet;
 use crate::config::valid::{self, AffinityKind, RouteOptions};
@@ -323,6 +323,8 @@ pub struct RouteState {
     pub decisions: Decisions,
     /// What the peers said they serve.
     pub models: ModelLists,
+    /// What the transforms changed.
+    pub transforms: Transforms,
     /// Its counters.
     pub metrics: Arc<RouteMetrics>,
     pub(super) inner: Mutex<Inner>,
@@ -348,6 +350,7 @@ impl RouteState {
             bodylog: Arc::default(),
             decisions: Decisions::default(),
             models: ModelLists::default(),
+            transforms: Transforms::default(),
             metrics,
             inner: Mutex::new(Inner {
                 book: Book::default(),

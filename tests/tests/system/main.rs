@@ -28,4 +28,5 @@ mod smuggling;
 mod streaming;
 mod supervisor;
 mod upstream_tls;
+mod usage;
 mod vectors;

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 
 use chrono::Utc;
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use proto::admin::{BodylogStatus, BodylogToggle, BodylogToggled, Changed, Toggle, Toggled};
 use router_core::layered::Setting;
@@ -71,6 +73,7 @@ pub(super) fn show(route: &Route, params: &Params) -> Answer {
             switch: Switch::Bodylog.name().to_owned(),
             enabled: enabled.value,
             source: enabled.source.as_str().to_owned(),
+            counters: BTreeMap::new(),
         },
         sample_pct: pct.value,
         sample_pct_source: pct.source.as_str().to_owned(),

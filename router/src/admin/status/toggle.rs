@@ -1,5 +1,7 @@
 //! `_<switch>_toggle`: the runtime layer of a route's switches.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use proto::admin::{Toggle, Toggled};
 
@@ -23,6 +25,7 @@ pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
         switch: switch.name().to_owned(),
         enabled: now.value,
         source: now.source.as_str().to_owned(),
+        counters: counters(route, switch),
     };
     answer::json(StatusCode::OK, &shown)
 }
@@ -96,10 +99,18 @@ fn change(switch: Switch, params: &Params) -> Result<Change, Refused> {
     Ok(Change { to, counters })
 }
 
+fn counters(route: &Route, switch: Switch) -> BTreeMap<String, u64> {
+    let counts = route.state.transforms.counts(switch);
+    counts
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect()
+}
+
 fn has_counters(switch: Switch) -> bool {
     matches!(
         switch,
-        Switch::RateLimit | Switch::SessionPrio | Switch::RejectRules
+        Switch::RateLimit | Switch::SessionPrio | Switch::RejectRules | Switch::IncludeUsage
     )
 }
 
@@ -110,6 +121,7 @@ fn reset_counters(route: &Route, switch: Switch) {
         }
         Switch::SessionPrio => route.reset_priority(),
         Switch::RejectRules => route.rules.reset_hits(),
+        Switch::IncludeUsage => route.state.transforms.reset(switch),
         Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Bodylog | Switch::Affinity => {}
     }
 }

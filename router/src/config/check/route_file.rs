@@ -16,9 +16,10 @@ use crate::config::options::{
     AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
     DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME, REJECT_RULES,
-    REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT, TTFT_429,
+    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME,
+    REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE,
+    RT_LIMIT_FACTOR, SESSION_SOURCES, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
+    TTFT_429,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -139,6 +140,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         reject_rules,
         reject_rules_enabled: layers.over(reader, &REJECT_RULES_ENABLED, has_rules),
         reject_rules_status: reject_rules_status(reader, layers),
+        include_usage: layers.setting(reader, &INCLUDE_USAGE),
         transparent: layers.setting(reader, &TRANSPARENT),
         api_keys: layers.over(reader, &API_KEYS, None),
         forward_auth: layers.setting(reader, &FORWARD_AUTH),

@@ -20,9 +20,9 @@ use super::{
     AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
     DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, REJECT_RULES,
-    REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR, SESSION_SOURCES,
-    TRANSPARENT,
+    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta,
+    REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
+    SESSION_SOURCES, TRANSPARENT,
 };
 use crate::config::units::{show_duration, show_size};
 use crate::config::valid::{
@@ -210,6 +210,7 @@ fn requests(o: &RouteOptions) -> Vec<Row> {
         row(&REJECT_RULES_STATUS.meta, &o.reject_rules_status, |v| {
             json!(v)
         }),
+        row(&INCLUDE_USAGE.meta, &o.include_usage, |v| json!(v)),
         row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
         row(&API_KEYS.meta, &o.api_keys, |v| match v {
             None => json!("the shared key file"),

@@ -91,6 +91,7 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &REJECT_RULES.meta,
     &REJECT_RULES_ENABLED.meta,
     &REJECT_RULES_STATUS.meta,
+    &INCLUDE_USAGE.meta,
     &TRANSPARENT.meta,
     &API_KEYS.meta,
     &FORWARD_AUTH.meta,
@@ -237,6 +238,11 @@ pub(in crate::config) static HEALTH_TIMEOUT: Knob<Duration> =
         .default("10s")
         .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.")
         .advanced();
+/// `include_usage`.
+pub(in crate::config) static INCLUDE_USAGE: Knob<bool> =
+    Knob::new("content", "include_usage", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("A stream on `/v1/chat/completions` or `/v1/completions` is asked for its usage, which feeds every count of tokens; the usage chunk is left out of what a client sees that did not ask.");
 /// `transparent`.
 pub(in crate::config) static TRANSPARENT: Knob<bool> =
     Knob::new("content", "transparent", Kind::Bool, check::boolean)

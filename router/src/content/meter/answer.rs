@@ -5,9 +5,9 @@
 //! lies within one chunk is lent from it. Input that is not one JSON object ends the reading; it
 //! is not validated otherwise. Of duplicate members each is told, so the last one counts.
 
-use std::borrow::Cow;
-
 use memchr::memchr2;
+
+use crate::content::json::{is_blank, unescaped};
 
 /// Bytes of a wanted object that are kept. A usage object is a few hundred bytes.
 pub(super) const OBJECT_MAX: usize = 16 << 10;
@@ -378,10 +378,6 @@ static MARKS: [bool; 256] = {
     marks
 };
 
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
 /// A wanted object is not wanted as an array, a wanted text not as a container.
 fn object_only(role: Role, byte: u8) -> Role {
     match role {
@@ -395,18 +391,6 @@ fn text_only(role: Role) -> Role {
         Role::Take(Member::Usage | Member::ActualUsage | Member::Timings) => Role::Skip,
         Role::Take(_) => role,
         _ => Role::Skip,
-    }
-}
-
-/// The content of a string with its escapes decoded; as it is where that is impossible.
-pub(super) fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr(b'\\', content).is_none() {
-        return Cow::Borrowed(content);
-    }
-    let quoted = [b"\"", content, b"\""].concat();
-    match serde_json::from_slice::<String>(&quoted) {
-        Ok(text) => Cow::Owned(text.into_bytes()),
-        Err(_) => Cow::Borrowed(content),
     }
 }
 

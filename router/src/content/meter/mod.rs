@@ -16,8 +16,9 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use router_core::decision::Usage;
 
-use self::answer::{Answer, Member, unescaped};
+use self::answer::{Answer, Member};
 use self::counts::Counts;
+use super::json::{may_have, unescaped};
 use super::sse::{Event, Events};
 
 /// Events read whatever they hold, until id and model are known.
@@ -233,14 +234,7 @@ fn is_telling(data: &[u8]) -> bool {
             (Finder::new(b"timings\""), b'{'),
         ]
     });
-    KEYS.iter().any(|(key, opens)| {
-        let mut ends = key.find_iter(data).map(|at| at + key.needle().len());
-        ends.any(|end| {
-            let rest = data[end..].trim_ascii_start();
-            let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
-            value.is_some_and(|value| value.first() == Some(opens))
-        })
-    })
+    KEYS.iter().any(|(key, opens)| may_have(data, key, *opens))
 }
 
 #[cfg(test)]

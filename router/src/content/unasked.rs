@@ -1,0 +1,268 @@
+//! Leaves the usage chunk that the client did not ask for out of its stream.
+//!
+//! The data of a chunk without choices but with a usage object is dropped, with the blank line that
+//! ends its event; every other byte passes as it came. Where a chunk cuts a line, its beginning is
+//! held back only as long as it may become such data, and an SSE reader waits for the line's end as
+//! well. What is not understood passes.
+
+use std::sync::LazyLock;
+
+use bytes::{Bytes, BytesMut};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::json::may_have;
+use super::sse::{HELD_MAX, Lines, Piece, field};
+
+/// The filter of one stream.
+#[derive(Debug)]
+pub struct Unasked {
+    lines: Lines,
+    /// Bytes of the line that the last chunk cut.
+    cut: usize,
+    /// They have passed, and so will the rest of the line.
+    passing: bool,
+    event: Event,
+}
+
+/// The event that is passing.
+#[derive(Debug, Default)]
+struct Event {
+    /// Some line of it passed: its end must pass too.
+    open: bool,
+    /// Its data was dropped.
+    dropped: bool,
+    /// The last line was dropped: so is what is left of its end.
+    last_dropped: bool,
+}
+
+impl Default for Unasked {
+    fn default() -> Self {
+        Self {
+            lines: Lines::new(HELD_MAX),
+            cut: 0,
+            passing: false,
+            event: Event::default(),
+        }
+    }
+}
+
+impl Unasked {
+    /// What may pass with this chunk: a slice of it, without a copy, where nothing is dropped in its
+    /// midst or was held back.
+    pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
+        let cut = self.cut;
+        let mut passing = self.passing;
+        let mut copy = self.holds().then(BytesMut::new);
+        // Counted from the beginning of the line that was cut.
+        let mut at = 0;
+        let mut feed = self.lines.feed(chunk);
+        while let Some(piece) = feed.next() {
+            let parts = piece.parts();
+            if self.event.drops(piece, passing) {
+                copy.get_or_insert_with(|| BytesMut::from(&chunk[..at - cut]));
+            } else if let Some(copy) = &mut copy {
+                for part in parts {
+                    copy.extend_from_slice(part);
+                }
+            }
+            at += parts[0].len() + parts[1].len();
+            passing = false;
+        }
+        self.cut = (cut + chunk.len()).saturating_sub(at);
+        let open = self.lines.open();
+        self.passing = self.cut > 0 && (passing || !may_become_usage_chunk(open));
+        match copy {
+            Some(mut copy) => {
+                if self.passing {
+                    copy.extend_from_slice(open);
+                }
+                copy.freeze()
+            }
+            None if self.passing => chunk.clone(),
+            None => chunk.slice(..at.saturating_sub(cut)),
+        }
+    }
+
+    /// Whether something is held back.
+    pub fn holds(&self) -> bool {
+        self.cut > 0 && !self.passing
+    }
+
+    /// What was held back, at the end of the stream.
+    pub fn finish(&mut self) -> Bytes {
+        let passing = self.passing;
+        (self.cut, self.passing) = (0, false);
+        match self.lines.finish() {
+            Some(piece) if !passing && !self.event.drops(piece, false) => {
+                Bytes::copy_from_slice(piece.parts()[0])
+            }
+            _ => Bytes::new(),
+        }
+    }
+}
+
+impl Event {
+    /// Whether a piece is left out; not when its line has begun to pass.
+    fn drops(&mut self, piece: Piece<'_>, passing: bool) -> bool {
+        self.last_dropped = match piece {
+            Piece::End(_) => self.last_dropped,
+            Piece::Line { text: b"", .. } => {
+                let whole = self.dropped && !self.open;
+                *self = Self::default();
+                whole
+            }
+            Piece::Line { text, .. } if !passing && is_usage_chunk(text) => {
+                self.dropped = true;
+                true
+            }
+            Piece::Line { .. } | Piece::Rest(_) => {
+                self.open = true;
+                false
+            }
+        };
+        self.last_dropped
+    }
+}
+
+fn is_usage_chunk(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Chunk<'a> {
+        #[serde(borrow)]
+        choices: &'a RawValue,
+        #[serde(borrow)]
+        usage: &'a RawValue,
+    }
+    static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+    let Some(data) = field(line, b"data").filter(|data| may_have(data, &USAGE, b'{')) else {
+        return false;
+    };
+    serde_json::from_slice::<Chunk<'_>>(data).is_ok_and(|chunk| {
+        let choices = chunk.choices.get().strip_prefix('[');
+        let is_empty = choices.is_some_and(|rest| rest.trim_start() == "]");
+        is_empty && chunk.usage.get().starts_with('{')
+    })
+}
+
+/// Whether a line that begins so may be one: it is data, and its choices are not seen to hold any.
+fn may_become_usage_chunk(start: &[u8]) -> bool {
+    static CHOICES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"choices\""));
+    let is_data = start.starts_with(b"data:") || b"data:".starts_with(start);
+    let choices = CHOICES.find(start).map(|at| &start[at + 9..]);
+    let inside = choices.and_then(|rest| {
+        let value = rest.trim_ascii_start().strip_prefix(b":")?;
+        Some(
+            value
+                .trim_ascii_start()
+                .strip_prefix(b"[")?
+                .trim_ascii_start(),
+        )
+    });
+    is_data && inside.is_none_or(|inside| matches!(inside.first(), None | Some(b']')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USAGE: &str =
+        r#"data: {"id":"c","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
+
+    fn passed(stream: &[u8], cuts: &[usize]) -> Vec<u8> {
+        let mut filter = Unasked::default();
+        let mut out = Vec::new();
+        let mut from = 0;
+        for to in cuts.iter().copied().chain([stream.len()]) {
+            out.extend_from_slice(&filter.feed(&Bytes::copy_from_slice(&stream[from..to])));
+            from = to;
+        }
+        out.extend_from_slice(&filter.finish());
+        assert!(!filter.holds());
+        out
+    }
+
+    /// Passes a stream whole, cut at every two places and byte by byte.
+    fn expect(stream: &str, expected: &str) {
+        let bytes = stream.as_bytes();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert_eq!(text(passed(bytes, &[])), expected);
+        for first in 0..=bytes.len() {
+            for second in first..=bytes.len() {
+                let out = text(passed(bytes, &[first, second]));
+                assert_eq!(out, expected, "cut at {first} and {second}");
+            }
+        }
+        let every: Vec<usize> = (1..bytes.len()).collect();
+        assert_eq!(text(passed(bytes, &every)), expected);
+    }
+
+    #[test]
+    fn the_usage_chunk_goes_with_its_blank_line_and_all_else_stays() {
+        for end in ["\n", "\r\n", "\r"] {
+            let stream = format!(
+                ": hi{end}{end}data: {{\"choices\":[{{}}],\"usage\":null}}{end}{end}\
+                 {USAGE}{end}{end}data: [DONE]{end}{end}"
+            );
+            let without = stream.replace(&format!("{USAGE}{end}{end}"), "");
+            expect(&stream, &without);
+        }
+    }
+
+    #[test]
+    fn it_goes_at_the_end_of_a_stream_that_just_stops() {
+        expect(&format!("data: x\n\n{USAGE}\n"), "data: x\n\n");
+        expect(&format!("data: x\n\n{USAGE}"), "data: x\n\n");
+    }
+
+    #[test]
+    fn lines_around_it_in_its_event_stay_and_so_does_their_end() {
+        expect(&format!("id: 7\n{USAGE}\n\n"), "id: 7\n\n");
+        expect(&format!("{USAGE}\nid: 7\n\n"), "id: 7\n\n");
+    }
+
+    #[test]
+    fn a_chunk_that_says_more_passes() {
+        for stay in [
+            r#"data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1}}"#,
+            r#"data: {"choices":[],"prompt_filter_results":[]}"#,
+            r#"data: {"choices":[],"usage":null}"#,
+            r#"data: {"usage":{"prompt_tokens":1}}"#,
+            r#"data: {"choices":[],"usage":{"prompt_tokens":1}"#,
+            r#"data: {"choices":[],"choices":[],"usage":{}}"#,
+            r#"event: {"choices":[],"usage":{}}"#,
+            "data: [DONE]",
+            "data",
+        ] {
+            let stream = format!("{stay}\n\n");
+            expect(&stream, &stream);
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_line_is_held_back_only_while_it_may_become_usage() {
+        for (start, held) in [
+            ("dat", true),
+            ("data: {\"id\":\"c\",\"choi", true),
+            ("data: {\"choices\": [ ", true),
+            ("data: {\"choices\":[],\"us", true),
+            (": ping", false),
+            ("event: x", false),
+            ("data: {\"choices\" : [ {\"del", false),
+        ] {
+            let mut filter = Unasked::default();
+            let chunk = Bytes::copy_from_slice(start.as_bytes());
+            assert_eq!(filter.feed(&chunk).is_empty(), held, "{start}");
+            assert_eq!(filter.holds(), held, "{start}");
+            assert_eq!(filter.finish().len(), if held { start.len() } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_whole_lines_passes_without_a_copy() {
+        let mut filter = Unasked::default();
+        let chunk = Bytes::from("data: {\"choices\":[{}]}\n\ndata: [DONE]\n\n".to_owned());
+        let out = filter.feed(&chunk);
+        assert_eq!((out.as_ptr(), out.len()), (chunk.as_ptr(), chunk.len()));
+    }
+}
