@@ -12,6 +12,7 @@ mod disconnect;
 mod dispatch;
 mod drain;
 mod errors;
+mod gates;
 mod headers;
 mod health;
 mod http;
