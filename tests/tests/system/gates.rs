@@ -147,10 +147,12 @@ fn assert_explains_itself(reply: &Reply, signal: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_first_token_closes_the_gate_and_probes_open_it_again() {
     let mood = Arc::new(Mood::default());
+    // Slower than the limit, and faster than the probe window: a second stream of a window finds the
+    // slot taken.
     mood.set(500, 5);
     let peer = moody(&mood).await;
     let options =
-        format!("{QUICK}ttft_limit_ms: 400\nttft_probe_window: 300ms\nttft_probe_per_window: 1");
+        format!("{QUICK}ttft_limit_ms: 400\nttft_probe_window: 2s\nttft_probe_per_window: 1");
     let router = over(&[&peer], &options).start().await;
     let refused = AtomicUsize::new(0);
     let reply = until_refused(&router, &refused).await;
