@@ -135,7 +135,7 @@ pub struct Keys {
     pub on_missing: OnMissing,
 }
 
-/// `bodylog:`. A change needs a restart.
+/// `bodylog:`. A change of `spool` needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bodylog {
     /// `host:port`, an IPv6 host in brackets; `None`: nothing is recorded. The environment's
@@ -412,7 +412,8 @@ pub struct BodylogOptions {
 pub enum Bodies {
     /// All of them, within the caps of the capture.
     Full,
-    /// The first bytes of each, at least 1.
+    /// So many bytes of each, at least 1: of the request the first, of the response the beginning and
+    /// the end.
     Truncate(u64),
     /// Nothing of them.
     None,

@@ -341,3 +341,77 @@ async fn decisions_are_newest_first_and_merged_at_the_root() {
         );
     }
 }
+
+#[tokio::test]
+async fn what_is_recorded_is_set_strictly_and_reset_in_one_go() {
+    let port = Port::over("", &[("chat", &format!("{CHAT}bodylog_pct: 50\n"))]);
+    let shown = port.get("/chat/_bodylog_toggle").await.json();
+    assert_eq!(
+        shown,
+        json!({"route": "chat", "switch": "bodylog", "enabled": true, "source": "default",
+               "sample_pct": 50.0, "sample_pct_source": "route",
+               "bodies": "full", "bodies_source": "default"})
+    );
+    let set = port
+        .post("/chat/_bodylog_toggle?on=0&pct=0.5&bodies=truncate(64k)")
+        .await
+        .json();
+    assert_eq!(
+        (&set["before"], &set["after"], &set["source"]),
+        (&json!(true), &json!(false), &json!("runtime"))
+    );
+    assert_eq!(
+        (&set["sample_pct"], &set["bodies"]),
+        (
+            &json!({"before": 50.0, "after": 0.5, "source": "runtime"}),
+            &json!({"before": "full", "after": "truncate(64k)", "source": "runtime"})
+        )
+    );
+    for query in [
+        "",
+        "?on=true",
+        "?pct=101",
+        "?pct=-1",
+        "?pct=NaN",
+        "?pct=1e1",
+        "?bodies=some",
+        "?bodies=truncate(0)",
+        "?reset=1&on=1",
+        "?on=1&pct=200",
+    ] {
+        let reply = port.post(&format!("/chat/_bodylog_toggle{query}")).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{query}");
+    }
+    let status = port.get("/chat/_bodylog_status").await.json();
+    assert_eq!(
+        (&status["enabled"], &status["sample_pct"], &status["bodies"]),
+        (&json!(false), &json!(0.5), &json!("truncate(64k)"))
+    );
+    assert_eq!(
+        (
+            &status["connected"],
+            &status["dropped"]["spool_full"],
+            &status["last_log_ts"]
+        ),
+        (&json!(false), &json!(0), &Value::Null)
+    );
+    let reset = port.post("/chat/_bodylog_toggle?reset=1").await.json();
+    assert_eq!(
+        (
+            &reset["after"],
+            &reset["sample_pct"]["after"],
+            &reset["bodies"]["after"]
+        ),
+        (&json!(true), &json!(50.0), &json!("full"))
+    );
+    let page = port.get("/metrics").await.text;
+    for series in [
+        r#"llm_router_bodylog_frames_total{result="acked"} 0"#,
+        r#"llm_router_bodylog_dropped_total{reason="spool_full"} 0"#,
+        "llm_router_bodylog_shed_total 0",
+        "llm_router_bodylog_reconnects_total 0",
+        "llm_router_bodylog_ack_seconds_count 0",
+    ] {
+        assert!(page.contains(series), "{series}\n{page}");
+    }
+}

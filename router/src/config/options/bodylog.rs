@@ -43,7 +43,7 @@ pub(in crate::config) static BODYLOG_BODIES: Knob<Bodies> = Knob::new(
     check::bodies,
 )
 .default("full")
-.doc("What is kept of the two bodies: `full`, the first bytes (`truncate(<size>)`), or `none`.");
+.doc("What is kept of the two bodies: `full` (10 MiB of the request; of the response the first 1536 KiB and the last 512 KiB), `truncate(<size>)` (so much of each, the response divided the same way), or `none`.");
 /// `bodylog_redact_paths`.
 pub(in crate::config) static BODYLOG_REDACT_PATHS: Knob<Arc<[BodyPath]>> = Knob::new(
     "bodylog",
@@ -69,7 +69,7 @@ static SPOOL_KEYS: &[&Meta] = &[&SPOOL_DIR.meta, &SPOOL_MAX_BYTES.meta];
 pub(in crate::config) static BODYLOG_SECTION: Meta = section(
     "bodylog",
     BODYLOG_KEYS,
-    "Where records of requests and responses are sent. A change needs a restart.",
+    "Where records of requests and responses are sent. A change of `spool` needs a restart.",
 );
 /// The section `bodylog.spool`.
 pub(in crate::config) static BODYLOG_SPOOL: Meta = section(
