@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::aggregate::{BadLine, RefusalReading, Reset, State};
 use crate::checkpoint::{CheckpointRef, Found, Store, StoreError};
 use crate::shared::{Committed, Shared};
-use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail};
+use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail, Where};
 
 /// Most bytes read in one epoch; bounds what a crash makes us read again.
 const EPOCH_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -91,7 +91,7 @@ impl Pipeline {
     /// # Errors
     /// When the checkpoint cannot be used or written, or the detail files cannot be listed.
     pub fn open(
-        details: PathBuf,
+        log: Where,
         store: Store,
         cold: ColdStart,
         epoch: Duration,
@@ -107,16 +107,16 @@ impl Pipeline {
                     tracing::warn!("reading goes on from the older checkpoint");
                     state.own_mut().fallbacks += 1;
                 }
-                (Tail::resume(details, checkpoint.positions), state)
+                (Tail::resume(log, checkpoint.positions), state)
             }
             Found::Nothing => {
                 let mut state = State::default();
                 state.own_mut().cold_starts += 1;
                 let tail = match cold {
-                    ColdStart::Start => Tail::from_start(details),
+                    ColdStart::Start => Tail::from_start(log),
                     ColdStart::End => {
-                        Tail::from_end(details.clone()).map_err(|source| OpenError::Details {
-                            path: details,
+                        Tail::from_end(log.clone()).map_err(|source| OpenError::Details {
+                            path: log.root,
                             source,
                         })?
                     }
@@ -263,6 +263,10 @@ impl Sink for Counter<'_> {
     fn reset(&mut self, _: Hour, cause: Reset) {
         let resets = &mut self.state.own_mut().file_resets;
         *resets.entry(cause).or_default() += 1;
+    }
+
+    fn failed(&mut self, hour: Hour, error: &std::io::Error) {
+        tracing::warn!(%hour, %error, "an hour cannot be read now");
     }
 
     fn recovered(&mut self, hour: Hour) {

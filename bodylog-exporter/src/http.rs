@@ -219,10 +219,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Instant;
 
     use super::*;
     use crate::aggregate;
+    use crate::tail::{Tail, Where};
 
     #[test]
     fn ready_is_committed_lately_and_caught_up_or_close() {
@@ -235,7 +237,7 @@ mod tests {
             state.own_mut().last_end_ms = last_end_ms;
             Committed {
                 view: state.view(),
-                positions: crate::tail::Tail::from_start("nowhere".into()).positions(),
+                positions: Tail::from_start(Where::rows(Path::new("nowhere"))).positions(),
                 lag_bytes: 0,
                 is_caught_up,
                 at: Now {

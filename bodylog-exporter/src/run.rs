@@ -17,6 +17,7 @@ use crate::families::Page;
 use crate::http;
 use crate::poll::{self, Client, ClientError, PollConfig, RouterUrl};
 use crate::shared::Shared;
+use crate::tail::Where;
 
 /// Between the ends of two epochs when there is nothing to catch up on: how stale a scrape may be.
 pub const EPOCH: Duration = Duration::from_secs(2);
@@ -29,9 +30,6 @@ pub const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Begins the names of polled metrics.
 pub const POLL_PREFIX: &str = "openresty_";
-
-/// The details, below the listener's directory.
-const DETAILS: &str = "details";
 
 /// The checkpoint, below the listener's directory unless it is put elsewhere.
 const CHECKPOINT: &str = "exporter.checkpoint";
@@ -105,7 +103,7 @@ pub async fn run(
     let shared = Arc::new(Shared::default());
     let client = Client::new(POLL_TIMEOUT, config.token_file)?;
     let pipeline = {
-        let details = config.dir.join(DETAILS);
+        let log = Where::rows(&config.dir);
         let checkpoint = config
             .checkpoint
             .unwrap_or_else(|| config.dir.join(CHECKPOINT));
@@ -113,7 +111,7 @@ pub async fn run(
         blocking(move || {
             let store = Store::open(checkpoint).map_err(OpenError::from)?;
             Pipeline::open(
-                details,
+                log,
                 store,
                 config.cold_start,
                 config.epoch,

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::tail::Tail;
+use crate::tail::{Tail, Where};
 
 fn state_of(rows: u64) -> State {
     let mut state = State::default();
@@ -15,7 +15,7 @@ fn state_of(rows: u64) -> State {
 }
 
 fn positions() -> Positions {
-    Tail::from_start(PathBuf::from("nowhere")).positions()
+    Tail::from_start(Where::rows(Path::new("nowhere"))).positions()
 }
 
 fn save(store: &Store, rows: u64) {

@@ -69,7 +69,7 @@ impl Bench {
         self.shared = Arc::default();
         let store = Store::open(self.checkpoint()).unwrap();
         let pipeline = Pipeline::open(
-            self.details(),
+            Where::rows(self.dir.path()),
             store,
             cold,
             Duration::from_secs(600),

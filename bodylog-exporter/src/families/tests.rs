@@ -1,6 +1,7 @@
 //! The page as a strict reader sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
 
@@ -10,7 +11,7 @@ use crate::epoch::Now;
 use crate::histogram::Edges;
 use crate::poll::{Polled, Reading, RoutePoll, RouterPoll};
 use crate::shared::Committed;
-use crate::tail::Tail;
+use crate::tail::{Tail, Where};
 
 const ROWS: &[&str] = &[
     r#"{"v":2,"pid":"p","epoch":1,"seq":1,"route":"chat","tenant":"team \"a\"","backend":"a:1","model":"m","status":200,"stream":true,"complete":true,"finish_reason":"stop","attempts":2,"frt":0.25,"lct":1.25,"rt":1.5,"upstream_connect_t":0.001,"queue_t":0.0,"req_bytes":10,"resp_bytes":20,"prompt_tokens":7000,"completion_tokens":21,"cached_tokens":64,"reasoning_tokens":3,"total_tokens":7021}"#,
@@ -32,7 +33,7 @@ fn shared() -> Arc<Shared> {
     state.settle(1_767_369_600_000, None);
     shared.publish(Committed {
         view: state.view(),
-        positions: Tail::from_start("nowhere".into()).positions(),
+        positions: Tail::from_start(Where::rows(Path::new("nowhere"))).positions(),
         lag_bytes: 0,
         is_caught_up: true,
         at: Now::read(),

@@ -2,13 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::hours::{Forms, Hour, is_absent};
 use super::position::{Position, Trail, consume};
 use super::source::{Fit, Source, file_id, fit_plain, open_gzip, prints_before};
-use super::{Budget, LINE_BYTES_MAX, Place, Sink};
+use super::{Budget, Place, Sink, Where};
 use crate::aggregate::{BadLine, Reset};
 
 /// Bytes read at once.
@@ -75,10 +74,10 @@ impl Cursor {
     }
 
     /// At the end of what the plain file holds now, so that only what follows is read.
-    pub(super) fn at_end_of(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+    pub(super) fn at_end_of(log: &Where, hour: Hour) -> io::Result<Self> {
+        let file = File::open(hour.plain(&log.root))?;
         let metadata = file.metadata()?;
-        let offset = super::source::line_start(&file, metadata.len(), LINE_BYTES_MAX)?;
+        let offset = super::source::line_start(&file, metadata.len(), log.line_bytes_max)?;
         let (head, trail) = prints_before(&file, offset)?;
         let position = Position {
             file: file_id(&metadata),
@@ -93,17 +92,17 @@ impl Cursor {
     /// Reads what there is, within the budget.
     pub(super) fn visit(
         &mut self,
-        details: &Path,
+        log: &Where,
         hour: Hour,
         standing: Standing,
         budget: &mut Budget,
         sink: &mut impl Sink,
     ) -> io::Result<Visit> {
-        if !self.ensure_open(details, hour, standing, sink)? {
+        if !self.ensure_open(log, hour, standing, sink)? {
             return Ok(Visit::AtEnd { rest: 0 });
         }
         let before = self.position.offset;
-        let visited = self.visit_open(details, hour, budget, sink);
+        let visited = self.visit_open(log, hour, budget, sink);
         match visited {
             Ok(Visit::AtEnd { .. }) => {
                 if self.position.offset != before {
@@ -126,19 +125,19 @@ impl Cursor {
 
     fn visit_open(
         &mut self,
-        details: &Path,
+        log: &Where,
         hour: Hour,
         budget: &mut Budget,
         sink: &mut impl Sink,
     ) -> io::Result<Visit> {
         loop {
-            match self.drain(hour, budget, sink)? {
+            match self.drain(log, hour, budget, sink)? {
                 Visit::Behind { .. } => {
-                    let rest = self.rest(details, hour);
+                    let rest = self.rest(log, hour);
                     return Ok(Visit::Behind { rest });
                 }
                 at_end => {
-                    if !self.follow(details, hour, sink)? {
+                    if !self.follow(log, hour, sink)? {
                         return Ok(at_end);
                     }
                 }
@@ -162,7 +161,7 @@ impl Cursor {
     /// read.
     fn ensure_open(
         &mut self,
-        details: &Path,
+        log: &Where,
         hour: Hour,
         standing: Standing,
         sink: &mut impl Sink,
@@ -170,16 +169,16 @@ impl Cursor {
         match self.open.take() {
             Some(open) => {
                 self.open = Some(open);
-                self.check_open(hour, sink)?;
+                self.check_open(log, hour, sink)?;
                 return Ok(true);
             }
-            None if self.is_unchanged(details, hour, standing.forms)? => return Ok(false),
+            None if self.is_unchanged(log, hour, standing.forms)? => return Ok(false),
             None => {}
         }
         if standing.forms.plain {
-            match File::open(hour.plain(details)) {
+            match File::open(hour.plain(&log.root)) {
                 Ok(file) => {
-                    self.adopt(hour, file, sink)?;
+                    self.adopt(log, hour, file, sink)?;
                     return Ok(true);
                 }
                 // Closed between the listing and now.
@@ -190,7 +189,7 @@ impl Cursor {
         if self.position.done {
             return Ok(false);
         }
-        match open_gzip(&hour.gzip(details), &self.position) {
+        match open_gzip(&hour.gzip(&log.root), &self.position) {
             Ok((source, trail)) => {
                 if trail.is_none() {
                     self.replaced(hour, sink);
@@ -216,24 +215,24 @@ impl Cursor {
     }
 
     /// Whether an hour that was read to its end still has just that.
-    fn is_unchanged(&self, details: &Path, hour: Hour, forms: Forms) -> io::Result<bool> {
+    fn is_unchanged(&self, log: &Where, hour: Hour, forms: Forms) -> io::Result<bool> {
         if !self.position.done || !forms.plain {
             return Ok(self.position.done);
         }
-        let file = match File::open(hour.plain(details)) {
+        let file = match File::open(hour.plain(&log.root)) {
             Ok(file) => file,
             Err(error) if is_absent(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
         Ok(file.metadata()?.len() == self.position.offset
             && matches!(
-                fit_plain(&file, &self.position, LINE_BYTES_MAX)?,
+                fit_plain(&file, &self.position, log.line_bytes_max)?,
                 Fit::Same(_)
             ))
     }
 
     /// Notices when the open file was cut or written anew in place.
-    fn check_open(&mut self, hour: Hour, sink: &mut impl Sink) -> io::Result<()> {
+    fn check_open(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<()> {
         let Some(Open {
             source: Source::Plain(file),
             ..
@@ -243,15 +242,21 @@ impl Cursor {
         };
         let file = file.try_clone()?;
         let is_gone = self.position.gone;
-        self.adopt(hour, file, sink)?;
+        self.adopt(log, hour, file, sink)?;
         self.position.gone = is_gone;
         Ok(())
     }
 
     /// Takes a plain file, going on where the position is if it is the file the position is of.
-    fn adopt(&mut self, hour: Hour, file: File, sink: &mut impl Sink) -> io::Result<()> {
+    fn adopt(
+        &mut self,
+        log: &Where,
+        hour: Hour,
+        file: File,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
         let id = file_id(&file.metadata()?);
-        let fit = fit_plain(&file, &self.position, LINE_BYTES_MAX)?;
+        let fit = fit_plain(&file, &self.position, log.line_bytes_max)?;
         let trail = match fit {
             Fit::Same(trail) => trail,
             Fit::Cut(offset, head, trail) => {
@@ -299,6 +304,7 @@ impl Cursor {
     /// Counts whole lines up to the end of the file or of the budget.
     fn drain(
         &mut self,
+        log: &Where,
         hour: Hour,
         budget: &mut Budget,
         sink: &mut impl Sink,
@@ -329,7 +335,7 @@ impl Cursor {
                 hour,
                 sink,
             );
-            if open.filled - used >= LINE_BYTES_MAX {
+            if open.filled - used >= log.line_bytes_max {
                 if !self.position.skipping {
                     self.position.skipping = true;
                     self.position.lines += 1;
@@ -355,32 +361,27 @@ impl Cursor {
 
     /// At the end of the open file: goes over to the file that stands in its place now, if another
     /// does. True when there may be more to read.
-    fn follow(&mut self, details: &Path, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
+    fn follow(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
         if !matches!(&self.open, Some(open) if matches!(open.source, Source::Plain(_))) {
             return Ok(false);
         }
-        match File::open(hour.plain(details)) {
+        match File::open(hour.plain(&log.root)) {
             Ok(file) => {
                 if file_id(&file.metadata()?) == self.position.file {
                     return Ok(false);
                 }
-                self.adopt(hour, file, sink)?;
+                self.adopt(log, hour, file, sink)?;
                 Ok(true)
             }
-            Err(error) if is_absent(&error) => self.follow_closed(details, hour, sink),
+            Err(error) if is_absent(&error) => self.follow_closed(log, hour, sink),
             Err(error) => Err(error),
         }
     }
 
     /// The plain file is gone. The compressed one should hold what was read here; if the file was
     /// replaced before it was compressed, it does not.
-    fn follow_closed(
-        &mut self,
-        details: &Path,
-        hour: Hour,
-        sink: &mut impl Sink,
-    ) -> io::Result<bool> {
-        match open_gzip(&hour.gzip(details), &self.position) {
+    fn follow_closed(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
+        match open_gzip(&hour.gzip(&log.root), &self.position) {
             Ok((source, trail)) => {
                 if trail.is_none() {
                     self.replaced(hour, sink);
@@ -434,7 +435,7 @@ impl Cursor {
     }
 
     /// About how many bytes are left, for the lag.
-    pub(super) fn rest(&self, details: &Path, hour: Hour) -> u64 {
+    pub(super) fn rest(&self, log: &Where, hour: Hour) -> u64 {
         match &self.open {
             Some(Open {
                 source: Source::Plain(file),
@@ -443,10 +444,10 @@ impl Cursor {
                 .metadata()
                 .map_or(0, |m| m.len().saturating_sub(self.position.offset)),
             _ if self.position.done => 0,
-            _ => match fs::metadata(hour.plain(details)) {
+            _ => match fs::metadata(hour.plain(&log.root)) {
                 Ok(plain) => plain.len().saturating_sub(self.position.offset),
                 // Compressed bytes, so less than what is left.
-                Err(_) => fs::metadata(hour.gzip(details)).map_or(0, |m| m.len()),
+                Err(_) => fs::metadata(hour.gzip(&log.root)).map_or(0, |m| m.len()),
             },
         }
     }
@@ -469,12 +470,7 @@ fn lines(
             position.skipping = false;
         } else if !line.trim_ascii().is_empty() {
             position.lines += 1;
-            let at = Place::of(hour, position.offset + start as u64);
-            if line.len() > LINE_BYTES_MAX {
-                sink.bad(at, BadLine::TooLong);
-            } else {
-                sink.line(at, line);
-            }
+            sink.line(Place::of(hour, position.offset + start as u64), line);
         }
         start = end + 1;
     }

@@ -35,6 +35,12 @@ impl Hour {
         (i32::from(hour) < HOURS_OF_DAY).then_some(Self(hours + i32::from(hour)))
     }
 
+    /// The hour of a time, milliseconds since the Unix epoch.
+    pub fn at(unix_ms: i64) -> Self {
+        let hours = unix_ms.div_euclid(3_600_000);
+        Self(i32::try_from(hours).unwrap_or(if hours < 0 { i32::MIN } else { i32::MAX }))
+    }
+
     /// This one and `hours` later; earlier when negative.
     pub fn plus(self, hours: i32) -> Self {
         Self(self.0.saturating_add(hours))
@@ -163,6 +169,8 @@ mod tests {
         );
         assert_eq!(hour.to_string(), "2026-01-02T23");
         assert_eq!(hour.plus(3).since(hour), 3);
+        assert_eq!(Hour::at(1_767_398_399_999), hour);
+        assert_eq!(Hour::at(1_767_398_400_000), hour.plus(1));
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,27 @@ pub use self::position::Position;
 use self::cursor::{Cursor, Standing, Visit};
 use crate::aggregate::{BadLine, Reset};
 
-/// Longest line, bytes. A row is a few hundred; its labels are client-made but bounded.
-pub const LINE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest row, bytes. A row is a few hundred; its labels are client-made but bounded.
+pub const ROW_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where the log is and what a line of it may be.
+#[derive(Clone, Debug)]
+pub struct Where {
+    /// The directory of the days: `<dir>/details` for rows, `<dir>` for records.
+    pub root: PathBuf,
+    /// Longest line, bytes, about: longer ones are skipped and counted.
+    pub line_bytes_max: usize,
+}
+
+impl Where {
+    /// The rows below a listener's directory.
+    pub fn rows(dir: &Path) -> Self {
+        Self {
+            root: dir.join("details"),
+            line_bytes_max: ROW_BYTES_MAX,
+        }
+    }
+}
 
 /// Hours before the newest that are still looked at for late lines.
 const LATE_HOURS: i32 = 6;
@@ -60,6 +79,8 @@ pub trait Sink {
     fn bad(&mut self, at: Place, kind: BadLine);
     /// Reading did not simply go on.
     fn reset(&mut self, hour: Hour, cause: Reset);
+    /// An hour cannot be read now; the next pass tries again.
+    fn failed(&mut self, hour: Hour, error: &io::Error);
     /// Reading goes on in the compressed file of an hour that was begun in the plain one.
     fn recovered(&mut self, hour: Hour);
 }
@@ -142,31 +163,36 @@ impl Positions {
 /// Reads the log.
 #[derive(Debug)]
 pub struct Tail {
-    details: PathBuf,
+    log: Where,
     floor: Hour,
     cursors: BTreeMap<Hour, Cursor>,
 }
 
 impl Tail {
     /// Goes on where it was.
-    pub fn resume(details: PathBuf, positions: Positions) -> Self {
+    pub fn resume(log: Where, positions: Positions) -> Self {
         let cursors = positions
             .hours
             .into_iter()
             .map(|(hour, position)| (hour, Cursor::at(position)))
             .collect();
         Self {
-            details,
+            log,
             floor: positions.floor,
             cursors,
         }
     }
 
     /// Reads everything there is.
-    pub fn from_start(details: PathBuf) -> Self {
+    pub fn from_start(log: Where) -> Self {
+        Self::from_hour(log, Hour::FIRST)
+    }
+
+    /// Reads everything from an hour on.
+    pub fn from_hour(log: Where, floor: Hour) -> Self {
         Self {
-            details,
-            floor: Hour::FIRST,
+            log,
+            floor,
             cursors: BTreeMap::new(),
         }
     }
@@ -175,15 +201,15 @@ impl Tail {
     ///
     /// # Errors
     /// When the directory or its newest file cannot be read.
-    pub fn from_end(details: PathBuf) -> io::Result<Self> {
-        let on_disk = hours::list(&details, Hour::FIRST)?;
-        let mut tail = Self::from_start(details);
+    pub fn from_end(log: Where) -> io::Result<Self> {
+        let on_disk = hours::list(&log.root, Hour::FIRST)?;
+        let mut tail = Self::from_start(log);
         let Some((hour, forms)) = on_disk.last_key_value() else {
             return Ok(tail);
         };
         tail.floor = *hour;
         let cursor = if forms.plain {
-            Cursor::at_end_of(&hour.plain(&tail.details))?
+            Cursor::at_end_of(&tail.log, *hour)?
         } else {
             Cursor::at(Position {
                 done: true,
@@ -200,7 +226,7 @@ impl Tail {
     /// When the directory cannot be listed. An hour that cannot be read is counted in the result and
     /// tried again by the next pass.
     pub fn pass(&mut self, budget: &mut Budget, sink: &mut impl Sink) -> io::Result<Pass> {
-        let on_disk = hours::list(&self.details, self.floor)?;
+        let on_disk = hours::list(&self.log.root, self.floor)?;
         for hour in on_disk.keys() {
             self.cursors.entry(*hour).or_default();
         }
@@ -212,7 +238,7 @@ impl Tail {
         for (&hour, cursor) in &mut self.cursors {
             if budget.is_spent() {
                 pass.is_caught_up = false;
-                pass.lag += cursor.rest(&self.details, hour);
+                pass.lag += cursor.rest(&self.log, hour);
                 continue;
             }
             let standing = Standing {
@@ -220,14 +246,14 @@ impl Tail {
                 is_over: newest > Some(hour),
                 is_long_over: newest.is_some_and(|newest| newest.since(hour) > 1),
             };
-            match cursor.visit(&self.details, hour, standing, budget, sink) {
+            match cursor.visit(&self.log, hour, standing, budget, sink) {
                 Ok(Visit::AtEnd { rest }) => pass.lag += rest,
                 Ok(Visit::Behind { rest }) => {
                     pass.lag += rest;
                     pass.is_caught_up = false;
                 }
                 Err(error) => {
-                    tracing::warn!(%hour, %error, "an hour cannot be read now");
+                    sink.failed(hour, &error);
                     pass.errors += 1;
                     pass.is_caught_up = false;
                     if newest.is_some_and(|newest| newest.since(hour) > UNREADABLE_HOURS) {

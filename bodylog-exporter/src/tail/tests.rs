@@ -37,6 +37,10 @@ impl Sink for Heard {
         self.resets.push(cause);
     }
 
+    fn failed(&mut self, hour: Hour, error: &io::Error) {
+        panic!("{hour}: {error}");
+    }
+
     fn recovered(&mut self, _: Hour) {
         self.recovered += 1;
     }
@@ -50,12 +54,19 @@ struct Log {
     now: Instant,
 }
 
+fn log_in(root: &Path) -> Where {
+    Where {
+        root: root.to_owned(),
+        line_bytes_max: ROW_BYTES_MAX,
+    }
+}
+
 const DAY: &str = "2026-01-02";
 
 impl Log {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let tail = Tail::from_start(dir.path().to_owned());
+        let tail = Tail::from_start(log_in(dir.path()));
         Self {
             dir,
             tail,
@@ -99,7 +110,7 @@ impl Log {
     fn restart(&mut self) {
         let kept = serde_json::to_string(&self.tail.positions()).unwrap();
         let positions = serde_json::from_str(&kept).unwrap();
-        self.tail = Tail::resume(self.dir.path().to_owned(), positions);
+        self.tail = Tail::resume(log_in(self.dir.path()), positions);
     }
 
     fn newest(&self) -> (u64, u64) {
@@ -409,10 +420,10 @@ fn a_damaged_compressed_file_is_given_up_and_counted() {
 fn a_line_too_long_is_skipped_whole_and_counted_once() {
     let mut log = Log::new();
     log.append(10, "{1}\n");
-    log.append(10, &"x".repeat(LINE_BYTES_MAX + 300_000));
+    log.append(10, &"x".repeat(ROW_BYTES_MAX + 300_000));
     log.pass();
     log.restart();
-    log.append(10, &"x".repeat(LINE_BYTES_MAX));
+    log.append(10, &"x".repeat(ROW_BYTES_MAX));
     log.pass();
     log.append(10, "\n{2}\n");
     log.pass();
@@ -423,7 +434,7 @@ fn a_line_too_long_is_skipped_whole_and_counted_once() {
 #[test]
 fn a_long_line_within_the_bound_is_a_line() {
     let mut log = Log::new();
-    let long = "x".repeat(LINE_BYTES_MAX - 10);
+    let long = "x".repeat(ROW_BYTES_MAX - 10);
     log.append(10, &format!("{{1}}\n{long}\n{{2}}\n"));
     log.pass();
     assert_eq!(log.heard.lines, ["{1}", &long, "{2}"]);
@@ -455,7 +466,7 @@ fn from_the_end_only_what_follows_is_read() {
     let mut log = Log::new();
     log.append(9, "{0}\n");
     log.append(10, "{1}\n{2}\n{3");
-    log.tail = Tail::from_end(log.dir.path().to_owned()).unwrap();
+    log.tail = Tail::from_end(log_in(log.dir.path())).unwrap();
     log.pass();
     assert!(log.heard.lines.is_empty(), "{:?}", log.heard);
     log.append(10, "}\n{4}\n");
@@ -468,8 +479,8 @@ fn from_the_end_only_what_follows_is_read() {
 #[test]
 fn from_the_end_of_nothing_everything_that_comes_is_read() {
     let mut log = Log::new();
-    log.tail = Tail::from_end(log.dir.path().join("not yet")).unwrap();
-    log.tail = Tail::from_end(log.dir.path().to_owned()).unwrap();
+    log.tail = Tail::from_end(log_in(&log.dir.path().join("not yet"))).unwrap();
+    log.tail = Tail::from_end(log_in(log.dir.path())).unwrap();
     assert!(log.pass().is_caught_up);
     log.append(10, "{1}\n");
     log.append(11, "{2}\n");
