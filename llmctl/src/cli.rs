@@ -109,6 +109,8 @@ pub enum Command {
     /// Show, set or reset a threshold on running routers, for a while
     #[command(subcommand)]
     Limit(cmd::limit::LimitCommand),
+    /// Print the records a bodylog listener stored, and follow them
+    Logs(cmd::logs::LogsArgs),
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache
@@ -143,6 +145,7 @@ impl Command {
             | Self::Status(_)
             | Self::Toggle(_)
             | Self::Limit(_)
+            | Self::Logs(_)
             | Self::Replay(_)
             | Self::Engine(_) => false,
         }

@@ -3,6 +3,7 @@
 pub mod engine;
 mod fleet;
 pub mod limit;
+pub mod logs;
 pub mod replay;
 pub mod route;
 pub mod status;

@@ -1,0 +1,151 @@
+//! Which records are wanted.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use super::line::Line;
+
+/// Longest session id that is stored as it is, bytes; longer ones are stored as a hash.
+const SESSION_BYTES_MAX: usize = 256;
+
+/// What a record must be. What is not asked for is not looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filter {
+    pub(super) route: Option<String>,
+    /// As it is stored: see [`stored_session`].
+    pub(super) session: Option<String>,
+    /// Any of these; all when there are none.
+    pub(super) status: Vec<StatusFilter>,
+    /// The end at this time or later, milliseconds since the Unix epoch.
+    pub(super) since_ms: Option<i64>,
+}
+
+impl Filter {
+    /// Whether a record is wanted. One that does not say when it ended is not too old.
+    pub(super) fn matches(&self, line: &Line<'_>) -> bool {
+        let is_of =
+            |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        is_of(&self.route, &line.route)
+            && is_of(&self.session, &line.session_id)
+            && (self.status.is_empty() || self.status.iter().any(|s| s.matches(line.status)))
+            && self
+                .since_ms
+                .is_none_or(|since| line.end_ms().is_none_or(|end| end >= since))
+    }
+}
+
+/// A session id in the form that records have it.
+pub(super) fn stored_session(id: &str) -> String {
+    if id.len() <= SESSION_BYTES_MAX {
+        return id.to_owned();
+    }
+    let mut stored = String::from("sha256:");
+    for byte in Sha256::digest(id) {
+        // Writing to a string cannot fail.
+        let _ = write!(stored, "{byte:02x}");
+    }
+    stored
+}
+
+/// One status, or all of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFilter {
+    /// Just this.
+    Code(u16),
+    /// This many hundreds.
+    Class(u16),
+}
+
+impl StatusFilter {
+    fn matches(self, status: Option<u16>) -> bool {
+        status.is_some_and(|status| match self {
+            Self::Code(code) => status == code,
+            Self::Class(hundreds) => status / 100 == hundreds,
+        })
+    }
+}
+
+impl FromStr for StatusFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected a status like 429, or a class like 5xx".to_owned();
+        let lower = text.to_ascii_lowercase();
+        let filter = match lower.strip_suffix("xx") {
+            Some(hundreds) => Self::Class(hundreds.parse().map_err(|_| wrong())?),
+            None => Self::Code(lower.parse().map_err(|_| wrong())?),
+        };
+        match filter {
+            Self::Code(100..=599) | Self::Class(1..=5) => Ok(filter),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(filter: &Filter, record: &str) -> bool {
+        filter.matches(&Line::read(record.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_status_or_a_class() {
+        assert_eq!("429".parse(), Ok(StatusFilter::Code(429)));
+        assert_eq!("5xx".parse(), Ok(StatusFilter::Class(5)));
+        assert_eq!("4XX".parse(), Ok(StatusFilter::Class(4)));
+        for text in ["", "xx", "9xx", "42", "1000", "4x", "ok", "-4xx"] {
+            assert!(text.parse::<StatusFilter>().is_err(), "{text}");
+        }
+        let filter = Filter {
+            status: vec![StatusFilter::Code(429), StatusFilter::Class(5)],
+            ..Filter::default()
+        };
+        for (record, expected) in [
+            (r#"{"status":429}"#, true),
+            (r#"{"status":503}"#, true),
+            (r#"{"status":404}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(matches(&filter, record), expected, "{record}");
+        }
+    }
+
+    #[test]
+    fn what_ended_since_is_wanted_and_what_does_not_say() {
+        let filter = Filter {
+            since_ms: Some(1_767_348_000_000),
+            ..Filter::default()
+        };
+        for (record, expected) in [
+            (r#"{"ts_end":"2026-01-02T10:00:00Z"}"#, true),
+            (r#"{"ts_end":"2026-01-02T09:59:59.999Z"}"#, false),
+            (r#"{"ts":"2026-01-02T09:59:50Z","rt":10.0}"#, true),
+            (r#"{"ts":"2026-01-02T09:59:50Z","rt":9.9}"#, false),
+            (r#"{"ts":"once"}"#, true),
+            ("{}", true),
+        ] {
+            assert_eq!(matches(&filter, record), expected, "{record}");
+        }
+    }
+
+    #[test]
+    fn a_long_session_id_is_found_by_its_hash() {
+        assert_eq!(stored_session("s-1"), "s-1");
+        let long = "x".repeat(257);
+        let stored = stored_session(&long);
+        assert!(
+            stored.starts_with("sha256:") && stored.len() == 7 + 64,
+            "{stored}"
+        );
+        let filter = Filter {
+            session: Some(stored.clone()),
+            ..Filter::default()
+        };
+        assert!(matches(&filter, &format!(r#"{{"session_id":"{stored}"}}"#)));
+        assert!(!matches(&filter, r#"{"session_id":"s-1"}"#));
+    }
+}

@@ -1,0 +1,230 @@
+//! `llmctl logs`: the records a bodylog listener stored, filtered, as they are or as they come.
+//!
+//! Reads the files themselves, compressed hours included, in the order of their hours; no router and
+//! no listener is asked.
+
+mod filter;
+mod line;
+mod show;
+mod since;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use bodylog_exporter::aggregate::{BadLine, Reset};
+use bodylog_exporter::tail::{Budget, Hour, Place, Sink, Tail, Where};
+use clap::Args;
+
+use self::filter::{Filter, StatusFilter};
+use self::line::Line;
+use self::since::Since;
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Screen};
+use crate::signals;
+
+/// Longest record, bytes: two bodies at their largest, every character escaped.
+const RECORD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Between two looks of `--follow`.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(250);
+
+/// Reading pauses this often to notice a closed pipe or Ctrl-C.
+const PASS_TIME: Duration = Duration::from_millis(100);
+
+/// What `llmctl logs` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Records are printed oldest hour first, and within an hour as they were written. With --output json
+each is printed on one line, just as it is stored, bodies included.
+
+Examples:
+  llmctl logs --since 10m --status 5xx
+  llmctl logs --session 0d9f… --bodies
+  llmctl logs --follow --since 0s --route chat
+  llmctl logs --dir /data/bodylog --since 2026-01-02T10:00:00Z --output json | jq .usage"
+)]
+pub struct LogsArgs {
+    /// The listener's directory
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "BODYLOG_DIR",
+        default_value = "/var/lib/bodylog",
+        hide_env_values = true
+    )]
+    pub dir: PathBuf,
+    /// Records of this route only
+    #[arg(long, value_name = "NAME")]
+    pub route: Option<String>,
+    /// Records of this session only
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Records with this status only: 429, or 5xx for all that begin so; repeat for more
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub status: Vec<StatusFilter>,
+    /// Records that ended at this time or later: 90s, 10m, 2h, 3d ago, or 2026-01-02T10:00:00Z
+    #[arg(long, value_name = "WHEN")]
+    pub since: Option<Since>,
+    /// Wait for more, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Show the request and the answer below each line
+    #[arg(long)]
+    pub bodies: bool,
+}
+
+/// Prints what there is, and with `--follow` what comes.
+///
+/// # Errors
+/// When the directory or a file in it cannot be read.
+pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure> {
+    let unreadable = |error: &io::Error| Failure::file("read the records in", &args.dir, error);
+    std::fs::read_dir(&args.dir).map_err(|error| unreadable(&error))?;
+    let filter = Filter {
+        route: args.route.clone(),
+        session: args.session.as_deref().map(filter::stored_session),
+        status: args.status.clone(),
+        since_ms: args.since.map(|since| since.unix_ms(wall_ms())),
+    };
+    let log = Where {
+        root: args.dir.clone(),
+        line_bytes_max: RECORD_BYTES_MAX,
+    };
+    // A record is written when it has ended, or later.
+    let mut tail = match filter.since_ms {
+        Some(since_ms) => Tail::from_hour(log, Hour::at(since_ms)),
+        None => Tail::from_start(log),
+    };
+    let mut printer = Printer {
+        screen,
+        filter,
+        bodies: args.bodies,
+        shown: 0,
+        skipped: 0,
+        failure: None,
+    };
+    let mut interrupted = pin!(async {
+        match args.follow {
+            true => signals::interrupted().await,
+            // The signal ends the process as ever.
+            false => std::future::pending().await,
+        }
+    });
+    loop {
+        let mut budget = Budget::new(Instant::now(), PASS_TIME, u64::MAX);
+        let pass = tail
+            .pass(&mut budget, &mut printer)
+            .map_err(|error| unreadable(&error))?;
+        printer.screen.flush();
+        if printer.screen.is_closed() {
+            return Ok(Ended::Fine);
+        }
+        let is_at_end = pass.is_caught_up || pass.errors > 0;
+        if is_at_end && !args.follow {
+            break;
+        }
+        let pause = if is_at_end {
+            FOLLOW_PAUSE
+        } else {
+            Duration::ZERO
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = &mut interrupted => break,
+        }
+    }
+    printer.finish(args.follow)
+}
+
+fn wall_ms() -> i64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // Before 1970 nothing was recorded.
+    since_epoch.map_or(0, |elapsed| elapsed.as_millis() as i64)
+}
+
+/// Shows the records that match.
+struct Printer<'s> {
+    screen: &'s mut Screen,
+    filter: Filter,
+    bodies: bool,
+    shown: u64,
+    /// Lines that are no records.
+    skipped: u64,
+    /// The last hour that could not be read.
+    failure: Option<String>,
+}
+
+impl Printer<'_> {
+    /// False when it is no record.
+    fn record(&mut self, text: &[u8]) -> bool {
+        let Some(line) = Line::read(text) else {
+            return false;
+        };
+        if !self.filter.matches(&line) {
+            return true;
+        }
+        if self.screen.format() == Format::Json {
+            // It was read, so it is UTF-8.
+            self.screen.line(&String::from_utf8_lossy(text));
+        } else {
+            if self.shown == 0 {
+                show::head(self.screen);
+            }
+            show::record(&line, self.bodies, self.screen);
+        }
+        self.shown += 1;
+        true
+    }
+
+    fn finish(self, followed: bool) -> Result<Ended, Failure> {
+        if self.skipped > 0 {
+            let skipped = self.skipped;
+            self.screen.warn(&format!(
+                "{skipped} lines were skipped, they are no records"
+            ));
+        }
+        if let Some(failure) = self.failure {
+            return Err(Failure::Wrong(failure));
+        }
+        if self.shown == 0 && !followed {
+            self.screen.note("no record matches");
+        }
+        Ok(Ended::Fine)
+    }
+}
+
+impl Sink for Printer<'_> {
+    fn line(&mut self, _: Place, line: &[u8]) {
+        if !self.screen.is_closed() && !self.record(line) {
+            self.skipped += 1;
+        }
+    }
+
+    fn last_line(&mut self, line: &[u8]) -> bool {
+        self.record(line)
+    }
+
+    fn bad(&mut self, _: Place, _: BadLine) {
+        self.skipped += 1;
+    }
+
+    fn reset(&mut self, hour: Hour, cause: Reset) {
+        let what = match cause {
+            Reset::Replaced => "was replaced and is read from its start",
+            Reset::Truncated => "was cut and is read from its new end",
+            Reset::Deleted => "is gone",
+            Reset::Unreadable => "is damaged, its rest is lost",
+        };
+        self.screen.warn(&format!("the file of {hour} {what}"));
+    }
+
+    fn failed(&mut self, hour: Hour, error: &io::Error) {
+        self.failure = Some(format!("cannot read the records of {hour}: {error}"));
+    }
+
+    fn recovered(&mut self, _: Hour) {}
+}
