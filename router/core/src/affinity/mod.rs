@@ -1,6 +1,8 @@
 //! Which peer a session belongs to.
 
+pub mod furc;
 pub mod hash;
+pub mod sticky;
 
 use serde::{Deserialize, Serialize};
 

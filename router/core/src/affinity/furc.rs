@@ -1,0 +1,162 @@
+//! The tie-break of `sticky_least_loaded`: among peers with equally few sessions the highest
+//! `H("<session>:<peer url>")` wins.
+//!
+//! `H` is the hash that vllm-router's consistent policies use, so that its users see the picks they
+//! know: furc hash over 2^23 − 1 shards, its result hashed once more by MurmurHash64A. Sources:
+//! Facebook mcrouter, `lib/fbi/hash` (the furc hash, after Mark Rabkin); Austin Appleby,
+//! MurmurHash2. Frozen: replicas of different versions must agree.
+
+/// Chosen by the authors of the furc hash for its diffusion; both stages use it.
+const SEED: u64 = 4_193_360_111;
+const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
+const SHIFT: u32 = 47;
+
+/// Shards: one below the largest number that the bit stride allows.
+const SHARDS: u32 = (1 << STRIDE) - 1;
+/// Distance between two bits that one draw uses, and the depth of the decision tree.
+const STRIDE: u32 = 23;
+/// Draws before 0 is the answer.
+const TRIES: u32 = 32;
+
+/// The weight of a peer for a session. Only 2^23 − 1 values exist: ties are possible, and the caller
+/// lets the earlier peer win.
+pub fn weight(session: &[u8], peer_url: &str) -> u64 {
+    let shard = furc(&[session, b":", peer_url.as_bytes()]);
+    murmur(&[&shard.to_le_bytes()])
+}
+
+/// MurmurHash64A over the parts as one piece.
+fn murmur(parts: &[&[u8]]) -> u64 {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut hash = SEED ^ (length as u64).wrapping_mul(MULTIPLIER);
+    let (mut word, mut filled) = ([0_u8; 8], 0);
+    for byte in parts.iter().flat_map(|part| part.iter()) {
+        word[filled] = *byte;
+        filled += 1;
+        if filled == word.len() {
+            hash = (hash ^ scrambled(u64::from_le_bytes(word))).wrapping_mul(MULTIPLIER);
+            (word, filled) = ([0; 8], 0);
+        }
+    }
+    if filled > 0 {
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(MULTIPLIER);
+    }
+    hash = (hash ^ (hash >> SHIFT)).wrapping_mul(MULTIPLIER);
+    hash ^ (hash >> SHIFT)
+}
+
+fn scrambled(word: u64) -> u64 {
+    let word = word.wrapping_mul(MULTIPLIER);
+    (word ^ (word >> SHIFT)).wrapping_mul(MULTIPLIER)
+}
+
+/// Walks down a binary tree, one key-derived bit per level, to a shard below [`SHARDS`].
+fn furc(key: &[&[u8]]) -> u32 {
+    let mut bits = Bits::new(key);
+    let mut depth = STRIDE;
+    let mut at = depth;
+    for _ in 0..TRIES {
+        while !bits.get(at) {
+            if depth == 0 {
+                return 0;
+            }
+            depth -= 1;
+            at = depth;
+        }
+        at += STRIDE;
+        let mut shard = 1;
+        for _ in 1..depth {
+            shard = (shard << 1) | u32::from(bits.get(at));
+            at += STRIDE;
+        }
+        if shard < SHARDS {
+            return shard;
+        }
+    }
+    0
+}
+
+/// The endless bit string of a key: its hash, the hash of that, and so on, 64 bits each.
+struct Bits {
+    first: u64,
+    /// The word read last and its number.
+    word: u64,
+    number: u32,
+}
+
+impl Bits {
+    fn new(key: &[&[u8]]) -> Self {
+        let first = murmur(key);
+        Self {
+            first,
+            word: first,
+            number: 0,
+        }
+    }
+
+    fn get(&mut self, index: u32) -> bool {
+        let number = index / 64;
+        if number < self.number {
+            (self.word, self.number) = (self.first, 0);
+        }
+        while self.number < number {
+            self.word = murmur(&[&self.word.to_le_bytes()]);
+            self.number += 1;
+        }
+        self.word >> (index % 64) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URLS: [&str; 3] = ["http://w1:8000", "http://w2:8000", "http://w3:8000"];
+
+    #[test]
+    fn weights_are_the_reference_weights() {
+        let table: [(&str, [u64; 3]); 7] = [
+            (
+                "sess-0",
+                [0x9346f35f174a4330, 0x9c832213a3a97d5f, 0xf74bb0374e3aba0a],
+            ),
+            (
+                "sess-1",
+                [0xd1ea4f89195c1525, 0x5482c5c05c53f494, 0x5f296fe2433ac1a5],
+            ),
+            (
+                "sess-2",
+                [0xfcfb907e50cbda21, 0x1fc5091a55db0920, 0x558290e8b68589b8],
+            ),
+            (
+                "sess-3",
+                [0x43d76800751ced75, 0xd9e2d564ef05b1bd, 0xd8467ca4ccc39269],
+            ),
+            (
+                "sess-4",
+                [0x25c2c91354ecf770, 0x88ba06a6162750c5, 0x471703ab354d0cae],
+            ),
+            (
+                "sess-5",
+                [0xe9ff673967800277, 0xb853fc807f8b5107, 0x96a7295609bfca14],
+            ),
+            (
+                "conversation-12345",
+                [0x5537ec8c2d851822, 0x800fbb9503552497, 0x9b376cdd41fcd141],
+            ),
+        ];
+        for (session, weights) in table {
+            let found = URLS.map(|url| weight(session.as_bytes(), url));
+            assert_eq!(found, weights, "{session}");
+        }
+    }
+
+    #[test]
+    fn parts_hash_as_one_piece_wherever_they_are_cut() {
+        let whole: &[u8] = b"a session of twenty-seven b";
+        for cut in 0..=whole.len() {
+            let (head, tail) = whole.split_at(cut);
+            assert_eq!(murmur(&[head, tail]), murmur(&[whole]), "cut at {cut}");
+        }
+    }
+}
