@@ -7,6 +7,7 @@
 //! - [`session`]: who is asking, and where the id came from.
 //! - [`affinity`]: which peer a session belongs to.
 //! - [`balance`]: which peer a request without a home gets.
+//! - [`load`]: how busy a peer is, and how far that is known.
 //! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
 //! - [`admission`]: whether a request may come in at all.
 //! - [`rules`]: which requests a route refuses for what they say.
@@ -24,6 +25,7 @@ pub mod balance;
 pub mod book;
 pub mod decision;
 pub mod layered;
+pub mod load;
 mod number;
 pub mod pool;
 pub mod rules;
