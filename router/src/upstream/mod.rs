@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod connect;
+pub mod engine;
 pub mod headers;
 pub mod probe;
 mod target;

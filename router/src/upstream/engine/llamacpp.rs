@@ -1,0 +1,65 @@
+//! llama.cpp: `/metrics` of a server started with `--metrics`.
+
+use router_core::load::Sample;
+
+use super::page::{Count, Share, Unusable, series};
+
+/// `busy` is processing + deferred. Older builds and forks have one gauge for both; where a page has
+/// both generations the current one counts.
+pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
+    let (mut processing, mut deferred, mut busy) =
+        (Count::default(), Count::default(), Count::default());
+    let mut kv = Share::default();
+    for series in series(page) {
+        if series.is("llamacpp:requests_processing") {
+            processing.add(series.value);
+        } else if series.is("llamacpp:requests_deferred") {
+            deferred.add(series.value);
+        } else if series.is("llama_slots_busy") || series.is("llamacpp:slots_busy") {
+            busy.add(series.value);
+        } else if series.is("llamacpp:kv_cache_usage_ratio") {
+            kv.add(series.value);
+        }
+    }
+    let waiting = deferred.get()?;
+    let running = match processing.get()? {
+        Some(running) => running,
+        None => busy.get()?.ok_or(Unusable)?,
+    };
+    Ok(Sample {
+        running,
+        waiting: waiting.unwrap_or(0),
+        kv_usage: kv.get(),
+        batches: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(page: &str) -> Result<u32, Unusable> {
+        sample(page.as_bytes()).map(Sample::busy)
+    }
+
+    #[test]
+    fn v1_processing_and_deferred_add_up() {
+        let page = "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n";
+        assert_eq!(busy(page), Ok(5));
+    }
+
+    #[test]
+    fn v2_the_old_gauge_counts_where_the_new_ones_are_missing() {
+        assert_eq!(busy("llama_slots_busy 2"), Ok(2));
+        let both = "llama_slots_busy 2\nllamacpp:requests_processing 4";
+        assert_eq!(busy(both), Ok(4));
+    }
+
+    #[test]
+    fn v3_series_are_summed_and_what_is_no_number_is_not_zero() {
+        let page = "llamacpp:requests_processing{model=\"a\\\"}b\"} 1e+00 1700000000000\r\nllamacpp:requests_processing{model=\"c\"} 2\r\n";
+        assert_eq!(busy(page), Ok(3));
+        assert_eq!(busy("llamacpp:requests_processing NaN"), Err(Unusable));
+        assert_eq!(busy("llamacpp:n_busy_slots_per_decode 3.9"), Err(Unusable));
+    }
+}
