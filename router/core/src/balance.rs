@@ -2,89 +2,165 @@
 //!
 //! The peers offered are already the ones that may be picked: candidates, and of those only the
 //! ones with room while any has room. `power_of_two`: Mitzenmacher, "The Power of Two Choices in
-//! Randomized Load Balancing" (2001).
+//! Randomized Load Balancing" (2001). `least_busy` and `idle_aware` end in the peer's name, so that
+//! replicas that see the same loads agree.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
-use crate::pool::Load;
+use crate::load::Idle;
+use crate::pool::{Load, Weight};
 
 /// How requests without a session, and sessions whose home cannot take them, are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Balance {
-    /// Smallest in-flight ÷ slots; ties are broken uniformly at random.
+    /// Smallest load ÷ slots; ties are broken uniformly at random.
     #[default]
     LeastConn,
+    /// Smallest load, largest weight, smallest name.
+    LeastBusy,
     /// The next peer in file order; peers at their own maximum are skipped while another has room.
     RoundRobin,
-    /// Two distinct peers at random, the one with the smaller in-flight ÷ slots.
+    /// Longest idle, smallest load, largest weight, smallest name: idle engines take turns, so that
+    /// none cools down and none is always first.
+    IdleAware,
+    /// Two distinct peers at random, the one with the smaller load ÷ slots.
     PowerOfTwo,
 }
 
+/// How `least_busy` and `idle_aware` compare loads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Normalize {
+    /// As counts.
+    #[default]
+    Off,
+    /// As load ÷ slots, for fleets with unequal slots.
+    Slots,
+}
+
+/// A peer that may be picked.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// Its index in the pool; contenders come in ascending order.
+    pub index: usize,
+    /// How busy it is.
+    pub load: Load,
+    /// How long it has had nothing to do.
+    pub idle: Idle,
+    /// Preference on ties.
+    pub weight: Weight,
+    /// The last tie-break.
+    pub name: &'a str,
+}
+
 impl Balance {
-    /// The pool index of the winner among `peers`, which come in ascending index order. `cursor`
-    /// is the index after the last one that `round_robin` picked. `None` when there are no peers.
-    pub fn pick(
+    /// Whether it orders by what the engines say, so that they must be polled.
+    pub fn needs_engine_load(self) -> bool {
+        matches!(self, Self::LeastBusy | Self::IdleAware)
+    }
+
+    /// The pool index of the winner. `turn` counts the pool's picks by `round_robin` so far. `None`
+    /// when there are no peers.
+    pub fn pick<'a>(
         self,
-        peers: impl Iterator<Item = (usize, Load)> + Clone,
-        cursor: usize,
+        peers: impl Iterator<Item = Contender<'a>> + Clone,
+        normalize: Normalize,
+        turn: u64,
         rng: &mut impl Rng,
     ) -> Option<usize> {
         match self {
             Self::LeastConn => least_conn(peers, rng),
-            Self::RoundRobin => round_robin(peers, cursor),
+            Self::LeastBusy => least_busy(peers, normalize),
+            Self::RoundRobin => round_robin(peers, turn),
+            Self::IdleAware => idle_aware(peers, normalize),
             Self::PowerOfTwo => power_of_two(peers, rng),
+        }
+    }
+}
+
+impl Normalize {
+    fn cmp(self, one: Load, other: Load) -> Ordering {
+        match self {
+            Self::Off => one.in_flight.cmp(&other.in_flight),
+            Self::Slots => one.cmp_ratio(other),
         }
     }
 }
 
 /// The first pass counts the peers tied for the smallest share, the second takes one of them: one
 /// random number for the decision and not one for each tie.
-fn least_conn(
-    peers: impl Iterator<Item = (usize, Load)> + Clone,
+fn least_conn<'a>(
+    peers: impl Iterator<Item = Contender<'a>> + Clone,
     rng: &mut impl Rng,
 ) -> Option<usize> {
-    let mut best: Option<(usize, Load)> = None;
+    let mut best: Option<Contender<'a>> = None;
     let mut tied = 0_usize;
-    for (index, load) in peers.clone() {
-        match best.map_or(Ordering::Less, |(_, least)| load.cmp_ratio(least)) {
+    for peer in peers.clone() {
+        match best.map_or(Ordering::Less, |least| peer.load.cmp_ratio(least.load)) {
             Ordering::Less => {
-                best = Some((index, load));
+                best = Some(peer);
                 tied = 1;
             }
             Ordering::Equal => tied += 1,
             Ordering::Greater => {}
         }
     }
-    let (first, least) = best?;
+    let least = best?;
     if tied == 1 {
-        return Some(first);
+        return Some(least.index);
     }
     let nth = rng.random_range(0..tied);
-    let mut drawn = peers.filter(|(_, load)| load.cmp_ratio(least) == Ordering::Equal);
-    drawn.nth(nth).map(|(index, _)| index)
+    let mut drawn = peers.filter(|peer| peer.load.cmp_ratio(least.load) == Ordering::Equal);
+    drawn.nth(nth).map(|peer| peer.index)
 }
 
-fn round_robin(
-    mut peers: impl Iterator<Item = (usize, Load)> + Clone,
-    cursor: usize,
+fn least_busy<'a>(
+    peers: impl Iterator<Item = Contender<'a>>,
+    normalize: Normalize,
 ) -> Option<usize> {
-    let first = peers.clone().next()?;
-    let next = peers.find(|(index, _)| *index >= cursor).unwrap_or(first);
-    Some(next.0)
+    let winner = peers.min_by(|one, other| by_load(normalize, one, other))?;
+    Some(winner.index)
+}
+
+/// A busy peer is not idle at all, so idle ones always come first.
+fn idle_aware<'a>(
+    peers: impl Iterator<Item = Contender<'a>>,
+    normalize: Normalize,
+) -> Option<usize> {
+    let winner = peers.min_by(|one, other| {
+        let by_idle = Reverse(one.idle).cmp(&Reverse(other.idle));
+        by_idle.then_with(|| by_load(normalize, one, other))
+    })?;
+    Some(winner.index)
+}
+
+fn by_load(normalize: Normalize, one: &Contender<'_>, other: &Contender<'_>) -> Ordering {
+    let order = normalize.cmp(one.load, other.load);
+    let order = order.then_with(|| other.weight.cmp(&one.weight));
+    order.then_with(|| one.name.cmp(other.name))
+}
+
+fn round_robin<'a>(
+    mut peers: impl Iterator<Item = Contender<'a>> + Clone,
+    turn: u64,
+) -> Option<usize> {
+    let count = peers.clone().count() as u64;
+    let nth = turn.checked_rem(count)?;
+    peers.nth(nth as usize).map(|peer| peer.index)
 }
 
 /// The pair is drawn in random order, so a tie goes to either with equal chance.
-fn power_of_two(
-    peers: impl Iterator<Item = (usize, Load)> + Clone,
+fn power_of_two<'a>(
+    peers: impl Iterator<Item = Contender<'a>> + Clone,
     rng: &mut impl Rng,
 ) -> Option<usize> {
     let count = peers.clone().count();
     if count < 2 {
-        return peers.map(|(index, _)| index).next();
+        return peers.map(|peer| peer.index).next();
     }
     let first = rng.random_range(0..count);
     // Skipping over `first` keeps the second draw uniform among the others.
@@ -94,46 +170,73 @@ fn power_of_two(
         .filter(|(nth, _)| *nth == first || *nth == second)
         .map(|(_, peer)| peer);
     let (earlier, later) = (drawn.next()?, drawn.next()?);
-    let winner = match earlier.1.cmp_ratio(later.1) {
+    let winner = match earlier.load.cmp_ratio(later.load) {
         Ordering::Less => earlier,
         Ordering::Greater => later,
         Ordering::Equal if first < second => earlier,
         Ordering::Equal => later,
     };
-    Some(winner.0)
+    Some(winner.index)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
     use super::*;
     use crate::pool::Slots;
 
-    /// Index and load, from (in-flight, slots) pairs.
-    fn peers(loads: &[(u32, u32)]) -> Vec<(usize, Load)> {
-        let load = |&(in_flight, slots)| Load {
-            in_flight,
-            slots: Slots(slots),
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// Peers a, b, c …, from (load, slots) pairs.
+    fn peers(loads: &[(u32, u32)]) -> Vec<Contender<'static>> {
+        let contender = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Contender {
+            index,
+            load: Load {
+                in_flight,
+                slots: Slots(slots),
+            },
+            idle: if in_flight > 0 {
+                Idle::Busy
+            } else {
+                Idle::Always
+            },
+            weight: Weight::default(),
+            name: NAMES[index],
         };
-        loads.iter().map(load).enumerate().collect()
+        loads.iter().enumerate().map(contender).collect()
+    }
+
+    fn pick(balance: Balance, peers: &[Contender<'_>], turn: u64) -> Option<&'static str> {
+        let mut rng = StdRng::seed_from_u64(1);
+        let winner = balance.pick(peers.iter().copied(), Normalize::Off, turn, &mut rng);
+        winner.map(|index| NAMES[index])
     }
 
     fn picks(balance: Balance, loads: &[(u32, u32)], times: usize) -> Vec<usize> {
         let (peers, mut rng) = (peers(loads), StdRng::seed_from_u64(7));
         let mut counts = vec![0; loads.len()];
         for _ in 0..times {
-            counts[balance.pick(peers.iter().copied(), 0, &mut rng).unwrap()] += 1;
+            counts[balance
+                .pick(peers.iter().copied(), Normalize::Off, 0, &mut rng)
+                .unwrap()] += 1;
         }
         counts
     }
 
     #[test]
     fn nobody_wins_among_nobody() {
-        let mut rng = StdRng::seed_from_u64(1);
-        for balance in [Balance::LeastConn, Balance::RoundRobin, Balance::PowerOfTwo] {
-            assert_eq!(balance.pick([].into_iter(), 0, &mut rng), None);
+        for balance in [
+            Balance::LeastConn,
+            Balance::LeastBusy,
+            Balance::RoundRobin,
+            Balance::IdleAware,
+            Balance::PowerOfTwo,
+        ] {
+            assert_eq!(pick(balance, &[], 3), None);
         }
     }
 
@@ -160,15 +263,57 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_goes_on_from_the_cursor_and_wraps() {
-        let (mut rng, all) = (StdRng::seed_from_u64(1), peers(&[(0, 1), (0, 1), (0, 1)]));
-        let from = |list: &[(usize, Load)], cursor, rng: &mut StdRng| {
-            Balance::RoundRobin.pick(list.iter().copied(), cursor, rng)
+    fn v6_least_busy_breaks_ties_by_weight_and_then_by_name() {
+        let mut peers = peers(&[(2, 4), (2, 4), (3, 4)]);
+        peers[1].weight = Weight::new(2.0).unwrap();
+        peers[2].weight = Weight::new(9.0).unwrap();
+        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("b"));
+        peers[1].weight = Weight::default();
+        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("a"));
+        for peer in &mut peers {
+            peer.load.in_flight = 2;
+            peer.weight = Weight::new(2.0).unwrap();
+        }
+        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("a"));
+    }
+
+    #[test]
+    fn loads_compare_as_shares_of_the_slots_where_asked() {
+        let (mut rng, peers) = (StdRng::seed_from_u64(1), peers(&[(2, 2), (3, 8)]));
+        let by = |normalize, rng: &mut StdRng| {
+            Balance::LeastBusy.pick(peers.iter().copied(), normalize, 0, rng)
         };
-        assert_eq!(from(&all, 1, &mut rng), Some(1));
-        assert_eq!(from(&all, 3, &mut rng), Some(0));
-        assert_eq!(from(&[all[0], all[2]], 1, &mut rng), Some(2));
-        assert_eq!(from(&all[..1], 9, &mut rng), Some(0));
+        assert_eq!(by(Normalize::Off, &mut rng), Some(0));
+        assert_eq!(by(Normalize::Slots, &mut rng), Some(1));
+    }
+
+    #[test]
+    fn v7_round_robin_counts_on_over_those_that_are_left() {
+        let all = peers(&[(0, 1), (0, 1), (0, 1)]);
+        let picks: Vec<_> = (0..4)
+            .map(|turn| pick(Balance::RoundRobin, &all, turn).unwrap())
+            .collect();
+        assert_eq!(picks, ["a", "b", "c", "a"]);
+        let without_b = [all[0], all[2]];
+        let picks: Vec<_> = (4..7)
+            .map(|turn| pick(Balance::RoundRobin, &without_b, turn).unwrap())
+            .collect();
+        assert_eq!(picks, ["a", "c", "a"]);
+    }
+
+    #[test]
+    fn v8_the_longest_idle_goes_first_and_one_never_used_before_all() {
+        let mut peers = peers(&[(0, 1), (0, 1), (1, 1), (0, 1)]);
+        peers[0].idle = Idle::For(Duration::from_secs(5));
+        peers[1].idle = Idle::For(Duration::from_secs(9));
+        assert_eq!(pick(Balance::IdleAware, &peers[..3], 0), Some("b"));
+        assert_eq!(pick(Balance::IdleAware, &peers, 0), Some("d"));
+        let mut busy = peers;
+        for (peer, load) in busy.iter_mut().zip([3, 1, 2]) {
+            peer.idle = Idle::Busy;
+            peer.load.in_flight = load;
+        }
+        assert_eq!(pick(Balance::IdleAware, &busy[..3], 0), Some("b"));
     }
 
     #[test]

@@ -23,11 +23,14 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Refusal;
+use crate::affinity::prefix::Prefix;
 use crate::aimd::{self, Inputs};
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Mode, Outcome, PeerFacts};
 use crate::layered::Override;
+use crate::load::{Reading, Report, Standing};
 use crate::pool::{Ban, Change, Evidence, PeerKey, RouteSpec, largest_tier_sum};
+use crate::session::TABLE_KEY_BYTES_MAX;
 use crate::signal::{Sample, Signal};
 use crate::window::window_end;
 use gates::{Gates, Moves};
@@ -39,6 +42,15 @@ use table::Table;
 use view::{Pick, View};
 
 pub use roster::{PoolId, Roster};
+
+/// Expired sessions removed in one tick.
+const SWEEP_MAX: usize = 256;
+
+/// Time to the next tick when a sweep has left some.
+const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+
+/// Prefixes that a pool remembers: a few thousand conversations, some 3 MiB.
+const PREFIXES_MAX: usize = 65_536;
 
 /// Shortest time between two ticks of an adaptive limit.
 const TICK_MIN: Duration = Duration::from_millis(10);
@@ -69,6 +81,10 @@ struct PeerState {
     /// Tickets on it.
     in_flight: u32,
     ban: Ban,
+    /// What its engine said last, on whatever route.
+    reading: Reading,
+    /// How many slots its engine says it has.
+    learned: Option<u32>,
 }
 
 /// How many slots a roster holds.
@@ -116,6 +132,15 @@ pub struct Ask<'a> {
     pub pool: PoolId,
     /// The raw session id; `None` when the request named none or affinity is switched off.
     pub session: Option<&'a [u8]>,
+    /// The session's [`table_key`](crate::session::SessionId::table_key); without it the session is
+    /// not remembered.
+    pub key: Option<&'a [u8]>,
+    /// The conversation's prefixes, shortest first; empty where nothing is placed by them.
+    pub prefix: &'a [Prefix],
+    /// Indices, ascending, of the pool's peers that list the request's model; `None`: any may serve it.
+    pub pin: Option<&'a [usize]>,
+    /// What happens when none of these is usable: any other peer, or a refusal.
+    pub pin_falls_back: bool,
     /// The turn of a usable `x-phanrouter-session` header. Without one the request counts as fully
     /// warm. Read only while `session_prio` is on.
     pub turn: Option<u32>,
@@ -128,9 +153,17 @@ pub struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// A request without a turn, with every switch at its built-in default.
     pub const fn new(pool: PoolId, session: Option<&'a [u8]>) -> Self {
+        let key = match session {
+            Some(session) if session.len() <= TABLE_KEY_BYTES_MAX => Some(session),
+            _ => None,
+        };
         Self {
             pool,
             session,
+            key,
+            prefix: &[],
+            pin: None,
+            pin_falls_back: true,
             turn: None,
             exempt: false,
             switches: Switches::DEFAULT,
@@ -218,6 +251,41 @@ pub enum Verdict {
     Refuse(Refusal),
 }
 
+/// What is known of a peer's load.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// What its engine said last.
+    pub reading: Reading,
+    /// How many slots its engine says it has.
+    pub learned: Option<u32>,
+    /// Our requests on it.
+    pub in_flight: u32,
+}
+
+/// Where a session lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lodging {
+    /// Index of the peer in its pool.
+    pub peer: usize,
+    /// Time since it was placed there.
+    pub age: Duration,
+    /// Time since it was used.
+    pub idle: Duration,
+}
+
+/// What a pool remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    /// Sessions, expired ones that no sweep has met included.
+    pub sessions: u64,
+    /// Sessions pushed out by the cap, since the start.
+    pub evicted: u64,
+    /// Sessions that expired, since the start.
+    pub expired: u64,
+    /// Prefixes.
+    pub prefixes: u64,
+}
+
 /// A pool's room as metrics and status show it. The sums are over the active tier's usable peers
 /// and zero when there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,7 +342,7 @@ impl Book {
         for pool in &roster.members {
             self.pools.let_go(pool.pool);
             for peer in &pool.peers {
-                self.peers.let_go(*peer);
+                self.let_go(*peer);
             }
         }
         self.priority.let_go(&roster.buckets);
@@ -294,7 +362,7 @@ impl Book {
             self.note(roster, ask.pool, moves, &outcome, now);
         }
         match outcome {
-            Ok(pick) => Verdict::Send(self.commit(roster, ask.pool.0, pick, now)),
+            Ok(pick) => Verdict::Send(self.commit(roster, ask, pick, now)),
             Err(refusal) => Verdict::Refuse(refusal),
         }
     }
@@ -322,7 +390,7 @@ impl Book {
             .view(roster, PoolId(ticket.pool), now)
             .next(ticket, tried)?;
         self.occupy(slots[next]);
-        self.vacate(ticket.slot);
+        self.vacate(ticket.slot, now);
         ticket.slot = slots[next];
         ticket.peer = next;
         Some(next)
@@ -337,7 +405,7 @@ impl Book {
         let epoch = self.epoch(now);
         self.pools.get_mut(ticket.pool_slot).drain.end(epoch, now);
         self.pools.let_go(ticket.pool_slot);
-        self.vacate(ticket.slot);
+        self.vacate(ticket.slot, now);
     }
 
     /// Records what a probe or the request path learned about a peer, in every pool that names it.
@@ -357,6 +425,81 @@ impl Book {
             .observe(evidence, roster.spec.ban_ttl, now)
     }
 
+    /// Takes in what a poll of a peer's engine found; answers what the reading is worth now. `None` for
+    /// a peer that no roster names any more, and where nothing is polled.
+    pub fn report_load(
+        &mut self,
+        roster: &Roster,
+        peer: &PeerKey,
+        report: Report,
+        now: Instant,
+    ) -> Option<Standing> {
+        let spec = roster.spec.load.as_ref()?;
+        let slot = self.peers.find(peer)?;
+        let state = self.peers.get_mut(slot);
+        state.reading.report(report, state.in_flight, now);
+        Some(state.reading.standing(spec, state.in_flight, now))
+    }
+
+    /// Remembers how many slots a peer's engine says it has; answers what it said before.
+    pub fn learn_slots(&mut self, peer: &PeerKey, slots: u32) -> Option<u32> {
+        let slot = self.peers.find(peer)?;
+        self.peers.get_mut(slot).learned.replace(slots.max(1))
+    }
+
+    /// What is known of a peer's load.
+    pub fn reading(&self, peer: &PeerKey) -> Option<Known> {
+        let state = self.peers.get(self.peers.find(peer)?);
+        Some(Known {
+            reading: state.reading,
+            learned: state.learned,
+            in_flight: state.in_flight,
+        })
+    }
+
+    /// Renews a session at the end of a response: a long stream keeps it alive.
+    pub fn renew_session(&mut self, ticket: &Ticket, key: &[u8], now: Instant) {
+        let sessions = &mut self.pools.get_mut(ticket.pool_slot).sessions;
+        sessions.touch(key, ticket.slot, now);
+    }
+
+    /// Releases a session in every pool; answers in how many it lived.
+    pub fn finish_session(&mut self, key: &[u8]) -> u32 {
+        let held = |pool: &mut PoolState| u32::from(pool.sessions.finish(key));
+        self.pools.iter_mut().map(held).sum()
+    }
+
+    /// Where a session lives in a pool.
+    pub fn find_session(
+        &self,
+        roster: &Roster,
+        pool: PoolId,
+        key: &[u8],
+        now: Instant,
+    ) -> Option<Lodging> {
+        let members = &roster.members[pool.0];
+        let sessions = &self.pools.get(members.pool).sessions;
+        let seat = sessions.find(key, roster.spec.memory.session_ttl, now)?;
+        let peer = members.peers.iter().position(|slot| *slot == seat.peer)?;
+        Some(Lodging {
+            peer,
+            age: now.saturating_duration_since(seat.since),
+            idle: now.saturating_duration_since(seat.used),
+        })
+    }
+
+    /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
+    pub fn memory(&self, roster: &Roster, pool: PoolId) -> MemoryState {
+        let state = self.pools.get(roster.members[pool.0].pool);
+        let (evicted, expired) = state.sessions.losses();
+        MemoryState {
+            sessions: state.sessions.len() as u64,
+            evicted,
+            expired,
+            prefixes: state.prefixes.len() as u64,
+        }
+    }
+
     /// What would happen to `ask`. Counts nothing, advances no round-robin cursor; given the same
     /// random numbers, [`reserve`](Self::reserve) does the same.
     pub fn explain(
@@ -366,7 +509,7 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Explanation {
-        let view = self.view(roster, ask.pool, now);
+        let view = self.view_for(roster, &ask, now);
         let outcome = match self.decide(roster, ask, now, rng).outcome {
             Ok(pick) => {
                 let spec = roster.peer(ask.pool, pick.peer);
@@ -453,6 +596,12 @@ impl Book {
         for (index, members) in roster.members.iter().enumerate() {
             let in_flight = self.view(roster, PoolId(index), now).in_flight();
             let state = self.pools.get_mut(members.pool);
+            if state
+                .sessions
+                .sweep(roster.spec.memory.session_ttl, SWEEP_MAX, now)
+            {
+                next = next.min(now + SWEEP_PAUSE);
+            }
             for signal in Signal::ALL {
                 let metrics = &members.criteria(signal).metrics;
                 let meter = &mut state.signal_mut(signal).meter;
@@ -625,7 +774,20 @@ impl Book {
             self.rosters.contains_key(&roster.id),
             "a detached roster is not asked"
         );
-        View::new(roster, pool.0, &self.peers, now)
+        let memory = self.pools.get(roster.members[pool.0].pool);
+        View::new(roster, pool.0, &self.peers, memory, None, now)
+    }
+
+    /// The pool as a request sees it: without the peers that do not list its model, unless none of
+    /// those that do is usable and another may serve it.
+    fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
+        let memory = self.pools.get(roster.members[ask.pool.0].pool);
+        let pinned = View::new(roster, ask.pool.0, &self.peers, memory, ask.pin, now);
+        if ask.pin.is_some() && ask.pin_falls_back && pinned.capacity().is_none() {
+            pinned.unpinned()
+        } else {
+            pinned
+        }
     }
 
     fn gates<'a>(&'a self, roster: &'a Roster, ask: Ask<'a>, now: Instant) -> Gates<'a> {
@@ -647,7 +809,7 @@ impl Book {
     }
 
     fn decide(&self, roster: &Roster, ask: Ask<'_>, now: Instant, rng: &mut impl Rng) -> Decision {
-        let view = self.view(roster, ask.pool, now);
+        let view = self.view_for(roster, &ask, now);
         let Some(capacity) = view.capacity() else {
             return Decision {
                 moves: None,
@@ -656,8 +818,7 @@ impl Book {
         };
         let gates = self.gates(roster, ask, now);
         let hearing = gates.hear(&capacity);
-        let cursor = gates.pool.cursor;
-        let place = |facts| view.place(facts, ask.session, cursor, rng);
+        let place = |facts| view.place(facts, &ask, rng);
         Decision {
             moves: Some(hearing.moves),
             outcome: hearing.outcome.map(place),
@@ -702,7 +863,7 @@ impl Book {
         }
     }
 
-    fn commit(&mut self, roster: &Roster, pool: usize, pick: Pick, now: Instant) -> Placement {
+    fn commit(&mut self, roster: &Roster, ask: Ask<'_>, pick: Pick, now: Instant) -> Placement {
         let Pick {
             peer,
             mode,
@@ -710,14 +871,26 @@ impl Book {
             balanced,
         } = pick;
         let epoch = self.epoch(now);
+        let pool = ask.pool.0;
         let members = &roster.members[pool];
+        let slot = members.peers[peer];
         let state = self.pools.get_mut(members.pool);
         if balanced && roster.spec.balance == Balance::RoundRobin {
-            state.cursor = peer + 1;
+            state.turn += 1;
+        }
+        let memory = &roster.spec.memory;
+        if let (Some(key), true) = (ask.key, roster.spec.remembers_sessions()) {
+            let max = memory.sessions_max as usize;
+            // The expiry comes before the renewal: one that is found expired begins anew.
+            if state.sessions.find(key, memory.session_ttl, now).is_none() {
+                state.sessions.finish(key);
+            }
+            state.sessions.bind(key, slot, max, now);
+        } else if memory.prefixes && ask.session.is_none() {
+            state.prefixes.record(ask.prefix, slot, PREFIXES_MAX);
         }
         state.drain.start(epoch, now);
         self.pools.hold(members.pool);
-        let slot = members.peers[peer];
         self.occupy(slot);
         Placement {
             ticket: Ticket {
@@ -733,15 +906,30 @@ impl Book {
         }
     }
 
+    /// Gives up one hold on a peer. With the last one goes what pools remember of it: its place may
+    /// become another peer's.
+    fn let_go(&mut self, slot: u32) {
+        if self.peers.let_go(slot) {
+            for pool in self.pools.iter_mut() {
+                pool.sessions.forget_peer(slot);
+                pool.prefixes.forget_peer(slot);
+            }
+        }
+    }
+
     fn occupy(&mut self, slot: u32) {
         self.peers.hold(slot);
-        self.peers.get_mut(slot).in_flight += 1;
+        let peer = self.peers.get_mut(slot);
+        peer.in_flight += 1;
+        peer.reading.placed();
         self.outstanding += 1;
     }
 
-    fn vacate(&mut self, slot: u32) {
-        self.peers.get_mut(slot).in_flight -= 1;
-        self.peers.let_go(slot);
+    fn vacate(&mut self, slot: u32, now: Instant) {
+        let peer = self.peers.get_mut(slot);
+        peer.in_flight -= 1;
+        peer.reading.released(peer.in_flight, now);
+        self.let_go(slot);
         self.outstanding -= 1;
     }
 }

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::admission::{Gate, Gates, Refusal};
 use crate::affinity::Hash;
 use crate::balance::Balance;
+use crate::load::Standing;
 use crate::pool::PeerKey;
 
 /// How the peer was found; the text of `X-Routed-Mode`.
@@ -35,6 +36,18 @@ pub enum Mode {
     Hash,
     /// The session's home is banned or saturated: `balance` among the healthy.
     HashFallback,
+    /// The session lives there.
+    Sticky,
+    /// The session is new, or its peer is gone: the peer with the fewest sessions.
+    StickyNew,
+    /// No session: the peer that computed the longest known prefix.
+    Prefix,
+    /// No session: among the peers that list the model.
+    Pin,
+    /// No session: `balance: least_busy`.
+    LeastBusy,
+    /// No session: `balance: idle_aware`.
+    IdleAware,
     /// No session: `balance: least_conn`.
     LeastConn,
     /// No session: `balance: round_robin`.
@@ -49,6 +62,12 @@ impl Mode {
         match self {
             Self::Hash => "hash",
             Self::HashFallback => "hash_fallback",
+            Self::Sticky => "sticky",
+            Self::StickyNew => "sticky_new",
+            Self::Prefix => "prefix",
+            Self::Pin => "pin",
+            Self::LeastBusy => "least_busy",
+            Self::IdleAware => "idle_aware",
             Self::LeastConn => "least_conn",
             Self::RoundRobin => "round_robin",
             Self::PowerOfTwo => "power_of_two",
@@ -60,6 +79,8 @@ impl From<Balance> for Mode {
     fn from(balance: Balance) -> Self {
         match balance {
             Balance::LeastConn => Self::LeastConn,
+            Balance::LeastBusy => Self::LeastBusy,
+            Balance::IdleAware => Self::IdleAware,
             Balance::RoundRobin => Self::RoundRobin,
             Balance::PowerOfTwo => Self::PowerOfTwo,
         }
@@ -135,7 +156,16 @@ pub struct Facts {
     /// Where the session lives; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub home: Option<Home>,
-    /// The chosen peer's own in-flight before this request.
+    /// How many peers list the request's model, where that restricted the choice.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pinned: Option<u32>,
+    /// Sessions that lived on the chosen peer, where they are remembered.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer_sessions: Option<u32>,
+    /// Bytes of the longest known prefix, where one placed the request.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub prefix_bytes: Option<u64>,
+    /// The chosen peer's own load before this request.
     pub peer_in_flight: u32,
     /// The chosen peer's `max_concurrency`.
     pub peer_slots: u32,
@@ -191,6 +221,15 @@ pub struct PeerFacts {
     /// Seconds until the ban ends by itself, rounded up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ban_left_s: Option<u64>,
+    /// Requests on it, others' included; absent where its engine is not polled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub load: Option<u32>,
+    /// What its engine's last sample is worth; absent where it is not polled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub standing: Option<Standing>,
+    /// Sessions that live on it, where they are remembered.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sessions: Option<u32>,
     /// Whether the choice may pick it now (enabled, unbanned, in the active tier).
     pub candidate: bool,
     /// Its weight for this session, with the rendezvous hashes.
@@ -325,6 +364,10 @@ pub struct Receipt {
 /// The decision of a [`Receipt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the common one is kept with the request and must not allocate"
+)]
 pub enum Choice {
     /// Placed.
     Send {

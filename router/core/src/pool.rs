@@ -7,6 +7,7 @@
 mod ban;
 mod capacity;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::admission::priority::PrioritySpec;
 use crate::affinity::Affinity;
 use crate::aimd::AdaptiveSpec;
-use crate::balance::Balance;
+use crate::balance::{Balance, Normalize};
+use crate::load::LoadSpec;
 use crate::signal::{Signal, SignalSpec};
 
 pub use ban::{Ban, Change, Evidence};
@@ -51,6 +53,49 @@ impl fmt::Display for PeerKey {
 #[serde(transparent)]
 pub struct Slots(pub u32);
 
+/// A preference between equally loaded peers; never a share of traffic. Finite and above 0.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Weight(f64);
+
+impl Weight {
+    /// `None` for what is not finite and above 0.
+    pub fn new(weight: f64) -> Option<Self> {
+        (weight.is_finite() && weight > 0.0).then_some(Self(weight))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+impl Ord for Weight {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Weight {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Weight {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Weight {}
+
 /// One peer as the configuration describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSpec {
@@ -64,6 +109,14 @@ pub struct PeerSpec {
     pub slots: Slots,
     /// False: known, but never probed and never chosen.
     pub enabled: bool,
+    /// Preference on ties.
+    pub weight: Weight,
+    /// Keeps the sessions that live on it and gets no new ones.
+    pub draining: bool,
+    /// `slots` holds only until its engine has said its own number.
+    pub learns_slots: bool,
+    /// Normalised URL, without a trailing slash: what the tie-break of sticky sessions hashes.
+    pub url: Arc<str>,
 }
 
 /// The peers of one model, in file order.
@@ -105,6 +158,48 @@ pub struct RouteSpec {
     pub ban_ttl: Duration,
     /// What it refuses for besides a full pool.
     pub guard: GuardSpec,
+    /// How the engines' own load counts; `None`: they are not polled, and load is in-flight.
+    pub load: Option<LoadSpec>,
+    /// How `least_busy` and `idle_aware` compare loads.
+    pub normalize: Normalize,
+    /// What is remembered of sessions and prefixes.
+    pub memory: MemorySpec,
+}
+
+/// What a pool remembers, and how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemorySpec {
+    /// An idle session is forgotten after so long.
+    pub session_ttl: Duration,
+    /// Sessions of one pool.
+    pub sessions_max: u32,
+    /// Requests without a session are placed by their longest known prefix.
+    pub prefixes: bool,
+    /// A session is not placed for the first time on a peer that would then hold more than this many
+    /// times its share of the pool's load. At least 1; `None` = no bound.
+    pub load_factor_max: Option<f64>,
+}
+
+impl Default for MemorySpec {
+    fn default() -> Self {
+        Self {
+            session_ttl: Duration::from_secs(7200),
+            sessions_max: 262_144,
+            prefixes: false,
+            load_factor_max: None,
+        }
+    }
+}
+
+impl RouteSpec {
+    /// Whether pools remember which peer a session lives on.
+    pub fn remembers_sessions(&self) -> bool {
+        match self.affinity {
+            Affinity::Sticky => true,
+            Affinity::Hash { .. } => self.memory.load_factor_max.is_some(),
+            Affinity::None => false,
+        }
+    }
 }
 
 /// The load gates of a route.

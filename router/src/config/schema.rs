@@ -143,6 +143,12 @@ fn scalar(kind: &Kind) -> Vec<Value> {
         Kind::Integer => vec![json!({ "type": "integer" })],
         Kind::Number(bounds) => vec![number(&bounds)],
         Kind::NumberOrOff(bounds) => vec![number(&bounds), switched_off()],
+        Kind::WholeOrAuto { min, max } => {
+            vec![
+                json!({ "type": "integer", "minimum": min, "maximum": max }),
+                json!({ "enum": ["auto"] }),
+            ]
+        }
         Kind::WholeOrOff { min, max } => {
             vec![
                 json!({ "type": "integer", "minimum": min, "maximum": max }),
@@ -196,6 +202,7 @@ fn scalar(kind: &Kind) -> Vec<Value> {
             let one = json!({ "type": ["string", "number", "boolean"] });
             vec![one.clone(), json!({ "type": "array", "items": one })]
         }
+        Kind::PageUrl => vec![text("^[Hh][Tt][Tt][Pp][Ss]?://[^#@]+$")],
         Kind::Url => vec![text("^[Hh][Tt][Tt][Pp][Ss]?://[^?#@]+$")],
         _ => vec![collection(kind)],
     }

@@ -28,6 +28,7 @@ fn base() -> Base {
         max_body_size: 200 << 20,
         request_timeout: None::<Duration>,
         request_timeout_set: false,
+        session_ttl: Duration::from_secs(7200),
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn main(text: &str) -> (Main, Vec<Problem>) {
     let mut reader = Reader::new();
     expand_tree(&mut root, &env(), &mut reader);
     let path = Path::new("router.yaml");
-    let file = main_file(&mut reader, Some(path), &root);
+    let file = main_file(&mut reader, Some(path), &root, base().session_ttl);
     (file.main, reader.finish(path, text))
 }
 

@@ -12,14 +12,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 use router_core::admission::priority::Bucket;
 use router_core::affinity::{Hash, Saturated};
-use router_core::balance::Balance;
+use router_core::balance::{Balance, Normalize};
 use router_core::layered::Setting;
-use router_core::pool::{FullPolicy, PeerKey};
+use router_core::load::{LoadModel, StalePolicy};
+use router_core::pool::{FullPolicy, PeerKey, Weight};
 use router_core::rules::Rules;
 use router_core::session::SessionSource;
 use router_core::signal::Metric;
 
 use super::units;
+
+use crate::upstream::engine::Dialect;
 
 /// A text that must not be shown: `Debug` prints `***`, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -205,6 +208,18 @@ pub struct Peer {
     pub priority: i64,
     /// `max_concurrency`, `default_max` already applied.
     pub max_concurrency: u32,
+    /// `max_concurrency: auto`: the engine's own number counts once it is known.
+    pub learns_slots: bool,
+    /// Preference on ties.
+    pub weight: Weight,
+    /// Keeps its sessions and gets no new ones.
+    pub draining: bool,
+    /// What it is for; requests go to regular peers.
+    pub role: Role,
+    /// Whose load page it has.
+    pub engine: Engine,
+    /// The load page, where it is not `/metrics` of the peer.
+    pub metrics_url: Option<Arc<str>>,
     /// False: never probed, never chosen.
     pub enabled: bool,
     /// Replaces the client's credential.
@@ -220,8 +235,99 @@ pub struct Peer {
 pub enum AffinityKind {
     /// `hash`.
     Hash,
+    /// `sticky_least_loaded`.
+    StickyLeastLoaded,
     /// `none`.
     None,
+}
+
+/// Where a peer's load comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadSignal {
+    /// The router's own requests.
+    InFlight,
+    /// The engine's metrics too.
+    Engine,
+}
+
+/// What becomes of a pinned request when every peer of its model is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinFallback {
+    /// Any peer serves it.
+    Any,
+    /// It is refused: only a peer that lists its model may serve it.
+    SameModel,
+    /// It is refused.
+    None,
+}
+
+/// What a model means that no peer lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownModel {
+    /// Nothing.
+    Route,
+    /// 404.
+    NotFound,
+}
+
+/// How a request that names no session finds its conversation's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AffinityFallback {
+    /// It does not.
+    None,
+    /// By the longest known prefix.
+    Prefix,
+}
+
+/// Which engine a peer runs: whose load page is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The page tells.
+    Auto,
+    /// This one.
+    Known(Dialect),
+    /// It has no load page.
+    Ollama,
+    /// It is never asked.
+    None,
+}
+
+/// What a peer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Whole requests.
+    Regular,
+    /// The prefill half of a split request.
+    Prefill,
+    /// The decode half of a split request.
+    Decode,
+}
+
+/// `load_signal` and what goes with it.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// `load_signal`, `balance`'s implication applied.
+    pub signal: Setting<LoadSignal>,
+    /// `poll_interval`.
+    pub poll_interval: Setting<Duration>,
+    /// `poll_timeout`.
+    pub poll_timeout: Setting<Duration>,
+    /// `stale_after`.
+    pub stale_after: Setting<Duration>,
+    /// `stale_policy`.
+    pub stale_policy: Setting<StalePolicy>,
+    /// `hold_max`.
+    pub hold_max: Setting<Duration>,
+    /// `load_model`.
+    pub model: Setting<LoadModel>,
+    /// `normalize`.
+    pub normalize: Setting<Normalize>,
+    /// `pin_model`.
+    pub pin_model: Setting<bool>,
+    /// `pin_fallback`.
+    pub pin_fallback: Setting<PinFallback>,
+    /// `unknown_model`.
+    pub unknown_model: Setting<UnknownModel>,
 }
 
 /// Every option of a route but its peers. One field per knob, spelled as in the file.
@@ -241,8 +347,18 @@ pub struct RouteOptions {
     pub hash_saturated: Setting<Saturated>,
     /// Where session ids are looked for, first non-blank wins.
     pub session_sources: Setting<Arc<[SessionSource]>>,
+    /// Idle sessions are forgotten after so long.
+    pub session_ttl: Setting<Duration>,
+    /// Sessions a pool remembers.
+    pub max_sessions: Setting<u32>,
+    /// For requests that name no session.
+    pub affinity_fallback: Setting<AffinityFallback>,
+    /// Load bound of homes, as a multiple of the pool's mean; `None` = off.
+    pub affinity_max_load_factor: Setting<Option<f64>>,
     /// For requests without a home.
     pub balance: Setting<Balance>,
+    /// What a peer's load is, and what models mean.
+    pub load: LoadOptions,
     /// `GET …/v1/models` is the union of the cached lists.
     pub merge_models: Setting<bool>,
     /// What a full pool does.

@@ -77,7 +77,8 @@ impl<'b> Inspection<'b> {
         descend(self.top(first)?.get(), rest)
     }
 
-    fn top(&self, key: &str) -> Option<&'b RawValue> {
+    /// The raw value of a wanted top-level field.
+    pub fn top(&self, key: &str) -> Option<&'b RawValue> {
         let at = self.fields.position(key.as_bytes())?;
         self.values.get(at).copied().flatten()
     }

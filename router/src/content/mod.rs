@@ -4,6 +4,7 @@ pub mod facts;
 pub mod inspect;
 mod json;
 pub mod meter;
+pub mod prefix;
 pub mod sse;
 pub mod transform;
 pub mod turn;

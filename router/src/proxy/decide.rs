@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
 use http::request::Parts;
+use router_core::affinity::prefix::Prefix;
 use router_core::book::{Ask, PoolId, Switches};
 use router_core::decision::Choice;
 use router_core::rules::Rule;
@@ -13,8 +14,8 @@ use router_core::session::{Place, Session, SessionId, is_blank, pick};
 use super::error::{ApiError, clip};
 use super::exchange::{self, Exchange};
 use super::local;
-use crate::content::{Inspection, Turn};
-use crate::state::{Route, RouteTable, Switch};
+use crate::content::{Inspection, Turn, prefix};
+use crate::state::{Pin, Route, RouteTable, Switch};
 use crate::telemetry::metrics::Gate;
 
 /// Session, pool and reservation; fills in the exchange.
@@ -51,7 +52,13 @@ pub(super) fn decide(
     let pool = pool.ok_or_else(|| {
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
-    match route.reserve(asker.ask(pool, exempt)) {
+    let lookups = Lookups::of(route, pool, model.as_deref(), &asker.session, &inspection);
+    if lookups.pin == Pin::Unknown {
+        asker.show(exchange);
+        let error = ApiError::model_not_found(model.as_deref().unwrap_or_default());
+        return Err(error.on_route(&route.name));
+    }
+    match route.reserve(lookups.on(asker.ask(pool, exempt))) {
         Ok(placed) => {
             asker.show(exchange);
             exchange.reservation = Some(placed.reservation);
@@ -151,6 +158,55 @@ impl<'a> Asker<'a> {
             Session::None => exchange::no_source(),
             Session::Ignored(_) => Arc::from(self.session.source()),
         };
+    }
+}
+
+/// What a route's options make of a request's session, model and conversation.
+#[derive(Debug)]
+pub struct Lookups<'s> {
+    key: Option<Cow<'s, [u8]>>,
+    prefix: Vec<Prefix>,
+    /// Which peers may serve its model.
+    pub pin: Pin,
+    pin_falls_back: bool,
+}
+
+impl<'s> Lookups<'s> {
+    /// Allocates only where sessions or prefixes are remembered, or models pin.
+    pub fn of(
+        route: &Route,
+        pool: PoolId,
+        model: Option<&str>,
+        session: &'s Session<'_>,
+        inspection: &Inspection<'_>,
+    ) -> Self {
+        let key = match session {
+            Session::Known(id) if route.spec().remembers_sessions() => Some(id.table_key()),
+            _ => None,
+        };
+        let prefix = if session.placed().is_none() && route.places_by_prefix() {
+            let fields = prefix::FIELDS.iter();
+            prefix::chain(fields.filter_map(|name| inspection.top(name)))
+        } else {
+            Vec::new()
+        };
+        Self {
+            key,
+            prefix,
+            pin: route.pin(pool, model),
+            pin_falls_back: route.pin_falls_back(),
+        }
+    }
+
+    /// The request with what was looked up.
+    pub fn on<'a>(&'a self, ask: Ask<'a>) -> Ask<'a> {
+        Ask {
+            key: self.key.as_deref(),
+            prefix: &self.prefix,
+            pin: self.pin.indices(),
+            pin_falls_back: self.pin_falls_back,
+            ..ask
+        }
     }
 }
 

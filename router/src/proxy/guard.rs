@@ -46,6 +46,14 @@ pub(super) fn admit(
     }
 }
 
+/// The routes that the caller's key opens, open ones included.
+pub(super) fn opened<'t>(table: &'t RouteTable, headers: &HeaderMap) -> Vec<&'t Arc<Route>> {
+    table
+        .routes()
+        .filter(|route| admit(table, route, headers).is_ok())
+        .collect()
+}
+
 /// Checks the caller's key against every route: where the body decides the route, the key must
 /// open at least one before the body is read.
 ///

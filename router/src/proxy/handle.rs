@@ -183,7 +183,7 @@ impl Proxy {
             }
             Destination::FinishSession { route: None } => {
                 guard::admit_any(call.table, &parts.headers)?;
-                finish::answer(&parts).map(Reply::Local)
+                finish::answer(&parts, &guard::opened(call.table, &parts.headers)).map(Reply::Local)
             }
             Destination::FinishSession { route: Some(name) } => {
                 let route = call
@@ -192,7 +192,7 @@ impl Proxy {
                     .and_then(Entry::route)
                     .ok_or_else(|| ApiError::route_not_found("there is no such route", None))?;
                 guard::admit(call.table, route, &parts.headers)?;
-                finish::answer(&parts).map(Reply::Local)
+                finish::answer(&parts, &[route]).map(Reply::Local)
             }
             Destination::Nowhere => self.nowhere(call, parts, body, &path).await,
             Destination::Unprefixed => {

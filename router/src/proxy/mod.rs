@@ -29,7 +29,7 @@ mod stall;
 mod status;
 mod unparsed;
 
-pub use decide::{Asker, is_probe, rule_against};
+pub use decide::{Asker, Lookups, is_probe, rule_against};
 pub use handle::Proxy;
 pub use head::HeadWatch;
 pub use relay::Body;

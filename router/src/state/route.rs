@@ -18,10 +18,12 @@ use router_core::session::Place;
 
 use super::carried::Carried;
 use super::guard::guard_of;
+use super::load::{load_spec, memory_spec};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::config::keys::KeySet;
-use crate::config::valid::{self, AffinityKind, RouteOptions};
+use crate::config::valid::{self, AffinityKind, Role, RouteOptions};
+use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
 
@@ -122,14 +124,17 @@ impl Route {
 
     /// First segments of the body paths its session ids may stand under.
     pub fn body_fields(&self) -> impl Iterator<Item = &str> {
-        self.options
-            .session_sources
-            .value
-            .iter()
+        let prefix: &[&str] = match self.places_by_prefix() {
+            true => &prefix::FIELDS,
+            false => &[],
+        };
+        let sessions = self.options.session_sources.value.iter();
+        sessions
             .filter_map(|source| match &source.place {
                 Place::Body(path) => path.first().map(|name| &**name),
                 Place::Header(_) => None,
             })
+            .chain(prefix.iter().copied())
     }
 
     /// Whether some pool has a usable peer now.
@@ -190,9 +195,11 @@ impl Route {
                 mode,
                 facts,
             }) => {
+                let session = ask.key.filter(|_| self.spec().remembers_sessions());
                 let reservation = Reservation {
                     state: Arc::clone(&self.state),
                     ticket: Some(ticket),
+                    session: session.map(Box::from),
                 };
                 Ok(Placed {
                     reservation,
@@ -279,6 +286,7 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
             hash: options.hash.value,
             saturated: options.hash_saturated.value,
         },
+        AffinityKind::StickyLeastLoaded => Affinity::Sticky,
         AffinityKind::None => Affinity::None,
     };
     let pools = route.pools.iter().map(|pool| PoolSpec {
@@ -294,6 +302,9 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
         cross_tier_fallback: options.cross_tier_fallback.value,
         ban_ttl: options.health_ban_ttl.value,
         guard: guard_of(options),
+        load: load_spec(options),
+        normalize: options.load.normalize.value,
+        memory: memory_spec(options),
     }
 }
 
@@ -303,8 +314,25 @@ fn peer_spec(peer: &valid::Peer) -> PeerSpec {
         name: Arc::clone(&peer.name),
         priority: peer.priority,
         slots: Slots(peer.max_concurrency),
-        enabled: peer.enabled,
+        // Requests are not split yet: the halves of one have nothing to take.
+        enabled: peer.enabled && peer.role == Role::Regular,
+        weight: peer.weight,
+        draining: peer.draining,
+        learns_slots: peer.learns_slots,
+        url: peer_url(peer),
     }
+}
+
+/// A peer's URL as the tie-break of sticky sessions hashes it: lower case, the default port left out,
+/// no trailing slash, so that a cosmetic edit moves nobody.
+fn peer_url(peer: &valid::Peer) -> Arc<str> {
+    let (scheme, port) = match peer.tls {
+        true => ("https", ":443"),
+        false => ("http", ":80"),
+    };
+    let key = peer.key.as_str();
+    let host = key.strip_suffix(port).unwrap_or(key);
+    format!("{scheme}://{host}{}", peer.base_path).into()
 }
 
 /// What outlives a reload of a route: one per route name for the life of the process.
@@ -388,6 +416,8 @@ pub struct Placed {
 pub struct Reservation {
     state: Arc<RouteState>,
     ticket: Option<Ticket>,
+    /// The key of the session that it keeps alive, where sessions are remembered.
+    session: Option<Box<[u8]>>,
 }
 
 impl Drop for Reservation {
@@ -395,6 +425,9 @@ impl Drop for Reservation {
         if let Some(ticket) = self.ticket.take() {
             let mut inner = self.state.inner.lock();
             let now = now();
+            if let Some(key) = &self.session {
+                inner.book.renew_session(&ticket, key, now);
+            }
             inner.book.release(ticket, now);
         }
     }

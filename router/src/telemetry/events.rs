@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use router_core::book::status::NoHeader;
+use router_core::load::{Report, Standing};
 use router_core::pool::{Change, PeerKey};
 
 use super::metrics::{Metrics, RouteMetrics};
@@ -79,6 +80,36 @@ impl Events {
         if self.speaks(Warning::ProbeBusy, at, now) {
             tracing::warn!(route, %peer, name, why = %why, "peer is busy: its health stays as it was");
         }
+    }
+
+    /// What a poll of a peer's engine found. What keeps the peer out is warned of, now and then.
+    pub fn peer_polled(
+        &self,
+        at: PeerRef<'_>,
+        report: Report,
+        standing: Option<Standing>,
+        now: Instant,
+    ) {
+        let PeerRef { route, peer, name } = at;
+        let standing = standing.map_or("gone", Standing::as_str);
+        match report {
+            Report::Misconfigured if self.speaks(Warning::PollRefused, at, now) => {
+                tracing::error!(route, %peer, name, "the engine refuses the router's credential on its load page: the peer is out");
+            }
+            Report::Blind if self.speaks(Warning::PollBlind, at, now) => {
+                tracing::warn!(route, %peer, name, "the engine has no load page that can be read: its load is the router's own requests");
+            }
+            Report::Hung { .. } if self.speaks(Warning::PollHung, at, now) => {
+                tracing::warn!(route, %peer, name, standing, "the engine's load page does not answer");
+            }
+            _ => tracing::trace!(route, %peer, name, ?report, standing, "peer polled"),
+        }
+    }
+
+    /// An engine has another number of slots than its peer's configuration says.
+    pub fn slots_differ(&self, at: PeerRef<'_>, configured: u32, reported: u32) {
+        let PeerRef { route, peer, name } = at;
+        tracing::warn!(route, %peer, name, configured, reported, "the engine reports another number of slots; the configured one holds");
     }
 
     /// An attempt failed and the request goes on to another candidate.
@@ -220,6 +251,9 @@ enum Warning {
     ProbeBusy,
     RequestFailed,
     StreamBroken,
+    PollRefused,
+    PollBlind,
+    PollHung,
 }
 
 type Subject = (Warning, Box<str>, PeerKey);

@@ -4,6 +4,7 @@ pub mod client;
 pub mod connect;
 pub mod engine;
 pub mod headers;
+mod poll;
 pub mod probe;
 mod target;
 

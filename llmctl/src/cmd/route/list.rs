@@ -54,6 +54,7 @@ struct Placement {
 #[serde(rename_all = "snake_case")]
 enum AffinityName {
     Hash,
+    StickyLeastLoaded,
     None,
 }
 
@@ -104,6 +105,7 @@ fn facts(route: &valid::Route) -> Facts {
     let peers = || route.pools.iter().flat_map(|pool| &pool.peers);
     let affinity = match route.options.affinity.value {
         AffinityKind::Hash => AffinityName::Hash,
+        AffinityKind::StickyLeastLoaded => AffinityName::StickyLeastLoaded,
         AffinityKind::None => AffinityName::None,
     };
     Facts {

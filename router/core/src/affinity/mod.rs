@@ -2,6 +2,7 @@
 
 pub mod furc;
 pub mod hash;
+pub mod prefix;
 pub mod sticky;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub enum Affinity {
         /// What happens when the home peer is at its own maximum.
         saturated: Saturated,
     },
+    /// A new session goes to the peer with the fewest sessions and stays there.
+    Sticky,
 }
 
 /// The placement functions. All three are contracts: they never change for a given input.

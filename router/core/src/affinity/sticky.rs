@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use hashlink::LinkedHashMap;
 
-/// The sessions of one pool. A key is [`table_key`](crate::session)'s: at most 256 bytes.
+/// The sessions of one pool. A key is [`table_key`](crate::session::SessionId::table_key)'s: at most 256 bytes.
 ///
 /// The hasher is seeded at random because clients choose the keys; it never shows: entries are
 /// visited in order of use only.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    by_key: LinkedHashMap<Box<str>, Entry, RandomState>,
+    by_key: LinkedHashMap<Box<[u8]>, Entry, RandomState>,
     /// Live entries by peer; peers without one are absent.
     counts: BTreeMap<u32, u32>,
     evicted: u64,
@@ -45,7 +45,7 @@ pub struct Seat {
 impl Sessions {
     /// Where a session lives, unless it has expired: idle for `ttl` is expired, so that a `ttl` of
     /// zero binds nothing.
-    pub fn find(&self, key: &str, ttl: Duration, now: Instant) -> Option<Seat> {
+    pub fn find(&self, key: &[u8], ttl: Duration, now: Instant) -> Option<Seat> {
         let entry = self.by_key.get(key)?;
         let idle = now.saturating_duration_since(entry.used);
         (idle < ttl).then_some(Seat {
@@ -57,7 +57,7 @@ impl Sessions {
 
     /// Binds a session to a peer, or renews it there. At `max` entries the least recently used one
     /// goes. Allocates for a new session only.
-    pub fn bind(&mut self, key: &str, peer: u32, max: usize, now: Instant) {
+    pub fn bind(&mut self, key: &[u8], peer: u32, max: usize, now: Instant) {
         if let Some(entry) = self.by_key.to_back(key) {
             entry.used = now;
             if entry.peer == peer {
@@ -85,7 +85,7 @@ impl Sessions {
     }
 
     /// Renews a session that still lives on `peer`: the end of a long response counts as use.
-    pub fn touch(&mut self, key: &str, peer: u32, now: Instant) {
+    pub fn touch(&mut self, key: &[u8], peer: u32, now: Instant) {
         if self.by_key.get(key).is_some_and(|entry| entry.peer == peer)
             && let Some(entry) = self.by_key.to_back(key)
         {
@@ -94,7 +94,7 @@ impl Sessions {
     }
 
     /// Releases a session; false when it is not here.
-    pub fn finish(&mut self, key: &str) -> bool {
+    pub fn finish(&mut self, key: &[u8]) -> bool {
         let Some(entry) = self.by_key.remove(key) else {
             return false;
         };
@@ -174,21 +174,21 @@ mod tests {
     #[test]
     fn a_session_expires_at_its_ttl_and_is_not_revived_by_the_request_that_finds_it_so() {
         let (mut sessions, now) = (Sessions::default(), start());
-        sessions.bind("a", 1, 10, now);
-        assert_eq!(sessions.find("a", TTL, now + 9 * SECOND).unwrap().peer, 1);
-        assert_eq!(sessions.find("a", TTL, now + TTL), None);
-        assert_eq!(sessions.find("a", Duration::ZERO, now), None);
+        sessions.bind(b"a", 1, 10, now);
+        assert_eq!(sessions.find(b"a", TTL, now + 9 * SECOND).unwrap().peer, 1);
+        assert_eq!(sessions.find(b"a", TTL, now + TTL), None);
+        assert_eq!(sessions.find(b"a", Duration::ZERO, now), None);
     }
 
     #[test]
     fn rebinding_moves_the_count() {
         let (mut sessions, now) = (Sessions::default(), start());
-        sessions.bind("a", 1, 10, now);
-        sessions.bind("b", 1, 10, now);
-        sessions.bind("a", 2, 10, now + SECOND);
+        sessions.bind(b"a", 1, 10, now);
+        sessions.bind(b"b", 1, 10, now);
+        sessions.bind(b"a", 2, 10, now + SECOND);
         assert_eq!((sessions.count(1), sessions.count(2)), (1, 1));
         assert_eq!(
-            sessions.find("a", TTL, now + SECOND).unwrap().since,
+            sessions.find(b"a", TTL, now + SECOND).unwrap().since,
             now + SECOND
         );
         sessions.check();
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn the_least_recently_used_makes_room_at_the_cap() {
         let (mut sessions, now) = (Sessions::default(), start());
-        for key in ["a", "b", "c"] {
+        for key in [b"a", b"b", b"c"] {
             sessions.bind(key, 1, 3, now);
         }
-        sessions.bind("a", 1, 3, now + SECOND);
-        sessions.bind("d", 2, 3, now + SECOND);
-        assert_eq!(sessions.find("b", TTL, now), None);
-        assert!(sessions.find("a", TTL, now + SECOND).is_some());
+        sessions.bind(b"a", 1, 3, now + SECOND);
+        sessions.bind(b"d", 2, 3, now + SECOND);
+        assert_eq!(sessions.find(b"b", TTL, now), None);
+        assert!(sessions.find(b"a", TTL, now + SECOND).is_some());
         assert_eq!((sessions.len(), sessions.losses()), (3, (1, 0)));
         sessions.check();
     }
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn finishing_twice_releases_once() {
         let (mut sessions, now) = (Sessions::default(), start());
-        sessions.bind("e", 1, 10, now);
-        sessions.bind("k", 1, 10, now);
-        assert!(sessions.finish("e"));
-        assert!(!sessions.finish("e"));
+        sessions.bind(b"e", 1, 10, now);
+        sessions.bind(b"k", 1, 10, now);
+        assert!(sessions.finish(b"e"));
+        assert!(!sessions.finish(b"e"));
         assert_eq!(sessions.count(1), 1);
         sessions.check();
     }
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn a_sweep_takes_only_what_expired_and_no_more_than_asked() {
         let (mut sessions, now) = (Sessions::default(), start());
-        for key in ["a", "b", "c"] {
+        for key in [b"a", b"b", b"c"] {
             sessions.bind(key, 1, 10, now);
         }
-        sessions.bind("young", 1, 10, now + 5 * SECOND);
+        sessions.bind(b"young", 1, 10, now + 5 * SECOND);
         assert!(sessions.sweep(TTL, 2, now + TTL));
         assert!(!sessions.sweep(TTL, 2, now + TTL));
         assert_eq!((sessions.len(), sessions.count(1)), (1, 1));
@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn a_removed_peer_takes_its_sessions_along() {
         let (mut sessions, now) = (Sessions::default(), start());
-        sessions.bind("a", 1, 10, now);
-        sessions.bind("b", 2, 10, now);
+        sessions.bind(b"a", 1, 10, now);
+        sessions.bind(b"b", 2, 10, now);
         sessions.forget_peer(1);
         assert_eq!(
             (sessions.len(), sessions.count(1), sessions.count(2)),
@@ -248,10 +248,10 @@ mod tests {
     #[test]
     fn the_end_of_a_response_renews_only_a_session_that_still_lives_there() {
         let (mut sessions, now) = (Sessions::default(), start());
-        sessions.bind("a", 1, 10, now);
-        sessions.touch("a", 2, now + 5 * SECOND);
-        assert_eq!(sessions.find("a", TTL, now + SECOND).unwrap().used, now);
-        sessions.touch("a", 1, now + 5 * SECOND);
-        assert!(sessions.find("a", TTL, now + 14 * SECOND).is_some());
+        sessions.bind(b"a", 1, 10, now);
+        sessions.touch(b"a", 2, now + 5 * SECOND);
+        assert_eq!(sessions.find(b"a", TTL, now + SECOND).unwrap().used, now);
+        sessions.touch(b"a", 1, now + 5 * SECOND);
+        assert!(sessions.find(b"a", TTL, now + 14 * SECOND).is_some());
     }
 }

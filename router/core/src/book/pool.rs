@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::admission::RETRY_AFTER_S_MAX;
 use crate::admission::probe::ProbeWindow;
+use crate::affinity::prefix::Prefixes;
+use crate::affinity::sticky::Sessions;
 use crate::layered::Override;
 use crate::signal::Signal;
 use crate::window::{Meter, window_number};
@@ -11,8 +13,12 @@ use crate::window::{Meter, window_number};
 /// State of one pool.
 #[derive(Debug)]
 pub(super) struct PoolState {
-    /// Index after the peer that `round_robin` picked last.
-    pub(super) cursor: usize,
+    /// Picks by `round_robin` so far.
+    pub(super) turn: u64,
+    /// Which peer each session lives on.
+    pub(super) sessions: Sessions,
+    /// Which peer computed a prefix last.
+    pub(super) prefixes: Prefixes,
     pub(super) ttft: SignalLedger,
     pub(super) tps: SignalLedger,
     /// `session_prio`: turn 1 is held out.
@@ -25,7 +31,9 @@ pub(super) struct PoolState {
 impl Default for PoolState {
     fn default() -> Self {
         Self {
-            cursor: 0,
+            turn: 0,
+            sessions: Sessions::default(),
+            prefixes: Prefixes::default(),
             ttft: SignalLedger::new(Signal::Ttft),
             tps: SignalLedger::new(Signal::Tps),
             is_held: false,

@@ -39,7 +39,9 @@ impl Priority {
     }
 
     pub(super) fn let_go(&mut self, slots: &[u32]) {
-        slots.iter().for_each(|slot| self.buckets.let_go(*slot));
+        for slot in slots {
+            self.buckets.let_go(*slot);
+        }
     }
 
     /// Counts one request that a gate was asked about.

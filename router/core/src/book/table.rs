@@ -67,8 +67,8 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         self.entry_mut(index).holders += 1;
     }
 
-    /// One holder less; the last one empties the slot.
-    pub(super) fn let_go(&mut self, index: u32) {
+    /// One holder less; true when it was the last one and the slot is vacant now.
+    pub(super) fn let_go(&mut self, index: u32) -> bool {
         let entry = self.entry_mut(index);
         entry.holders -= 1;
         if entry.holders == 0
@@ -76,7 +76,9 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         {
             self.by_key.remove(&entry.key);
             self.vacant.push(index);
+            return true;
         }
+        false
     }
 
     /// The state of a held slot.

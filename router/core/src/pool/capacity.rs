@@ -9,7 +9,7 @@ use crate::admission::concurrency::admits;
 /// How busy a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests reserved on it and not released.
+    /// Requests on it: ours in flight, and others' where its engine is polled.
     pub in_flight: u32,
     /// What it runs at once.
     pub slots: Slots,
@@ -44,15 +44,17 @@ pub struct PeerNow {
     pub load: Load,
     /// False: never chosen.
     pub enabled: bool,
-    /// Whether it is out now.
+    /// Whether it is out now, for this request.
     pub banned: bool,
+    /// Gets no new sessions, and no requests without one.
+    pub draining: bool,
 }
 
 impl PeerNow {
     /// Whether it may be chosen at all, its tier aside.
     #[inline]
     pub fn is_usable(self) -> bool {
-        self.enabled && !self.banned
+        self.enabled && !self.banned && !self.draining
     }
 }
 
@@ -128,6 +130,7 @@ mod tests {
             load: load(in_flight, slots),
             enabled: true,
             banned: false,
+            draining: false,
         }
     }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use router_core::affinity::{Affinity, Hash, Saturated};
-use router_core::balance::Balance;
-use router_core::pool::{FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::balance::{Balance, Normalize};
+use router_core::pool::{
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+};
 
 const KEYS: [&str; 6] = ["a:1", "b:1", "c:1", "d:1", "e:1", "f:1"];
 
@@ -22,6 +24,10 @@ pub(crate) fn peer(key: &str, priority: i64, slots: u32) -> PeerSpec {
         priority,
         slots: Slots(slots),
         enabled: true,
+        weight: Weight::default(),
+        draining: false,
+        learns_slots: false,
+        url: format!("http://{key}").into(),
     }
 }
 
@@ -39,6 +45,9 @@ pub(crate) fn flat(peers: Vec<PeerSpec>) -> RouteSpec {
         cross_tier_fallback: false,
         ban_ttl: Duration::from_secs(300),
         guard: GuardSpec::default(),
+        load: None,
+        normalize: Normalize::Off,
+        memory: MemorySpec::default(),
     }
 }
 
@@ -54,6 +63,8 @@ pub(crate) fn any_balance() -> impl Strategy<Value = Balance> {
     prop_oneof![
         Just(Balance::LeastConn),
         Just(Balance::RoundRobin),
+        Just(Balance::LeastBusy),
+        Just(Balance::IdleAware),
         Just(Balance::PowerOfTwo)
     ]
 }
@@ -116,6 +127,9 @@ pub(crate) fn any_spec() -> impl Strategy<Value = RouteSpec> {
             cross_tier_fallback,
             ban_ttl,
             guard: GuardSpec::default(),
+            load: None,
+            normalize: Normalize::Off,
+            memory: MemorySpec::default(),
         }
     })
 }

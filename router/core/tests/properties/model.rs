@@ -24,8 +24,8 @@ pub(crate) struct Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) peers: BTreeMap<PeerKey, Peer>,
-    /// By model name: the index after the last one that `round_robin` picked.
-    pub(crate) cursors: BTreeMap<Option<Arc<str>>, usize>,
+    /// By model name: how often `round_robin` has picked.
+    pub(crate) turns: BTreeMap<Option<Arc<str>>, usize>,
 }
 
 /// What the model expects of a reservation.
@@ -206,12 +206,14 @@ impl Model {
             }
             Balance::PowerOfTwo => {}
             Balance::RoundRobin => {
-                let cursor = self
-                    .cursors
-                    .get(&spec.pools[pool].model)
-                    .copied()
-                    .unwrap_or(0);
-                offered.sort_by_key(|i| (*i < cursor, *i));
+                let turn = self.turns.get(&spec.pools[pool].model).copied();
+                offered.sort_unstable();
+                offered = vec![offered[turn.unwrap_or(0) % offered.len()]];
+            }
+            // Nobody is polled here, so nobody is known to be idle.
+            Balance::LeastBusy | Balance::IdleAware => {
+                let busy = |i: &usize| (self.in_flight(&peers[*i].key), &peers[*i].name);
+                offered.sort_by_key(busy);
                 offered.truncate(1);
             }
         }

@@ -212,7 +212,7 @@ impl Run {
         prop_assert_eq!(facts.peer_in_flight, self.model.in_flight(&key));
         let model = spec.pools[pool].model.clone();
         if spec.balance == Balance::RoundRobin && mode != Mode::Hash {
-            self.model.cursors.insert(model.clone(), peer + 1);
+            *self.model.turns.entry(model.clone()).or_default() += 1;
         }
         self.model.start(&key);
         let roster = self.rosters.len() - 1;
@@ -311,7 +311,7 @@ impl Run {
         let models = specs.map(|pool| pool.model.clone());
         let busy = self.live.iter().map(|live| live.model.clone());
         let models: Vec<_> = models.chain(busy).collect();
-        self.model.cursors.retain(|model, _| models.contains(model));
+        self.model.turns.retain(|model, _| models.contains(model));
         self.model.forget(&named);
     }
 

@@ -6,12 +6,13 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::admission::{Full, Refusal};
 use router_core::affinity::Affinity;
-use router_core::balance::Balance;
+use router_core::balance::{Balance, Normalize};
 use router_core::book::status::Protection;
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
 use router_core::pool::{
-    Evidence, FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
+    Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
+    Weight,
 };
 use router_core::signal::Sample;
 
@@ -52,6 +53,9 @@ impl Bench {
             cross_tier_fallback: false,
             ban_ttl: Duration::from_secs(300),
             guard: GuardSpec::default(),
+            load: None,
+            normalize: Normalize::Off,
+            memory: MemorySpec::default(),
         };
         change(&mut spec);
         let mut book = Book::default();
@@ -240,5 +244,9 @@ fn peer(&(key, priority, slots): &(&str, i64, u32)) -> PeerSpec {
         priority,
         slots: Slots(slots),
         enabled: true,
+        weight: Weight::default(),
+        draining: false,
+        learns_slots: false,
+        url: format!("http://{key}").into(),
     }
 }

@@ -1,6 +1,7 @@
 //! `_route_debug` and `_route_inspect`: what would become of a request. Nothing is sent or counted.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::StatusCode;
 use http::request::Parts;
@@ -10,12 +11,13 @@ use router_core::affinity::{Affinity, Hash, hash};
 use router_core::book::{Ask, PoolId};
 use router_core::decision::{Explanation, Outcome, PeerFacts};
 use router_core::rules::Rule;
+use router_core::session::{Session, SessionId};
 
 use super::{has_no_peers, no_peers};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
-use crate::proxy::{Asker, rule_against};
+use crate::proxy::{Asker, Lookups, rule_against};
 use crate::state::{Route, RouteTable};
 
 /// The session that `_route_debug` asks about unless told.
@@ -25,7 +27,7 @@ const DEFAULT_SESSION: &str = "default";
 const TURN_MAX: usize = 1_000_000_000;
 
 /// `_route_debug`.
-pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
+pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Result<Answer, Refused> {
     let sid = params.get("sid")?.unwrap_or(DEFAULT_SESSION);
     let model = params.get("model")?;
     let turn = params.number("turn", 1..=TURN_MAX)?;
@@ -39,11 +41,18 @@ pub(super) fn debug(route: &Route, params: &Params) -> Result<Answer, Refused> {
         return Ok(unknown_model(route, model));
     };
     let acts = route.affinity_acts();
-    let explanation = route.explain(Ask {
+    let id = SessionId {
+        raw: Cow::Borrowed(sid.as_bytes()),
+        source: Arc::from("query.sid"),
+    };
+    let session = Session::new(Some(id), acts);
+    let nothing = Inspection::empty(&table.fields);
+    let lookups = Lookups::of(route, pool, model, &session, &nothing);
+    let explanation = route.explain(lookups.on(Ask {
         turn: turn.and_then(|turn| turn.try_into().ok()),
         switches: route.switches(),
-        ..Ask::new(pool, acts.then_some(sid.as_bytes()))
-    });
+        ..Ask::new(pool, session.placed())
+    }));
     let natural = natural(route, pool, sid);
     let natural = natural.and_then(|(key, score)| {
         explanation
@@ -94,7 +103,8 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
     };
     let asker = Asker::of(route, &parts.headers, &inspection);
     let session = &asker.session;
-    let explanation = route.explain(asker.ask(pool, false));
+    let lookups = Lookups::of(route, pool, model.as_deref(), session, &inspection);
+    let explanation = route.explain(lookups.on(asker.ask(pool, false)));
     let actual = Actual::of(&explanation);
     let status = match &explanation.outcome {
         Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,
@@ -179,7 +189,7 @@ fn score((idx, peer): (usize, &PeerFacts)) -> Score {
 fn placement(route: &Route) -> Option<Hash> {
     match route.spec().affinity {
         Affinity::Hash { hash, .. } => Some(hash),
-        Affinity::None => None,
+        Affinity::Sticky | Affinity::None => None,
     }
 }
 
@@ -188,6 +198,7 @@ fn algorithm(route: &Route) -> String {
         Some(Hash::Crc32) => "crc32",
         Some(Hash::Rendezvous) => "rendezvous",
         Some(Hash::RendezvousMd5) => "rendezvous_md5",
+        None if route.spec().affinity == Affinity::Sticky => "sticky_least_loaded",
         None => "none",
     };
     name.to_owned()

@@ -164,7 +164,7 @@ pub fn answer(
         Endpoint::ActiveConns => Ok(health::active(route)),
         Endpoint::RouteState => room::state(route, &params),
         Endpoint::RouteOpts => Ok(options::all(route)),
-        Endpoint::RouteDebug => explain::debug(route, &params),
+        Endpoint::RouteDebug => explain::debug(table, route, &params),
         Endpoint::RouteInspect => Ok(explain::inspect(table, route, parts, body)),
         Endpoint::Decisions => recent([route], &params),
         Endpoint::ClusterAvg => Ok(average::status(route)),

@@ -26,6 +26,8 @@ pub(in crate::config) struct Base {
     pub(in crate::config) request_timeout: Option<Duration>,
     /// Whether the main file sets it.
     pub(in crate::config) request_timeout_set: bool,
+    /// What `session_ttl` is where no file sets it.
+    pub(in crate::config) session_ttl: Duration,
 }
 
 /// The main file's content, best effort: with errors reported it is for checking other files only.
@@ -45,6 +47,7 @@ pub(in crate::config) fn main_file(
     reader: &mut Reader,
     path: Option<&Path>,
     root: &Node,
+    session_ttl: Duration,
 ) -> MainFile {
     keys(reader, root, MAIN, "a mapping");
     let directory = path.and_then(Path::parent);
@@ -68,6 +71,7 @@ pub(in crate::config) fn main_file(
         max_body_size: server.max_body_size,
         request_timeout: server.request_timeout,
         request_timeout_set: server_at.get(SERVER_REQUEST_TIMEOUT.meta.key).is_some(),
+        session_ttl,
     };
     if let Some(defaults) = section(reader, root, &DEFAULTS) {
         reader.key(DEFAULTS.key, |reader| {

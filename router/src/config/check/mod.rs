@@ -3,6 +3,7 @@
 
 mod auth;
 mod guard;
+mod load;
 mod main_file;
 mod names;
 mod net;
@@ -21,9 +22,9 @@ pub(in crate::config) use names::{
     url_path,
 };
 pub(in crate::config) use net::{
-    Endpoint, address, cidrs, host_port_text, listen, optional_host_port, url,
+    Endpoint, address, cidrs, host_port_text, listen, optional_host_port, page_url, url,
 };
-pub(in crate::config) use peers::slots;
+pub(in crate::config) use peers::{slots, weight};
 pub(in crate::config) use reader::Reader;
 pub(in crate::config) use route_file::{RouteFile, route_file, stem};
 pub(in crate::config) use rules::{CheckedRules, RuleOp, reject_rules};

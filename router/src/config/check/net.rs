@@ -176,6 +176,35 @@ pub(in crate::config) fn url(reader: &mut Reader, node: &Node, meta: &Meta) -> O
     })
 }
 
+/// An http or https URL of a page, query allowed.
+pub(in crate::config) fn page_url(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Arc<str>> {
+    let text = usable(node).map(|s| s.text.as_str()).unwrap_or_default();
+    if text.contains('@') {
+        reader.mask_tree(node);
+        reader
+            .error(
+                node.span.clone(),
+                "the URL of a page has no user and no password",
+            )
+            .help("the peer's `api_key` is presented to it");
+        return None;
+    }
+    let uri: Option<Uri> = text.parse().ok();
+    let is_page = uri.is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    if is_page && !text.contains('#') {
+        Some(text.into())
+    } else {
+        refuse(reader, node, meta)
+    }
+}
+
 /// `host:port`, or null.
 pub(in crate::config) fn optional_host_port(
     reader: &mut Reader,

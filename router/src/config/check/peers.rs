@@ -1,22 +1,29 @@
 //! Peers: one engine each, unique in their pool.
 
+use router_core::pool::Weight;
+
 use super::net::Endpoint;
 use super::reader::{Reader, short};
-use super::scalar::{items, whole};
+use super::scalar::{items, number, whole};
 use super::section::{Layers, keys};
 use crate::config::options::{
-    ADDRESS, API_KEY, ENABLED, GPU, Kind, Knob, MAX_CONCURRENCY, Meta, PEER, PEER_NAME, PEER_SLOTS,
-    PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, URL,
+    ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, Knob, MAX_CONCURRENCY, METRICS_URL, Meta,
+    PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, ROLE, URL, WEIGHT,
 };
 use crate::config::tree::{Node, Span, Value};
-use crate::config::valid::{Peer, Pool};
+use crate::config::valid::{Peer, Pool, Role};
 
-/// How many requests a peer runs at once.
-pub(in crate::config) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32> {
-    if node.as_scalar().is_some_and(|s| s.text == "0") {
-        let Kind::Whole { .. } = meta.kind else {
-            return None;
-        };
+/// How many requests a peer runs at once; `Some(None)`: its engine is to say it.
+pub(in crate::config) fn slots(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<u32>> {
+    let scalar = node.as_scalar();
+    if scalar.is_some_and(|s| s.text == "auto") {
+        return Some(None);
+    }
+    if scalar.is_some_and(|s| s.text == "0") {
         reader
             .error(
                 node.span.clone(),
@@ -25,7 +32,12 @@ pub(in crate::config) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) ->
             .help("to take a peer out of service write `enabled: false`");
         return None;
     }
-    whole(reader, node, meta)
+    whole(reader, node, meta).map(Some)
+}
+
+/// A preference on ties.
+pub(in crate::config) fn weight(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Weight> {
+    Weight::new(number(reader, node, meta)?)
 }
 
 /// The pools of a route file: `peers` or `peers_by_model`.
@@ -104,7 +116,7 @@ fn shared(reader: &mut Reader, model: &Span, before: &[Pool], peers: &[Peer]) {
             .find(|other| other.key == peer.key);
         if other.is_some_and(|other| !same_engine(other, peer)) {
             let message = format!(
-                "the peer `{}` is under another model too, with another URL, name, probe or key",
+                "the peer `{}` is under another model too, with another URL, name, probe, key or load page",
                 peer.key
             );
             reader
@@ -117,6 +129,7 @@ fn shared(reader: &mut Reader, model: &Span, before: &[Pool], peers: &[Peer]) {
 fn same_engine(a: &Peer, b: &Peer) -> bool {
     (a.tls, &a.base_path, &a.name, &a.probe, &a.api_key)
         == (b.tls, &b.base_path, &b.name, &b.probe, &b.api_key)
+        && (a.engine, &a.metrics_url, a.learns_slots) == (b.engine, &b.metrics_url, b.learns_slots)
 }
 
 fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
@@ -171,8 +184,22 @@ fn peer(reader: &mut Reader, node: &Node, default_max: u32) -> Option<(Peer, Spa
     // Everything is read before an address that is missing ends it, so that everything is reported.
     let name = optional(reader, node, &PEER_NAME);
     let priority = layers.value(reader, &PRIORITY);
-    let max_concurrency = alias(reader, node).unwrap_or(default_max);
+    let max_concurrency = alias(reader, node);
     let enabled = layers.value(reader, &ENABLED);
+    let (weight, draining) = (
+        layers.value(reader, &WEIGHT),
+        layers.value(reader, &DRAINING),
+    );
+    let (role, engine) = (layers.value(reader, &ROLE), layers.value(reader, &ENGINE));
+    let metrics_url = optional(reader, node, &METRICS_URL);
+    if role != Role::Regular
+        && let Some(at) = node.get(ROLE.meta.key)
+    {
+        reader.warning(
+            at.span.clone(),
+            "requests are not split yet: this peer takes none",
+        );
+    }
     let (api_key, probe, gpu) = (
         optional(reader, node, &API_KEY),
         optional(reader, node, &PROBE),
@@ -192,7 +219,13 @@ fn peer(reader: &mut Reader, node: &Node, default_max: u32) -> Option<(Peer, Spa
             tls,
             base_path,
             priority,
-            max_concurrency,
+            max_concurrency: max_concurrency.flatten().unwrap_or(default_max),
+            learns_slots: max_concurrency == Some(None),
+            weight,
+            draining,
+            role,
+            engine,
+            metrics_url,
             enabled,
             api_key,
             probe,
@@ -225,7 +258,7 @@ fn place(reader: &mut Reader, node: &Node) -> Option<(Endpoint, Span)> {
 }
 
 /// `max_concurrency` under either of its names.
-fn alias(reader: &mut Reader, node: &Node) -> Option<u32> {
+fn alias(reader: &mut Reader, node: &Node) -> Option<Option<u32>> {
     if let (Some(max), Some(slots)) = (
         node.get(MAX_CONCURRENCY.meta.key),
         node.get(PEER_SLOTS.meta.key),

@@ -6,20 +6,14 @@ use std::sync::Arc;
 use router_core::layered::{Setting, Source};
 use router_core::rules::Rules;
 
-use super::guard;
 use super::main_file::Base;
 use super::names::name_flaw;
 use super::peers::pools;
 use super::reader::Reader;
 use super::section::{Layers, keys};
+use super::{guard, load};
 use crate::config::options::{
-    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
-    DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
-    HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, NAME,
-    REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE,
-    RT_LIMIT_FACTOR, SESSION_SOURCES, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
-    TTFT_429,
+    AFFINITY, AFFINITY_ENABLED, AFFINITY_FALLBACK, AFFINITY_MAX_LOAD_FACTOR, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK, DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH, HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT, INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MAX_SESSIONS, MERGE_MODELS, NAME, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR, SESSION_SOURCES, SESSION_TTL, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT, TTFT_429,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -110,6 +104,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
     let tps = guard::signal(reader, layers, &TPS);
     let reject_rules = reject_rules(reader, layers);
     let has_rules = !reject_rules.value.is_empty();
+    let balance = layers.setting(reader, &BALANCE);
     let mut options = RouteOptions {
         default_max: layers.setting(reader, &DEFAULT_MAX),
         cross_tier_fallback: layers.setting(reader, &CROSS_TIER_FALLBACK),
@@ -118,7 +113,12 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         hash: layers.setting(reader, &HASH),
         hash_saturated: layers.setting(reader, &HASH_SATURATED),
         session_sources: layers.setting(reader, &SESSION_SOURCES),
-        balance: layers.setting(reader, &BALANCE),
+        session_ttl: layers.over(reader, &SESSION_TTL, base.session_ttl),
+        max_sessions: layers.setting(reader, &MAX_SESSIONS),
+        affinity_fallback: layers.setting(reader, &AFFINITY_FALLBACK),
+        affinity_max_load_factor: layers.setting(reader, &AFFINITY_MAX_LOAD_FACTOR),
+        load: load::options(reader, layers, balance.value),
+        balance,
         merge_models: layers.setting(reader, &MERGE_MODELS),
         full_policy: layers.setting(reader, &FULL_POLICY),
         full_status: layers.setting(reader, &FULL_STATUS),

@@ -55,7 +55,9 @@ pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) 
 
 /// A whole number within the kind's range.
 pub(in crate::config) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32> {
-    let (Kind::Whole { min, max } | Kind::WholeOrOff { min, max }) = meta.kind else {
+    let (Kind::Whole { min, max } | Kind::WholeOrOff { min, max } | Kind::WholeOrAuto { min, max }) =
+        meta.kind
+    else {
         return mismatch(meta);
     };
     let value = as_number(node)
@@ -280,6 +282,7 @@ pub(super) fn refuse<T>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option
         meta.kind,
         Kind::Whole { .. }
             | Kind::WholeOrOff { .. }
+            | Kind::WholeOrAuto { .. }
             | Kind::Integer
             | Kind::Number(_)
             | Kind::NumberOrOff(_)

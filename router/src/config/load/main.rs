@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::file::{parse, read};
 use super::{ContentHash, MainLoad, Sources};
@@ -16,6 +17,12 @@ const CONFIG_VARIABLE: &str = "LLM_ROUTER_CONFIG";
 /// The variables that name the bodylog listener in place of the main file.
 const LISTENER_HOST: &str = "BODYLOG_LISTENER_HOST";
 const LISTENER_PORT: &str = "BODYLOG_LISTENER_PORT";
+
+/// The variable that sets another default of `session_ttl`, in seconds.
+const SESSION_TTL_VARIABLE: &str = "VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S";
+
+/// `session_ttl` where nobody says anything.
+const SESSION_TTL_DEFAULT: Duration = Duration::from_secs(7200);
 
 /// The listener's own default.
 const LISTENER_PORT_DEFAULT: u16 = 9999;
@@ -52,7 +59,23 @@ impl MainRead {
         }
         let mut reader = Reader::new();
         expand_tree(&mut root, &sources.env, &mut reader);
-        let mut file = check::main_file(&mut reader, path.as_deref(), &root);
+        let ttl = session_ttl(&sources.env);
+        let mut file = check::main_file(
+            &mut reader,
+            path.as_deref(),
+            &root,
+            ttl.unwrap_or(SESSION_TTL_DEFAULT),
+        );
+        if ttl.is_none() {
+            // As in the program it comes from: a bad value is no reason not to start.
+            reader.at("defaults.session_ttl", |reader| {
+                let message = format!(
+                    "the variable `{SESSION_TTL_VARIABLE}` is not a number of seconds: {} s hold",
+                    SESSION_TTL_DEFAULT.as_secs()
+                );
+                reader.warning(0..0, message);
+            });
+        }
         match listener(&sources.env) {
             Ok(None) => {}
             Ok(listener) => file.main.bodylog.listener = listener,
@@ -113,6 +136,15 @@ impl MainRead {
             result,
         };
         (load, problems)
+    }
+}
+
+/// The default of `session_ttl`; `None` when its variable is no number.
+fn session_ttl(env: &Env) -> Option<Duration> {
+    match env.get(SESSION_TTL_VARIABLE) {
+        Ok(None) => Some(SESSION_TTL_DEFAULT),
+        Ok(Some(text)) => text.trim().parse().ok().map(Duration::from_secs),
+        Err(_) => None,
     }
 }
 

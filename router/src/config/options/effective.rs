@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::adaptive::*;
 use super::bodylog::*;
+use super::load::*;
 use super::priority::*;
 use super::signals::*;
 use super::{
@@ -24,6 +25,7 @@ use super::{
     REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
     SESSION_SOURCES, TRANSPARENT,
 };
+use crate::config::check::Choice;
 use crate::config::units::{show_duration, show_size};
 use crate::config::valid::{
     AdaptiveOptions, AffinityKind, BodylogOptions, PriorityOptions, RouteOptions, SignalOptions,
@@ -95,6 +97,7 @@ fn placement(o: &RouteOptions) -> Vec<Row> {
         }),
         row(&AFFINITY.meta, &o.affinity, |v| match v {
             AffinityKind::Hash => json!("hash"),
+            AffinityKind::StickyLeastLoaded => json!("sticky_least_loaded"),
             AffinityKind::None => json!("none"),
         }),
         row(&AFFINITY_ENABLED.meta, &o.affinity_enabled, |v| json!(v)),
@@ -103,7 +106,26 @@ fn placement(o: &RouteOptions) -> Vec<Row> {
         row(&SESSION_SOURCES.meta, &o.session_sources, |v| {
             v.iter().map(source).collect()
         }),
+        row(&SESSION_TTL.meta, &o.session_ttl, duration),
+        row(&MAX_SESSIONS.meta, &o.max_sessions, |v| json!(v)),
+        row(&AFFINITY_FALLBACK.meta, &o.affinity_fallback, word),
+        row(
+            &AFFINITY_MAX_LOAD_FACTOR.meta,
+            &o.affinity_max_load_factor,
+            or_off,
+        ),
         row(&BALANCE.meta, &o.balance, |v| json!(v)),
+        row(&LOAD_SIGNAL.meta, &o.load.signal, word),
+        row(&POLL_INTERVAL.meta, &o.load.poll_interval, duration),
+        row(&POLL_TIMEOUT.meta, &o.load.poll_timeout, duration),
+        row(&STALE_AFTER.meta, &o.load.stale_after, duration),
+        row(&STALE_POLICY.meta, &o.load.stale_policy, word),
+        row(&HOLD_MAX.meta, &o.load.hold_max, duration),
+        row(&LOAD_MODEL.meta, &o.load.model, word),
+        row(&NORMALIZE.meta, &o.load.normalize, word),
+        row(&PIN_MODEL.meta, &o.load.pin_model, |v| json!(v)),
+        row(&PIN_FALLBACK.meta, &o.load.pin_fallback, word),
+        row(&UNKNOWN_MODEL.meta, &o.load.unknown_model, word),
         row(&MERGE_MODELS.meta, &o.merge_models, |v| json!(v)),
         row(&FULL_POLICY.meta, &o.full_policy, |v| json!(v)),
         row(&FULL_STATUS.meta, &o.full_status, |v| json!(v)),
@@ -326,6 +348,12 @@ fn bucket(bucket: &Bucket) -> Value {
         "share": number(&bucket.share),
         "tol": number(&bucket.tol),
     })
+}
+
+/// A word as the file spells it.
+fn word<T: Choice + PartialEq>(value: &T) -> Value {
+    let found = T::WORDS.iter().find(|(_, known)| known == value);
+    json!(found.map(|(word, _)| word))
 }
 
 fn duration(duration: &Duration) -> Value {

@@ -4,6 +4,7 @@
 mod adaptive;
 mod bodylog;
 mod effective;
+mod load;
 mod peer;
 mod priority;
 mod reference;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub(in crate::config) use adaptive::*;
 pub(in crate::config) use bodylog::*;
 pub use effective::{Effective, effective, number};
+pub(in crate::config) use load::*;
 pub(in crate::config) use peer::*;
 pub(in crate::config) use priority::*;
 pub use reference::markdown;
@@ -83,6 +85,13 @@ pub enum Kind {
         /// Greatest.
         max: u32,
     },
+    /// A whole number, bounds included, or `auto`.
+    WholeOrAuto {
+        /// Least.
+        min: u32,
+        /// Greatest.
+        max: u32,
+    },
     /// `250ms 2s 5m 1h` or bare seconds, bounds included.
     Duration {
         /// Least.
@@ -143,6 +152,8 @@ pub enum Kind {
     Address,
     /// An http or https URL.
     Url,
+    /// The same, with an optional query.
+    PageUrl,
     /// A list of peers.
     Peers,
     /// Model → list of peers.
@@ -213,6 +224,9 @@ impl Kind {
             Self::Integer => "a whole number".to_owned(),
             Self::Number(bounds) => bounds.allowed(),
             Self::NumberOrOff(bounds) => format!("{}, or `off`", bounds.allowed()),
+            Self::WholeOrAuto { min, max } => {
+                format!("a whole number from {min} to {max}, or `auto`")
+            }
             Self::WholeOrOff { min, max } => {
                 format!("a whole number from {min} to {max}, or `off`")
             }
@@ -263,6 +277,7 @@ impl Kind {
             Self::Literal => "a text, a number, a boolean or a list of them".to_owned(),
             Self::Secret => "a text that is not blank".to_owned(),
             Self::Address => "`host:port`, an IPv6 host in brackets".to_owned(),
+            Self::PageUrl => "an `http://` or `https://` URL".to_owned(),
             Self::Url => "an `http://` or `https://` URL".to_owned(),
             Self::Peers => "a list of peers".to_owned(),
             Self::PeersByModel => "a mapping from model to a list of peers".to_owned(),

@@ -2,10 +2,18 @@
 
 use std::sync::Arc;
 
-use super::route::SLOTS;
-use super::{Kind, Knob, Meta};
-use crate::config::check::{self, Endpoint};
-use crate::config::valid::Secret;
+use router_core::pool::Weight;
+
+use super::{Bounds, Kind, Knob, Meta};
+use crate::config::check::{self, Choice, Endpoint};
+use crate::config::valid::{Engine, Role, Secret};
+use crate::upstream::engine::Dialect;
+
+/// `max_concurrency` of a peer.
+const SLOTS_OR_AUTO: Kind = Kind::WholeOrAuto {
+    min: 1,
+    max: 1_000_000,
+};
 
 /// The keys of one peer.
 pub(in crate::config) static PEER: &[&Meta] = &[
@@ -15,6 +23,11 @@ pub(in crate::config) static PEER: &[&Meta] = &[
     &PRIORITY.meta,
     &MAX_CONCURRENCY.meta,
     &PEER_SLOTS.meta,
+    &WEIGHT.meta,
+    &ROLE.meta,
+    &DRAINING.meta,
+    &ENGINE.meta,
+    &METRICS_URL.meta,
     &PROBE.meta,
     &API_KEY.meta,
     &ENABLED.meta,
@@ -67,15 +80,50 @@ pub(in crate::config) static PRIORITY: Knob<i64> =
         .default("0")
         .doc("Larger is preferred; the peers of one number form a tier.");
 /// `peers[].max_concurrency`.
-pub(in crate::config) static MAX_CONCURRENCY: Knob<u32> =
-    Knob::new("peer", "max_concurrency", SLOTS, check::slots)
+pub(in crate::config) static MAX_CONCURRENCY: Knob<Option<u32>> =
+    Knob::new("peer", "max_concurrency", SLOTS_OR_AUTO, check::slots)
         .default("`default_max`")
-        .doc("How many requests it runs at once.");
+        .doc("How many requests it runs at once. `auto`: what its engine says; `default_max` until it has said it.");
 /// `peers[].slots`.
-pub(in crate::config) static PEER_SLOTS: Knob<u32> =
-    Knob::new("peer", "slots", SLOTS, check::slots)
+pub(in crate::config) static PEER_SLOTS: Knob<Option<u32>> =
+    Knob::new("peer", "slots", SLOTS_OR_AUTO, check::slots)
         .default("`default_max`")
         .doc("Another name for `max_concurrency`.");
+/// `peers[].weight`.
+pub(in crate::config) static WEIGHT: Knob<Weight> = Knob::new(
+    "peer",
+    "weight",
+    Kind::Number(Bounds::above(0.0, 1_000_000.0)),
+    check::weight,
+)
+.default("1")
+.doc("Preference between equally loaded peers (`least_busy`, `idle_aware`); never a share of traffic.");
+/// `peers[].role`.
+pub(in crate::config) static ROLE: Knob<Role> =
+    Knob::new("peer", "role", Kind::Choice(Role::words), check::choice)
+        .default("regular")
+        .doc("What it is for. Requests go to `regular` peers; `prefill` and `decode` ones are known and watched, and take none until requests can be split.");
+/// `peers[].draining`.
+pub(in crate::config) static DRAINING: Knob<bool> =
+    Knob::new("peer", "draining", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("Keeps the sessions that live on it and gets no new ones.");
+/// `peers[].engine`.
+pub(in crate::config) static ENGINE: Knob<Engine> = Knob::new(
+    "peer",
+    "engine",
+    Kind::Choice(Engine::words),
+    check::choice,
+)
+.default("auto")
+.doc(
+    "Whose load page it has; `auto`: the page tells; `ollama` has none; `none`: it is never asked.",
+);
+/// `peers[].metrics_url`.
+pub(in crate::config) static METRICS_URL: Knob<Arc<str>> =
+    Knob::new("peer", "metrics_url", Kind::PageUrl, check::page_url)
+        .default("`/metrics` of the peer")
+        .doc("Where its load page is, for engines that have it elsewhere; a query is allowed.");
 /// `peers[].probe`.
 pub(in crate::config) static PROBE: Knob<Arc<str>> =
     Knob::new("peer", "probe", Kind::UrlPath, check::url_path)
@@ -96,3 +144,25 @@ pub(in crate::config) static GPU: Knob<Arc<str>> =
     Knob::new("peer", "gpu", Kind::Text, check::text)
         .default("unset")
         .doc("A label, shown only.");
+
+impl Choice for Role {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("regular", Self::Regular),
+        ("prefill", Self::Prefill),
+        ("decode", Self::Decode),
+    ];
+}
+
+impl Choice for Engine {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("auto", Self::Auto),
+        ("llamacpp", Self::Known(Dialect::LlamaCpp)),
+        ("vllm", Self::Known(Dialect::Vllm)),
+        ("sglang", Self::Known(Dialect::Sglang)),
+        ("tgi", Self::Known(Dialect::Tgi)),
+        ("trtllm", Self::Known(Dialect::TrtLlm)),
+        ("triton", Self::Known(Dialect::Triton)),
+        ("ollama", Self::Ollama),
+        ("none", Self::None),
+    ];
+}

@@ -11,6 +11,7 @@ use router_core::session::SessionSource;
 
 use super::adaptive::*;
 use super::bodylog::*;
+use super::load::*;
 use super::priority::*;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::*;
@@ -33,7 +34,22 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &HASH.meta,
     &HASH_SATURATED.meta,
     &SESSION_SOURCES.meta,
+    &SESSION_TTL.meta,
+    &MAX_SESSIONS.meta,
+    &AFFINITY_FALLBACK.meta,
+    &AFFINITY_MAX_LOAD_FACTOR.meta,
     &BALANCE.meta,
+    &LOAD_SIGNAL.meta,
+    &POLL_INTERVAL.meta,
+    &POLL_TIMEOUT.meta,
+    &STALE_AFTER.meta,
+    &STALE_POLICY.meta,
+    &HOLD_MAX.meta,
+    &LOAD_MODEL.meta,
+    &NORMALIZE.meta,
+    &PIN_MODEL.meta,
+    &PIN_FALLBACK.meta,
+    &UNKNOWN_MODEL.meta,
     &MERGE_MODELS.meta,
     &FULL_POLICY.meta,
     &FULL_STATUS.meta,
@@ -132,7 +148,7 @@ pub(in crate::config) static CROSS_TIER_FALLBACK: Knob<bool> =
 pub(in crate::config) static AFFINITY: Knob<AffinityKind> =
     Knob::new("affinity", "affinity", Kind::Choice(AffinityKind::words), check::choice)
         .default("hash")
-        .doc("How sessions are placed: `hash`: by a pure function of session and peer list; `none`: every request is balanced.");
+        .doc("How sessions are placed: `hash`: by a pure function of session and peer list; `sticky_least_loaded`: a new session goes to the peer with the fewest sessions and stays there; `none`: every request is balanced.");
 /// `affinity_enabled`.
 pub(in crate::config) static AFFINITY_ENABLED: Knob<bool> =
     Knob::new("affinity", "affinity_enabled", Kind::Bool, check::boolean)
@@ -156,7 +172,7 @@ pub(in crate::config) static SESSION_SOURCES: Knob<Arc<[SessionSource]>> =
 pub(in crate::config) static BALANCE: Knob<Balance> =
     Knob::new("balance", "balance", Kind::Choice(Balance::words), check::choice)
         .default("least_conn")
-        .doc("How requests without a home are spread: `least_conn`: smallest in-flight ÷ capacity, ties at random; `round_robin`: file order; `power_of_two`: the better of two at random.");
+        .doc("How requests without a home are spread: `least_conn`: smallest load ÷ capacity, ties at random; `least_busy`: smallest load, then weight, then name; `idle_aware`: longest idle first; `round_robin`: in turn; `power_of_two`: the better of two at random.");
 /// `merge_models`.
 pub(in crate::config) static MERGE_MODELS: Knob<bool> =
     Knob::new("balance", "merge_models", Kind::Bool, check::boolean)
@@ -293,7 +309,11 @@ pub(in crate::config) static MAX_BODY_SIZE: Knob<u64> =
         .doc("Larger bodies get 413. Capped by `server.max_body_size`.");
 
 impl Choice for AffinityKind {
-    const WORDS: &'static [(&'static str, Self)] = &[("hash", Self::Hash), ("none", Self::None)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("hash", Self::Hash),
+        ("sticky_least_loaded", Self::StickyLeastLoaded),
+        ("none", Self::None),
+    ];
 }
 
 impl Choice for Hash {
@@ -312,6 +332,8 @@ impl Choice for Saturated {
 impl Choice for Balance {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("least_conn", Self::LeastConn),
+        ("least_busy", Self::LeastBusy),
+        ("idle_aware", Self::IdleAware),
         ("round_robin", Self::RoundRobin),
         ("power_of_two", Self::PowerOfTwo),
     ];

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::prober::Prober;
+pub(super) use self::prober::client_with;
+use super::poll::{Poller, poll_peer};
 use crate::state::{Peer, Route, RouteTable};
 use crate::telemetry::events::Events;
 
@@ -38,12 +40,15 @@ pub async fn supervise(
     events: Arc<Events>,
     cancelled: CancellationToken,
 ) {
-    let prober = Arc::new(Prober::new(events));
+    let asking = Asking {
+        prober: Arc::new(Prober::new(Arc::clone(&events))),
+        poller: Arc::new(Poller::new(events)),
+    };
     let mut watches = Watches::default();
     loop {
         // Marked before the table is read: a table that comes in between is seen next.
         replaced.mark_unchanged();
-        watches.follow(&tables.load_full(), &prober);
+        watches.follow(&tables.load_full(), &asking);
         loop {
             tokio::select! {
                 () = cancelled.cancelled() => return watches.end().await,
@@ -63,9 +68,9 @@ pub async fn supervise(
 
 /// What one task probes, under the snapshot in force.
 #[derive(Clone, Debug)]
-struct Assignment {
-    route: Arc<Route>,
-    peer: Arc<Peer>,
+pub(super) struct Assignment {
+    pub(super) route: Arc<Route>,
+    pub(super) peer: Arc<Peer>,
 }
 
 impl Assignment {
@@ -83,6 +88,12 @@ impl Assignment {
     }
 }
 
+/// The two kinds of question.
+struct Asking {
+    prober: Arc<Prober>,
+    poller: Arc<Poller>,
+}
+
 /// The running tasks.
 #[derive(Default)]
 struct Watches {
@@ -92,11 +103,12 @@ struct Watches {
 
 struct Watch {
     assigned: watch::Sender<Assignment>,
-    task: AbortHandle,
+    /// Its health and its load are asked apart: a slow health check must not age the load.
+    tasks: [AbortHandle; 2],
 }
 
 impl Watches {
-    fn follow(&mut self, table: &RouteTable, prober: &Arc<Prober>) {
+    fn follow(&mut self, table: &RouteTable, asking: &Asking) {
         let mut before = std::mem::take(&mut self.by_peer);
         for route in table.routes() {
             for peer in route
@@ -114,23 +126,23 @@ impl Watches {
                         watch.assigned.send_replace(next);
                         watch
                     }
-                    None => self.start(next, prober),
+                    None => self.start(next, asking),
                 };
                 self.by_peer.insert(key, watch);
             }
         }
         for gone in before.into_values() {
-            // A probe under way decides nothing any more.
-            gone.task.abort();
+            // A question under way decides nothing any more.
+            gone.tasks.iter().for_each(AbortHandle::abort);
         }
     }
 
-    fn start(&mut self, first: Assignment, prober: &Arc<Prober>) -> Watch {
+    fn start(&mut self, first: Assignment, asking: &Asking) -> Watch {
         let (assigned, assignments) = watch::channel(first);
-        let task = self
-            .tasks
-            .spawn(watch_peer(Arc::clone(prober), assignments, seeded()));
-        Watch { assigned, task }
+        let polls = poll_peer(Arc::clone(&asking.poller), assignments.clone(), seeded());
+        let probes = watch_peer(Arc::clone(&asking.prober), assignments, seeded());
+        let tasks = [self.tasks.spawn(probes), self.tasks.spawn(polls)];
+        Watch { assigned, tasks }
     }
 
     async fn end(mut self) {

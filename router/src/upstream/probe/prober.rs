@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::header;
-use reqwest::{Client, Response};
+use reqwest::{Client, ClientBuilder, Response};
 use router_core::pool::Evidence;
 
 use super::verdict::{Outcome, verdict};
@@ -147,18 +147,23 @@ fn root_cause(error: &dyn Error) -> String {
 /// A client that opens a fresh connection for each probe: a kept one may be closed by the engine
 /// between two probes, which would look like a failure.
 fn client() -> Client {
+    client_with(|builder| builder.pool_max_idle_per_host(0))
+}
+
+/// A client for questions beside the request path: no proxy, no redirect, no retry.
+pub(in crate::upstream) fn client_with(with: impl Fn(ClientBuilder) -> ClientBuilder) -> Client {
     let builder = || {
-        Client::builder()
+        let plain = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
-            .pool_max_idle_per_host(0)
             .tcp_nodelay(true)
             .user_agent(concat!(
                 "llm-router/",
                 env!("CARGO_PKG_VERSION"),
                 " (probe)"
-            ))
+            ));
+        with(plain)
     };
     builder().build().unwrap_or_else(|error| {
         tracing::warn!(error = %root_cause(&error), "no certificate store: probes of https peers fail");

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use proto::admin::{RuleVerdict, SwitchState};
 use router::config::valid::AffinityKind;
 use router::content::inspect::{Fields, Inspection};
-use router::proxy::{Asker, rule_against};
+use router::proxy::{Asker, Lookups, rule_against};
 use router::state::{Route, TableBuilder};
+use router_core::load::Report;
 use router_core::session::{Session, SessionId};
 
 use super::super::{loaded, route_of};
@@ -38,12 +39,17 @@ pub(super) fn explain(
             .map_or("no model".to_owned(), |model| format!("model `{model}`"));
         return Err(super::model_not_supported(&route.name, &asked, &models));
     };
+    // Nobody was asked, so every engine that would be counts as idle.
+    for peer in route.distinct_peers() {
+        let _ = route.report_load(&peer.spec.key, Report::Blind);
+    }
     let mut asker = Asker::of(&route, &request.headers, &inspection);
     if let Some(id) = &args.session {
         asker.session = Session::new(Some(given(id)), route.affinity_acts());
     }
-    let explanation = route.explain(asker.ask(pool, false));
     let session = &asker.session;
+    let lookups = Lookups::of(&route, pool, model.as_deref(), session, &inspection);
+    let explanation = route.explain(lookups.on(asker.ask(pool, false)));
     let rule = rule_against(&route, &request.body).map(|(_, rule)| RuleVerdict {
         name: rule.name.to_string(),
         cond: rule.condition.to_string(),

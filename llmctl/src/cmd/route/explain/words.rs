@@ -65,6 +65,10 @@ pub(super) fn affinity_line(affinity: &SwitchState) -> String {
 pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
     let by = |balance| match balance {
         Balance::LeastConn => "least_conn: the smallest in-flight ÷ max, ties at random",
+        Balance::LeastBusy => {
+            "least_busy: the smallest load, then the largest weight, then the name"
+        }
+        Balance::IdleAware => "idle_aware: the one idle for the longest, then the smallest load",
         Balance::RoundRobin => "round_robin: the next in file order",
         Balance::PowerOfTwo => "power_of_two: the less loaded of two drawn at random",
     };
@@ -76,7 +80,20 @@ pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
         (Mode::HashFallback, None) => {
             "hash_fallback: the home cannot take it, so the route's balance chose".to_owned()
         }
+        (Mode::Sticky, _) => "sticky: the session lives there".to_owned(),
+        (Mode::StickyNew, _) => {
+            "sticky_new: the session is new, and this peer has the fewest".to_owned()
+        }
+        (Mode::Prefix, _) => {
+            "prefix: the longest known beginning of the conversation was computed there".to_owned()
+        }
+        (Mode::Pin, Some(balance)) => {
+            format!("pin: among the peers that list the model, {}", by(balance))
+        }
+        (Mode::Pin, None) => "pin: among the peers that list the model".to_owned(),
         (Mode::LeastConn, _) => by(Balance::LeastConn).to_owned(),
+        (Mode::LeastBusy, _) => by(Balance::LeastBusy).to_owned(),
+        (Mode::IdleAware, _) => by(Balance::IdleAware).to_owned(),
         (Mode::RoundRobin, _) => by(Balance::RoundRobin).to_owned(),
         (Mode::PowerOfTwo, _) => by(Balance::PowerOfTwo).to_owned(),
     }

@@ -91,6 +91,10 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             ]
         }
         Kind::Integer => vec!["1.5", "99999999999999999999", "high", "~", "\"1\""],
+        Kind::WholeOrAuto { .. } => vec![
+            "0", "-1", "1.5", "1000001", "\"5\"", "five", "~", "true", "off",
+        ],
+        Kind::PageUrl => vec!["h:1/metrics", "ftp://h/x", "http://u:p@h/x", "~", "5"],
         Kind::WholeOrOff { .. } => vec!["0", "-1", "1.5", "1000001", "\"5\"", "five", "~", "true"],
         Kind::Number(_) => vec![
             "-1", ".nan", ".inf", "1000001", "1e400", "\"1\"", "much", "~", "off",
@@ -377,7 +381,8 @@ fn good(meta: &Meta) -> &'static str {
         Kind::Bool => "true",
         Kind::Whole { min: 400, .. } => "413",
         Kind::Whole { .. } | Kind::Integer => "7",
-        Kind::WholeOrOff { .. } => "7",
+        Kind::WholeOrOff { .. } | Kind::WholeOrAuto { .. } => "7",
+        Kind::PageUrl => "http://h:9/metrics?model=m",
         Kind::Number(bounds) | Kind::NumberOrOff(bounds) => {
             if bounds.contain(0.8) {
                 "0.8"

@@ -1,0 +1,154 @@
+//! Placement of requests that name no session: by the longest known prefix of their conversation.
+//!
+//! A conversation is a chain of blocks, each hashed together with all before it, so that one number
+//! stands for everything up to there (the block chain of vLLM's prefix cache, over text instead of
+//! tokens). The table remembers where each such prefix was computed last. It forgets the least
+//! recently used ones, as the engines' caches do.
+
+use std::hash::RandomState;
+
+use hashlink::LinkedHashMap;
+
+/// A prefix of a conversation: the hash of its last block chained to all before, and how many bytes
+/// it spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The chained hash.
+    pub hash: u64,
+    /// Bytes from the beginning.
+    pub bytes: u64,
+}
+
+/// Prefixes and the peers that computed them last.
+#[derive(Debug, Default)]
+pub struct Prefixes {
+    by_hash: LinkedHashMap<u64, u32, RandomState>,
+}
+
+/// The longest known prefix of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// The peer that computed it.
+    pub peer: u32,
+    /// How many bytes of the request it spans.
+    pub bytes: u64,
+}
+
+impl Prefixes {
+    /// The longest prefix in `chain` (shortest first) that is known on a peer that `accepts`.
+    pub fn longest(&self, chain: &[Prefix], accepts: impl Fn(u32) -> bool) -> Option<Match> {
+        chain.iter().rev().find_map(|prefix| {
+            let peer = *self.by_hash.get(&prefix.hash)?;
+            accepts(peer).then_some(Match {
+                peer,
+                bytes: prefix.bytes,
+            })
+        })
+    }
+
+    /// Remembers that `peer` computes every prefix in `chain`. At `max` entries the least recently
+    /// used go. Shorter prefixes are touched last: they are the ones that others share.
+    pub fn record(&mut self, chain: &[Prefix], peer: u32, max: usize) {
+        for prefix in chain.iter().rev() {
+            match self.by_hash.to_back(&prefix.hash) {
+                Some(known) => *known = peer,
+                None => {
+                    self.by_hash.insert(prefix.hash, peer);
+                }
+            }
+        }
+        while self.by_hash.len() > max {
+            self.by_hash.pop_front();
+        }
+    }
+
+    /// Removes what a peer computed that is no longer configured. O(entries).
+    pub fn forget_peer(&mut self, peer: u32) {
+        self.by_hash.retain(|_, known| *known != peer);
+    }
+
+    /// How many prefixes are known.
+    pub fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.by_hash.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(hashes: &[u64]) -> Vec<Prefix> {
+        let prefix = |(i, hash): (usize, &u64)| Prefix {
+            hash: *hash,
+            bytes: (i as u64 + 1) * 100,
+        };
+        hashes.iter().enumerate().map(prefix).collect()
+    }
+
+    #[test]
+    fn the_longest_known_prefix_wins() {
+        let mut known = Prefixes::default();
+        known.record(&chain(&[1, 2, 3]), 7, 100);
+        known.record(&chain(&[1, 9]), 8, 100);
+        let found = known.longest(&chain(&[1, 2, 3, 4]), |_| true);
+        assert_eq!(
+            found,
+            Some(Match {
+                peer: 7,
+                bytes: 300
+            })
+        );
+        // The shared beginning was computed last elsewhere.
+        let other = known.longest(&chain(&[1, 5]), |_| true);
+        assert_eq!(
+            other,
+            Some(Match {
+                peer: 8,
+                bytes: 100
+            })
+        );
+        assert_eq!(known.longest(&chain(&[6]), |_| true), None);
+    }
+
+    #[test]
+    fn a_peer_that_cannot_take_it_leaves_the_next_shorter_prefix() {
+        let mut known = Prefixes::default();
+        known.record(&chain(&[1, 2]), 7, 100);
+        known.record(&chain(&[1]), 8, 100);
+        let found = known.longest(&chain(&[1, 2]), |peer| peer != 7);
+        assert_eq!(
+            found,
+            Some(Match {
+                peer: 8,
+                bytes: 100
+            })
+        );
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_keeps_what_is_shared() {
+        let mut known = Prefixes::default();
+        for conversation in 0..50 {
+            known.record(&chain(&[1, 1_000 + conversation]), 7, 10);
+        }
+        assert_eq!(known.len(), 10);
+        assert!(known.longest(&chain(&[1]), |_| true).is_some());
+        assert!(known.longest(&chain(&[2, 1_049]), |_| true).is_some());
+        assert!(known.longest(&chain(&[2, 1_000]), |_| true).is_none());
+    }
+
+    #[test]
+    fn a_removed_peer_is_forgotten() {
+        let mut known = Prefixes::default();
+        known.record(&chain(&[1]), 7, 10);
+        known.record(&chain(&[2]), 8, 10);
+        known.forget_peer(7);
+        assert_eq!(known.longest(&chain(&[1]), |_| true), None);
+        assert_eq!(known.len(), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! A route's side of live load, remembered sessions and models: what the poller reports, what
+//! placement asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_core::book::{Known, MemoryState, PoolId};
+use router_core::load::{LoadSpec, Report, Standing};
+use router_core::pool::{MemorySpec, PeerKey};
+
+use super::Route;
+use super::route::now;
+use crate::config::valid::{AffinityFallback, LoadSignal, PinFallback, RouteOptions, UnknownModel};
+
+/// Where a session lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionHome {
+    /// The pool.
+    pub pool: PoolId,
+    /// Index of the peer in it.
+    pub peer: usize,
+    /// Time since it was placed there.
+    pub age: Duration,
+    /// Time since it was used.
+    pub idle: Duration,
+}
+
+/// Which peers of a pool may serve a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// Any.
+    Free,
+    /// Those at these indices, ascending.
+    To(Vec<usize>),
+    /// None lists it, and the route says 404 then.
+    Unknown,
+}
+
+impl Pin {
+    /// As the core takes it.
+    pub fn indices(&self) -> Option<&[usize]> {
+        match self {
+            Self::To(indices) => Some(indices),
+            Self::Free | Self::Unknown => None,
+        }
+    }
+}
+
+impl Route {
+    /// Whether its engines are polled.
+    pub fn polls(&self) -> bool {
+        self.options.load.signal.value == LoadSignal::Engine
+    }
+
+    /// Takes in what a poll found; answers what the peer's reading is worth now.
+    pub fn report_load(&self, peer: &PeerKey, report: Report) -> Option<Standing> {
+        let mut inner = self.state.inner.lock();
+        inner.book.report_load(&self.roster, peer, report, now())
+    }
+
+    /// Remembers an engine's own number of slots; answers what it said before.
+    pub fn learn_slots(&self, peer: &PeerKey, slots: u32) -> Option<u32> {
+        self.state.inner.lock().book.learn_slots(peer, slots)
+    }
+
+    /// What is known of a peer's load.
+    pub fn known_load(&self, peer: &PeerKey) -> Option<Known> {
+        self.state.inner.lock().book.reading(peer)
+    }
+
+    /// What a pool remembers.
+    pub fn memory(&self, pool: PoolId) -> MemoryState {
+        self.state.inner.lock().book.memory(&self.roster, pool)
+    }
+
+    /// Whether requests without a session are placed by their prefix.
+    pub fn places_by_prefix(&self) -> bool {
+        self.options.affinity_fallback.value == AffinityFallback::Prefix
+    }
+
+    /// Releases a session in every pool; answers in how many it lived.
+    pub fn finish_session(&self, key: &[u8]) -> u32 {
+        self.state.inner.lock().book.finish_session(key)
+    }
+
+    /// Where a session lives, pool by pool.
+    pub fn find_session(&self, key: &[u8]) -> Vec<SessionHome> {
+        let inner = self.state.inner.lock();
+        let now = now();
+        let in_pool = |pool| {
+            let home = inner.book.find_session(&self.roster, pool, key, now)?;
+            Some(SessionHome {
+                pool,
+                peer: home.peer,
+                age: home.age,
+                idle: home.idle,
+            })
+        };
+        self.pool_ids().filter_map(in_pool).collect()
+    }
+
+    /// The peers of a pool that list `model`, where models pin requests.
+    pub fn pin(&self, pool: PoolId, model: Option<&str>) -> Pin {
+        let (Some(model), true) = (model, self.options.load.pin_model.value) else {
+            return Pin::Free;
+        };
+        // The pools of a by-model route are their own pins: engines there may call it otherwise.
+        if self.is_by_model() {
+            return Pin::Free;
+        }
+        let lists = |index: &usize| {
+            let key = &self.peers[pool.0][*index].spec.key;
+            let list = self.state.models.get(key);
+            list.is_some_and(|list| list.ids.contains(model))
+        };
+        let listed: Vec<usize> = (0..self.peers[pool.0].len()).filter(lists).collect();
+        match self.options.load.unknown_model.value {
+            _ if !listed.is_empty() => Pin::To(listed),
+            UnknownModel::Route => Pin::Free,
+            UnknownModel::NotFound => Pin::Unknown,
+        }
+    }
+
+    /// Whether a pinned request may go to any peer when all of its own are out.
+    pub fn pin_falls_back(&self) -> bool {
+        self.options.load.pin_fallback.value == PinFallback::Any
+    }
+
+    /// The models that its peers list, for the one who asked for another.
+    pub fn listed_models(&self) -> Vec<Arc<str>> {
+        let mut all: Vec<Arc<str>> = Vec::new();
+        for peer in self.distinct_peers() {
+            let Some(list) = self.state.models.get(&peer.spec.key) else {
+                continue;
+            };
+            for (id, _) in &list.entries {
+                if !all.iter().any(|known| **known == **id) {
+                    all.push(Arc::from(&**id));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// How a route's options read to the core.
+pub(super) fn load_spec(options: &RouteOptions) -> Option<LoadSpec> {
+    let load = &options.load;
+    (load.signal.value == LoadSignal::Engine).then_some(LoadSpec {
+        stale_after: load.stale_after.value,
+        stale_policy: load.stale_policy.value,
+        hold_max: load.hold_max.value,
+        model: load.model.value,
+    })
+}
+
+/// How a route's options read to the core.
+pub(super) fn memory_spec(options: &RouteOptions) -> MemorySpec {
+    MemorySpec {
+        session_ttl: options.session_ttl.value,
+        sessions_max: options.max_sessions.value,
+        prefixes: options.affinity_fallback.value == AffinityFallback::Prefix,
+        load_factor_max: options.affinity_max_load_factor.value,
+    }
+}
