@@ -24,6 +24,9 @@ fn peer(number: u32) -> PeerFacts {
         enabled: true,
         banned: false,
         ban_left_s: None,
+        load: None,
+        standing: None,
+        sessions: None,
         candidate: true,
         score: None,
     }
