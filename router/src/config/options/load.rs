@@ -68,7 +68,7 @@ pub(in crate::config) static SESSION_TTL: Knob<Duration> = Knob::new("affinity",
 /// `max_sessions`.
 pub(in crate::config) static MAX_SESSIONS: Knob<u32> = Knob::new("affinity", "max_sessions", Kind::Whole {
     min: 1,
-    max: 100_000_000,
+    max: 1_000_000,
 }, check::whole)
     .default("262144")
     .doc("`sticky_least_loaded`: sessions a pool remembers; beyond it the least recently used one is forgotten.");

@@ -280,24 +280,13 @@ fn a_key_in_the_wrong_place_is_told_where_it_belongs() {
 
 #[test]
 fn keys_of_later_features_are_unknown() {
-    for key in ["load_signal", "poll_interval", "wait_max", "postprocess"] {
+    for key in ["prefill_pool", "postprocess"] {
         assert!(
             only(&format!("peers: []\n{key}: 1\n")).contains("unknown key"),
             "{key}"
         );
     }
     assert!(lines(&main("state: x\n").1)[0].contains("unknown key"));
-    for word in ["sticky_least_loaded", "wait", "least_busy", "idle_aware"] {
-        assert!(
-            route(&format!(
-                "peers: []\naffinity: {word}\nfull_policy: {word}\nbalance: {word}\n"
-            ))
-            .1
-            .len()
-                == 3,
-            "{word}"
-        );
-    }
 }
 
 #[test]
