@@ -10,10 +10,12 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::aimd::AdaptiveSpec;
-use router_core::balance::Balance;
+use router_core::balance::{Balance, Normalize};
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::layered::Source;
-use router_core::pool::{FullPolicy, GuardSpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::pool::{
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+};
 use router_core::signal::{Limit, Sample};
 
 const POOL: PoolId = PoolId(0);
@@ -29,6 +31,10 @@ fn route(hash: Hash) -> RouteSpec {
             priority: 0,
             slots: Slots(16),
             enabled: true,
+            weight: Weight::default(),
+            draining: false,
+            learns_slots: false,
+            url: "http://h:1".into(),
         }
     };
     let limit = |value| {
@@ -60,6 +66,9 @@ fn route(hash: Hash) -> RouteSpec {
         rt_limit_factor: 1.0,
         cross_tier_fallback: false,
         ban_ttl: Duration::from_secs(300),
+        load: None,
+        normalize: Normalize::Off,
+        memory: MemorySpec::default(),
         guard,
     }
 }
