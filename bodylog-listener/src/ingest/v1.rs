@@ -11,6 +11,7 @@ use proto::codec::{Bad, Decoded};
 use proto::frame::{Frame, Protocol};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pool::{Job, Lane};
@@ -44,13 +45,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin>(
         peer,
     };
     let mut filling = None;
-    let end = tokio::select! {
-        end = read_all(ingest, reader, &way, &mut filling, None) => end,
-        () = stop.cancelled() => {
-            let rest = read_all(ingest, reader, &way, &mut filling, Some(LAST_SILENCE));
-            tokio::time::timeout(LAST_READS, rest).await.unwrap_or(End::Closed)
-        }
-    };
+    let end = read_all(ingest, reader, &way, &mut filling, stop).await;
     finish(ingest, &mut filling);
     end
 }
@@ -66,23 +61,32 @@ fn lane(ingest: &Arc<Ingest>, source: IpAddr) -> Lane {
     Lane::new(ingest, Sender { source, run: None })
 }
 
-/// Reads to the end, or to a silence. Stopped midway it may lose the frames it holds; the caller does
-/// that only between frames or when time is up.
+/// Reads to the end; once the listener stops, to a silence or until time is up. It is left off only
+/// between frames: what was taken is always handed on.
 async fn read_all<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
     way: &Way,
     filling: &mut Option<Filling>,
-    silence: Option<Duration>,
+    stop: &CancellationToken,
 ) -> End {
+    let mut last = None;
     loop {
-        let next = reader.next_or_no_room();
-        let next = match silence {
-            None => next.await,
-            Some(silence) => match tokio::time::timeout(silence, next).await {
-                Ok(next) => next,
-                Err(_) => return End::Closed,
+        let next = match last {
+            None => tokio::select! {
+                next = reader.next_or_no_room() => next,
+                () = stop.cancelled() => {
+                    last = Some(Instant::now() + LAST_READS);
+                    continue;
+                }
             },
+            Some(last) => {
+                let until = last.min(Instant::now() + LAST_SILENCE);
+                match tokio::time::timeout_at(until, reader.next_or_no_room()).await {
+                    Ok(next) => next,
+                    Err(_) => return End::Closed,
+                }
+            }
         };
         match next {
             Err(end) => return end,
