@@ -7,4 +7,5 @@ mod harness;
 mod http;
 mod port;
 mod stored;
+mod tls;
 mod v1;
