@@ -79,7 +79,7 @@ pub struct Welcome {
     pub window_frames: u32,
     /// The sender goes on with the sequence after this one. At least `next_seq - 1` of the HELLO.
     pub last_durable_seq: u64,
-    /// One more at each start of the receiver.
+    /// Higher at each start of the receiver.
     #[serde(default)]
     pub server_epoch: u64,
 }

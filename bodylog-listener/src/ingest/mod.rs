@@ -63,7 +63,7 @@ pub(crate) struct Ingest {
     pub(crate) token: Option<Secret>,
     /// Largest payload.
     pub(crate) max_frame: u32,
-    /// One more at each start.
+    /// Higher at each start.
     pub(crate) server_epoch: u64,
     /// Tasks that outlive their connection.
     pub(crate) tasks: TaskTracker,
