@@ -2,6 +2,8 @@
 
 #[path = "properties/gen_spec.rs"]
 mod gen_spec;
+#[path = "properties/guard.rs"]
+mod guard;
 #[path = "properties/model.rs"]
 mod model;
 #[path = "properties/run.rs"]
