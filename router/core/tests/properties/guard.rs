@@ -36,7 +36,7 @@ const TPS: [f64; 14] = [
     5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 600.0,
 ];
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Reserve(Option<u32>),
     Release,
@@ -257,8 +257,12 @@ impl Model {
             let value = match metric.statistic {
                 Statistic::Mean => values.iter().sum::<f64>() / values.len() as f64,
                 Statistic::Quantile(q) => {
-                    let bucket =
-                        |value: &f64| *bounds.iter().find(|bound| *bound >= value).unwrap();
+                    let bucket = |value: &f64| {
+                        *bounds
+                            .iter()
+                            .find(|bound| *bound >= value)
+                            .expect("samples are small")
+                    };
                     let mut buckets: Vec<f64> = values.iter().map(bucket).collect();
                     buckets.sort_by(f64::total_cmp);
                     let nth = (values.len() as f64 * q - 1e-9).ceil() as usize;
@@ -411,7 +415,8 @@ impl Model {
         let prio = self.switches.session_prio;
         let table = Arc::clone(&self.guard.priority.table);
         let index = turn.map_or(table.len() - 1, |turn| {
-            table.iter().rposition(|row| row.min_turn <= turn).unwrap()
+            let bucket = table.iter().rposition(|row| row.min_turn <= turn);
+            bucket.expect("a table starts at turn 1")
         });
         let (share, tol) = if prio {
             (table[index].share, table[index].tol)
@@ -557,7 +562,9 @@ impl Run {
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         let now = self.now();
         match step {
-            Step::Reserve(turn) => drop(self.reserve(turn)?),
+            Step::Reserve(turn) => {
+                self.reserve(turn)?;
+            }
             Step::Release => {
                 if let Some(ticket) = self.held.pop() {
                     self.model.running -= 1;
