@@ -1,0 +1,116 @@
+//! What a simulation saw.
+
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use router_core::admission::Gate;
+use router_core::aimd::Bounds;
+use router_core::book::status::PriorityState;
+
+/// All turns but the first.
+pub(crate) const WARM: RangeInclusive<u32> = 2..=u32::MAX;
+pub(crate) const NEW: RangeInclusive<u32> = 1..=1;
+pub(crate) const ALL: RangeInclusive<u32> = 1..=u32::MAX;
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Duration,
+    pub(crate) turn: u32,
+    pub(crate) refused: Option<Gate>,
+    /// Whether it went to the engine of the turn before; of turn 1 and of a refusal false.
+    pub(crate) kept: bool,
+}
+
+/// One finished request; `at` is its arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) at: Duration,
+    pub(crate) prompt: u32,
+    pub(crate) cached: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) served: Vec<Served>,
+    /// The limit in force after each tick.
+    pub(crate) limits: Vec<(Duration, f64)>,
+    /// Of the adaptive limit.
+    pub(crate) bounds: Option<Bounds>,
+    /// The book's own account.
+    pub(crate) priority: PriorityState,
+}
+
+impl Report {
+    fn asked(
+        &self,
+        turns: RangeInclusive<u32>,
+        during: Range<Duration>,
+    ) -> impl Iterator<Item = &Asked> {
+        let counts =
+            move |asked: &&Asked| during.contains(&asked.at) && turns.contains(&asked.turn);
+        self.asked.iter().filter(counts)
+    }
+
+    pub(crate) fn count(&self, turns: RangeInclusive<u32>, during: Range<Duration>) -> usize {
+        self.asked(turns, during).count()
+    }
+
+    /// Share of the requests that were refused; 0 without a request.
+    pub(crate) fn refused(&self, turns: RangeInclusive<u32>, during: Range<Duration>) -> f64 {
+        share(
+            self.asked(turns, during)
+                .map(|asked| asked.refused.is_some()),
+        )
+    }
+
+    pub(crate) fn refused_by(&self, gate: Gate, during: Range<Duration>) -> usize {
+        let by_gate = |asked: &&Asked| asked.refused == Some(gate);
+        self.asked(ALL, during).filter(by_gate).count()
+    }
+
+    /// Share of the admitted warm requests that went where the turn before went.
+    pub(crate) fn kept(&self, during: Range<Duration>) -> f64 {
+        let admitted = |asked: &&Asked| asked.refused.is_none();
+        share(
+            self.asked(WARM, during)
+                .filter(admitted)
+                .map(|asked| asked.kept),
+        )
+    }
+
+    /// Share of the prompt tokens that came from a cache.
+    pub(crate) fn hit_rate(&self, during: Range<Duration>) -> f64 {
+        let counted = self
+            .served
+            .iter()
+            .filter(|served| during.contains(&served.at));
+        let (cached, prompt) = counted.fold((0_u64, 0_u64), |(cached, prompt), served| {
+            (
+                cached + u64::from(served.cached),
+                prompt + u64::from(served.prompt),
+            )
+        });
+        cached as f64 / prompt.max(1) as f64
+    }
+
+    /// Smallest, mean and largest limit of a time.
+    pub(crate) fn limit(&self, during: Range<Duration>) -> (f64, f64, f64) {
+        let limits = self.limits.iter().filter(|(at, _)| during.contains(at));
+        let limits: Vec<f64> = limits.map(|(_, limit)| *limit).collect();
+        assert!(!limits.is_empty(), "no tick in {during:?}");
+        let mean = limits.iter().sum::<f64>() / limits.len() as f64;
+        let least = limits.iter().copied().fold(f64::INFINITY, f64::min);
+        (least, mean, limits.iter().copied().fold(0.0, f64::max))
+    }
+}
+
+fn share(of: impl Iterator<Item = bool>) -> f64 {
+    let (mut hits, mut all) = (0_u32, 0_u32);
+    for hit in of {
+        hits += u32::from(hit);
+        all += 1;
+    }
+    f64::from(hits) / f64::from(all.max(1))
+}

@@ -1,0 +1,419 @@
+//! Clients, engines and the book between them, one event after the other.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use router_core::admission::{Gate, Refusal};
+use router_core::affinity::Affinity;
+use router_core::aimd::Bounds;
+use router_core::balance::{Balance, Normalize};
+use router_core::book::{Ask, Book, PoolId, Roster, Switches, Verdict};
+use router_core::layered::Source;
+use router_core::pool::{
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+};
+use router_core::signal::{Limit, Sample};
+
+use crate::engine::{Engine, Happened, Job, Make};
+use crate::report::{Asked, Report, Served};
+
+const POOL: PoolId = PoolId(0);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// A number that changes at given times; the first time is 0.
+pub(crate) type Course = Vec<(Duration, f64)>;
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) length: Duration,
+    pub(crate) engines: usize,
+    pub(crate) make: Make,
+    /// `max_concurrency` of each engine.
+    pub(crate) slots: u32,
+    pub(crate) affinity: Affinity,
+    pub(crate) guard: GuardSpec,
+    pub(crate) switches: Switches,
+    /// New sessions a second, a Poisson process.
+    pub(crate) arrivals: Course,
+    /// Speed of all engines; 1 is healthy.
+    pub(crate) pace: Course,
+    /// Chance that a session goes on after a turn. A refused session leaves.
+    pub(crate) goes_on: f64,
+}
+
+impl Plan {
+    /// Four healthy engines of 16 slots, requests of one turn, no threshold.
+    pub(crate) fn new(seed: u64, length: Duration, arrivals: Course) -> Self {
+        Self {
+            seed,
+            length,
+            engines: 4,
+            make: Make {
+                batch: 16,
+                knee: 8.0,
+                decode_rate: 60.0,
+                prefill_rate: 2_000.0,
+                cache_tokens: 200_000,
+            },
+            slots: 16,
+            affinity: Affinity::None,
+            guard: GuardSpec::default(),
+            switches: Switches::DEFAULT,
+            arrivals,
+            pace: vec![(Duration::ZERO, 1.0)],
+            goes_on: 0.0,
+        }
+    }
+
+    pub(crate) fn run(&self) -> Report {
+        World::new(self).run()
+    }
+}
+
+pub(crate) fn limit(value: f64) -> Option<Limit> {
+    Some(Limit {
+        value,
+        source: Source::Route,
+    })
+}
+
+/// `normal`, and `between` as long as that lasts.
+pub(crate) fn bump(normal: f64, between: f64, from: Duration, until: Duration) -> Course {
+    vec![(Duration::ZERO, normal), (from, between), (until, normal)]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A new session; `false`: none came before the rate changed.
+    Arrival(bool),
+    /// The next turn of a session.
+    Turn(u64),
+    /// An engine's next change, unless something has happened to it since.
+    Engine { index: usize, version: u64 },
+    /// The engines' speed changes.
+    Pace(usize),
+    /// What the book asked for.
+    Tick,
+}
+
+/// A conversation. It draws its own numbers: what it does is the same whatever the router does.
+#[derive(Debug)]
+struct Talk {
+    draws: Draws,
+    turn: u32,
+    /// Tokens so far.
+    context: u32,
+    /// Engine of the last turn.
+    engine: Option<usize>,
+}
+
+/// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014): cheap to begin
+/// anew for each of many conversations, also in an unoptimised build.
+#[derive(Debug)]
+struct Draws(u64);
+
+impl Draws {
+    /// From 0 to below 1.
+    fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn between(&mut self, least: u32, most: u32) -> u32 {
+        least + (f64::from(most - least + 1) * self.share()) as u32
+    }
+}
+
+struct World<'a> {
+    plan: &'a Plan,
+    book: Book,
+    roster: Roster,
+    start: Instant,
+    now: Duration,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    events_made: u64,
+    engines: Vec<(Engine, u64)>,
+    talks: BTreeMap<u64, Talk>,
+    talks_begun: u64,
+    arrivals: StdRng,
+    /// Of the book's choices.
+    choices: StdRng,
+    asked: Vec<Asked>,
+    served: Vec<Served>,
+    limits: Vec<(Duration, f64)>,
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mut book = Book::default();
+        let roster = book.attach(spec(plan));
+        let mut world = Self {
+            plan,
+            book,
+            roster,
+            start: start(),
+            now: Duration::ZERO,
+            events: BinaryHeap::new(),
+            events_made: 0,
+            engines: (0..plan.engines)
+                .map(|_| (Engine::new(plan.make), 0))
+                .collect(),
+            talks: BTreeMap::new(),
+            talks_begun: 0,
+            arrivals: StdRng::seed_from_u64(plan.seed),
+            choices: StdRng::seed_from_u64(!plan.seed),
+            asked: Vec::new(),
+            served: Vec::new(),
+            limits: Vec::new(),
+        };
+        for (index, (at, _)) in plan.pace.iter().enumerate() {
+            world.at(*at, Event::Pace(index));
+        }
+        world.at(Duration::ZERO, Event::Tick);
+        world.expect_arrival();
+        world
+    }
+
+    fn run(mut self) -> Report {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at >= self.plan.length {
+                break;
+            }
+            assert!(at >= self.now, "time goes forward");
+            self.now = at;
+            self.handle(event);
+        }
+        self.book.check();
+        let max = u64::from(self.plan.slots) * self.plan.engines as u64;
+        let adaptive = self.plan.guard.adaptive.as_ref();
+        Report {
+            asked: self.asked,
+            served: self.served,
+            limits: self.limits,
+            bounds: adaptive.map(|spec| Bounds::new(spec, max)),
+            priority: self.book.priority(&self.roster),
+        }
+    }
+
+    fn at(&mut self, at: Duration, event: Event) {
+        self.events_made += 1;
+        self.events.push(Reverse((at, self.events_made, event)));
+    }
+
+    fn instant(&self) -> Instant {
+        self.start + self.now
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrival(came) => {
+                if came {
+                    self.begin();
+                }
+                self.expect_arrival();
+            }
+            Event::Turn(session) => self.ask(session),
+            Event::Engine { index, version } => {
+                if self.engines[index].1 == version {
+                    self.run_engine(index);
+                    self.expect_engine(index);
+                }
+            }
+            Event::Pace(index) => {
+                for engine in 0..self.engines.len() {
+                    self.run_engine(engine);
+                    self.engines[engine].0.set_pace(self.plan.pace[index].1);
+                    self.expect_engine(engine);
+                }
+            }
+            Event::Tick => {
+                let now = self.instant();
+                let next = self.book.tick(&self.roster, self.plan.switches, now);
+                if self.plan.guard.adaptive.is_some() {
+                    let switches = self.plan.switches;
+                    let protection = self.book.protection(&self.roster, POOL, switches, now);
+                    self.limits.push((self.now, protection.limit));
+                }
+                self.at(next - self.start, Event::Tick);
+            }
+        }
+    }
+
+    /// Poisson, so a wait that crosses a change of the rate may begin anew there.
+    fn expect_arrival(&mut self) {
+        let course = &self.plan.arrivals;
+        let rate = course.iter().rev().find(|(from, _)| *from <= self.now);
+        let rate = rate.expect("a course begins at 0").1;
+        let change = course.iter().find(|(from, _)| *from > self.now);
+        let change = change.map_or(Duration::MAX, |(from, _)| *from);
+        let next = if rate > 0.0 {
+            self.now + exponential(self.arrivals.random_range(0.0..1.0), 1.0 / rate)
+        } else {
+            Duration::MAX
+        };
+        if next < change {
+            self.at(next, Event::Arrival(true));
+        } else if change < Duration::MAX {
+            self.at(change, Event::Arrival(false));
+        }
+    }
+
+    fn begin(&mut self) {
+        let session = self.talks_begun;
+        self.talks_begun += 1;
+        let mut draws = Draws(self.plan.seed ^ (session << 20));
+        let talk = Talk {
+            context: draws.between(500, 1_500),
+            draws,
+            turn: 1,
+            engine: None,
+        };
+        self.talks.insert(session, talk);
+        self.ask(session);
+    }
+
+    fn ask(&mut self, session: u64) {
+        let (now, switches) = (self.instant(), self.plan.switches);
+        let talk = self.talks.get_mut(&session).expect("it goes on");
+        let id = format!("session-{session}");
+        let ask = Ask {
+            turn: Some(talk.turn),
+            switches,
+            ..Ask::new(POOL, Some(id.as_bytes()))
+        };
+        let verdict = self.book.reserve(&self.roster, ask, now, &mut self.choices);
+        let mut asked = Asked {
+            at: self.now,
+            turn: talk.turn,
+            refused: None,
+            kept: false,
+        };
+        match verdict {
+            Verdict::Send(placement) => {
+                asked.kept = talk.engine.replace(placement.peer) == Some(placement.peer);
+                let size = (talk.context, talk.draws.between(100, 300));
+                talk.context += size.1 + talk.draws.between(50, 250);
+                let (ticket, facts) = (placement.ticket, placement.facts);
+                let job = Job::new(ticket, facts, session, self.now, size);
+                self.run_engine(placement.peer);
+                self.engines[placement.peer].0.accept(job);
+                self.expect_engine(placement.peer);
+            }
+            Verdict::Refuse(refusal) => {
+                asked.refused = Some(gate(&refusal));
+                self.talks.remove(&session);
+            }
+        }
+        self.asked.push(asked);
+    }
+
+    fn run_engine(&mut self, index: usize) {
+        let now = self.instant();
+        let Happened {
+            first_tokens,
+            ended,
+        } = self.engines[index].0.run(self.now);
+        for seconds in first_tokens {
+            let sample = Sample::Ttft(seconds * 1e3);
+            self.book.sample(&self.roster, POOL, sample, now);
+        }
+        for job in ended {
+            let first = job.first.expect("it had a first token");
+            let seconds = (self.now - first).as_secs_f64();
+            let sample = Sample::Tps(f64::from(job.output) / seconds);
+            self.book.sample(&self.roster, POOL, sample, now);
+            let (prompt, cached) = (job.prompt, job.cached);
+            self.book.tokens(&job.facts, prompt.into(), cached.into());
+            self.book.release(job.ticket, now);
+            self.served.push(Served {
+                at: job.arrived,
+                prompt,
+                cached,
+            });
+            self.go_on(job.session);
+        }
+    }
+
+    fn go_on(&mut self, session: u64) {
+        let talk = self.talks.get_mut(&session).expect("it was served");
+        if talk.draws.share() < self.plan.goes_on {
+            talk.turn += 1;
+            let pause = exponential(talk.draws.share(), 5.0);
+            self.at(self.now + pause, Event::Turn(session));
+        } else {
+            self.talks.remove(&session);
+        }
+    }
+
+    fn expect_engine(&mut self, index: usize) {
+        let (engine, version) = &mut self.engines[index];
+        *version += 1;
+        let version = *version;
+        if let Some(next) = engine.next() {
+            self.at(next, Event::Engine { index, version });
+        }
+    }
+}
+
+fn spec(plan: &Plan) -> RouteSpec {
+    let peer = |number: usize| {
+        let key = format!("10.0.0.{}:8000", number + 1);
+        PeerSpec {
+            name: key.as_str().into(),
+            url: format!("http://{key}").into(),
+            key: PeerKey::new(key),
+            priority: 0,
+            slots: Slots(plan.slots),
+            enabled: true,
+            weight: Weight::default(),
+            draining: false,
+            learns_slots: false,
+        }
+    };
+    RouteSpec {
+        pools: vec![PoolSpec {
+            model: None,
+            peers: (0..plan.engines).map(peer).collect(),
+        }],
+        affinity: plan.affinity,
+        balance: Balance::LeastConn,
+        full_policy: FullPolicy::Reject,
+        rt_limit_factor: 1.0,
+        cross_tier_fallback: false,
+        ban_ttl: Duration::from_secs(300),
+        guard: plan.guard.clone(),
+        load: None,
+        normalize: Normalize::Off,
+        memory: MemorySpec::default(),
+    }
+}
+
+fn gate(refusal: &Refusal) -> Gate {
+    match refusal {
+        Refusal::ConcurrencyLimit(_) => Gate::Concurrency,
+        Refusal::TtftLimit(_) => Gate::Ttft,
+        Refusal::TpsLimit(_) => Gate::Tps,
+        Refusal::NoHealthyPeer { .. } => unreachable!("no peer is ever banned here"),
+    }
+}
+
+fn exponential(uniform: f64, mean: f64) -> Duration {
+    Duration::from_secs_f64(-(1.0 - uniform).ln() * mean)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no other way to obtain a first instant"
+)]
+fn start() -> Instant {
+    Instant::now()
+}
