@@ -44,6 +44,30 @@ pub(crate) enum Unstorable {
     Schema(u32),
 }
 
+/// What the listener itself writes into a record. A sender's fields of these names, or of another
+/// type than they have, would stand beside its own and make the line unreadable.
+const OURS: [&str; 14] = [
+    "pid",
+    "epoch",
+    "seq",
+    "source_addr",
+    "ts_end",
+    "req_body",
+    "req_body_b64",
+    "resp_body",
+    "resp_body_b64",
+    "resp_choices",
+    "resp_meta",
+    "resp_body_truncated",
+    "resp_encoding",
+    "shed",
+];
+
+/// Most bytes of the URI in a row, and of any other text: rows stay small whatever clients invent.
+const URI_MAX: usize = 2048;
+/// See [`URI_MAX`].
+const TEXT_MAX: usize = 512;
+
 /// The meta object of a frame, stamped with where it came from.
 ///
 /// # Errors
@@ -52,6 +76,9 @@ pub(crate) fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> 
     let mut meta = Meta::from_json(&data.meta)?;
     if let Some(v) = meta.v.filter(|v| *v > SCHEMA) {
         return Err(Unstorable::Schema(v));
+    }
+    for name in OURS {
+        meta.extra.remove(name);
     }
     // What a sender says of these is not believed: storing only once depends on them.
     meta.pid = None;
@@ -166,8 +193,11 @@ fn line(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
+    fn cut(text: &str, max: usize) -> Cow<'_, str> {
+        Cow::Borrowed(&text[..text.floor_char_boundary(max)])
+    }
     fn text(value: &Option<String>) -> Cow<'_, str> {
-        Cow::Borrowed(value.as_deref().unwrap_or_default())
+        cut(value.as_deref().unwrap_or_default(), TEXT_MAX)
     }
     let meta = &record.meta;
     let found = meta.resp_meta.as_ref();
@@ -195,22 +225,22 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         seq: meta.seq.unwrap_or(0),
         source_addr: text(&record.source_addr),
         method: text(&meta.method),
-        uri: text(&meta.uri),
+        uri: cut(meta.uri.as_deref().unwrap_or_default(), URI_MAX),
         route: text(&meta.route),
         tenant: text(&meta.tenant),
-        model_req: model_req.unwrap_or_default().into(),
-        model: model.unwrap_or_default().into(),
+        model_req: cut(model_req.unwrap_or_default(), TEXT_MAX),
+        model: cut(model.unwrap_or_default(), TEXT_MAX),
         stream: meta.stream.or(asked.stream),
         status: meta.status.unwrap_or(0),
         peer: text(&meta.peer),
         peer_name: text(&meta.peer_name),
         forwarded_to: text(&meta.forwarded_to),
-        backend: backend(meta).into(),
+        backend: cut(backend(meta), TEXT_MAX),
         attempts: meta.attempts.unwrap_or(0),
         mode: text(&meta.mode),
         session_src: text(&meta.session_src),
         reject_reason: text(&meta.reject_reason),
-        finish_reason: finish_reason.into(),
+        finish_reason: cut(finish_reason, TEXT_MAX),
         complete: meta.complete,
         resp_body_truncated: meta.resp_body_truncated.unwrap_or(false),
         frt: meta.first_chunk_t.unwrap_or(0.0),

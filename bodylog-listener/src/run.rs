@@ -41,7 +41,7 @@ pub struct Listeners {
     pub http: Option<TcpListener>,
 }
 
-/// Why a listener did not start.
+/// Why a listener did not start, or not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The directory.
@@ -56,6 +56,9 @@ pub enum StartError {
     /// A thread.
     #[error("start a writer: {0}")]
     Thread(#[source] io::Error),
+    /// A writer has ended by itself, which is a bug. Nothing can be stored, so the listener ends.
+    #[error("go on writing: a writer has ended")]
+    Writer,
 }
 
 /// What tests replace.
@@ -81,7 +84,7 @@ impl Outside {
 /// acknowledged. `ready` is called once senders are served.
 ///
 /// # Errors
-/// When it cannot start: see [`StartError`].
+/// When it cannot start, or not go on: see [`StartError`].
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -183,10 +186,14 @@ pub(crate) async fn run_with(
     let serving = server::run(listeners.frames, &config, Arc::clone(&ingest), stop.clone());
     ready();
     let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        () = shutdown => {}
-        () = &mut serving => {}
-    }
+    let outputs = ingest.outputs.clone();
+    let ended = tokio::select! {
+        () = shutdown => Ok(()),
+        () = &mut serving => Ok(()),
+        () = outputs.records.closed() => Err(StartError::Writer),
+        () = outputs.details.closed() => Err(StartError::Writer),
+    };
+    drop(outputs);
     tracing::info!("stopping: what was taken is being stored");
     stop.cancel();
     serving.await;
@@ -208,7 +215,7 @@ pub(crate) async fn run_with(
     let _ = joined.await;
     drop(root);
     tracing::info!("stopped");
-    Ok(())
+    ended
 }
 
 type Open = (Root, Arc<Streams>, [Option<Position>; 2], Spill);

@@ -134,3 +134,6 @@ impl Ingest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,7 +120,7 @@ impl Ingest {
         } = job;
         let Some(data) = data else {
             charge.forget();
-            return Some(items(Vec::new(), Vec::new(), origin, charge));
+            return Some(items([Vec::new(), Vec::new()], 0, &origin, charge));
         };
         let meta = match prepare::meta_of(&data, sender) {
             Ok(meta) => meta,
@@ -128,7 +128,7 @@ impl Ingest {
                 charge.forget();
                 self.reject(&data, &origin, &error, peer);
                 let is_numbered = matches!(origin, Origin::V2 { .. });
-                return is_numbered.then(|| items(Vec::new(), Vec::new(), origin, charge));
+                return is_numbered.then(|| items([Vec::new(), Vec::new()], 0, &origin, charge));
             }
         };
         if data.protocol == Protocol::V1 {
@@ -158,7 +158,7 @@ impl Ingest {
         if made > held {
             self.budget.grow(&mut charge, made - held);
         }
-        Some(items(lines.record, lines.row, origin, charge))
+        Some(items([lines.record, lines.row], held, &origin, charge))
     }
 
     fn is_repeated(&self, meta: &Meta, peer: Peer) -> bool {
@@ -191,18 +191,12 @@ impl Ingest {
     }
 }
 
-fn items(record: Vec<u8>, row: Vec<u8>, origin: Origin, charge: Charge) -> [Item; 2] {
+fn items(lines: [Vec<u8>; 2], weight: usize, origin: &Origin, charge: Charge) -> [Item; 2] {
     let charge = Arc::new(charge);
-    [
-        Item {
-            line: record,
-            origin: origin.clone(),
-            charge: Arc::clone(&charge),
-        },
-        Item {
-            line: row,
-            origin,
-            charge,
-        },
-    ]
+    lines.map(|line| Item {
+        line,
+        weight,
+        origin: origin.clone(),
+        charge: Arc::clone(&charge),
+    })
 }

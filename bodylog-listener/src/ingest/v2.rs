@@ -103,7 +103,17 @@ where
         answering.last_acks().await;
     }
     match ended {
-        Ended::By(end) => end,
+        Ended::By(end) => {
+            let reason = match &end {
+                End::Fault(fault) => Some((GoAwayCode::Protocol, fault.as_str())),
+                End::Stalled => Some((GoAwayCode::Idle, "a frame stopped midway")),
+                End::Closed | End::Io(_) => None,
+            };
+            if let Some((code, text)) = reason {
+                first::go_away(answering.write, code, text.to_owned()).await;
+            }
+            end
+        }
         Ended::With(code, text) => {
             tracing::info!(source = %peer.source, producer = hello.producer, reason = text, "a sender is sent away");
             first::go_away(answering.write, code, text.to_owned()).await;

@@ -153,6 +153,41 @@ fn a_sender_cannot_pretend_to_be_another() {
 }
 
 #[test]
+fn a_name_of_ours_stands_in_a_line_once() {
+    let mut odd: serde_json::Map<String, Value> = OURS
+        .iter()
+        .map(|name| ((*name).to_owned(), json!([1])))
+        .collect();
+    odd.insert("v".into(), json!(2));
+    let meta = Value::Object(odd).to_string();
+    let data = frame(Protocol::V2, meta.as_bytes(), b"", b"\xff");
+    let sender = sender(Protocol::V2);
+    let lines = lines(meta_of(&data, &sender).unwrap(), &data, &sender, true);
+    let text = std::str::from_utf8(&lines.record).unwrap();
+    for name in OURS {
+        assert!(
+            text.matches(&format!("\"{name}\":")).count() <= 1,
+            "{name} in {text}"
+        );
+    }
+    assert!(text.contains("\"pid\":\"p\"") && !text.contains("[1]"));
+}
+
+#[test]
+fn a_row_stays_small_whatever_a_client_sends() {
+    let long = "é".repeat(50_000);
+    let meta =
+        json!({"uri": long, "model": long, "peer": long, "finish_reason": long, "mode": long});
+    let (record, row) = v1(
+        meta.to_string().as_bytes(),
+        json!({"model": long}).to_string().as_bytes(),
+        b"",
+    );
+    assert!(row.to_string().len() < 8 << 10);
+    assert_eq!(record["uri"].as_str().unwrap().len(), long.len());
+}
+
+#[test]
 fn what_the_router_has_read_stands() {
     let meta = json!({"v":2,"status":200,"stream":false,"model_req":"asked","model":"answered",
         "finish_reason":"stop","stop_reason_raw":"end_turn","complete":true,"attempts":2,

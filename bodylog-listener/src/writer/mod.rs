@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::budget::Charge;
 use crate::clock::WallClock;
 use crate::config::Durability;
+use crate::ingest::{WINDOW_BYTES, WINDOW_FRAMES};
 use crate::ledger::{self, Position};
 use crate::metrics::{FrameResult, Metrics};
 use crate::segment::Roller;
@@ -32,11 +33,11 @@ use append::Segment;
 
 /// Longest time a line waits for company.
 const WAIT: Duration = Duration::from_millis(50);
-/// Bytes that are enough for a commit.
-const BATCH_BYTES: usize = 4 << 20;
-/// Lines that are enough for a commit: half of the window a sender is given, so that its next lines
-/// arrive while these are synced.
-const BATCH_ITEMS: usize = 512;
+/// Bytes of frames that are enough for a commit: half of the window a sender is given, so that its
+/// next frames arrive while these are synced.
+const BATCH_BYTES: usize = WINDOW_BYTES as usize / 2;
+/// Frames that are enough for a commit, likewise.
+const BATCH_ITEMS: usize = WINDOW_FRAMES as usize / 2;
 /// How often an idle writer looks at the clock.
 const TICK: Duration = Duration::from_secs(1);
 /// How much may be written before the ledger is saved: what a restart reads again.
@@ -69,6 +70,9 @@ pub(crate) enum Origin {
 pub(crate) struct Item {
     /// With its end. Empty for a frame that is dealt with without being stored.
     pub(crate) line: Vec<u8>,
+    /// Bytes of the frame it was made from. Both outputs count these, so that they commit together:
+    /// an acknowledgement needs both.
+    pub(crate) weight: usize,
     /// Where it comes from.
     pub(crate) origin: Origin,
     /// The room it takes.
@@ -152,7 +156,7 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, items: Vec<Item>) {
-        self.bytes += items.iter().map(|item| item.line.len()).sum::<usize>();
+        self.bytes += items.iter().map(|item| item.weight).sum::<usize>();
         self.items.extend(items);
     }
 
@@ -357,6 +361,7 @@ impl Writer {
                     attempt,
                     seq,
                 } => {
+                    self.parts.metrics.frame(Protocol::V2, FrameResult::Refused);
                     // With `always` the first lines of a batch may be on disk.
                     if *seq > claim.stream().stored(self.parts.output) {
                         claim.stream().refuse(
