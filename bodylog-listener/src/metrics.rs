@@ -216,107 +216,108 @@ impl Metrics {
         self
     }
 
+    /// The registry ends each help text with a full stop.
     fn registered(mut self) -> Self {
         let r = &mut self.registry;
         r.register(
             "frames",
-            "Frames received, by what became of them.",
+            "Frames received, by what became of them",
             self.frames.clone(),
         );
-        r.register("bytes", "Bytes of the frames received.", self.bytes.clone());
+        r.register("bytes", "Bytes of the frames received", self.bytes.clone());
         r.register(
             "frame_errors",
-            "Frames that could not be read.",
+            "Frames that could not be read",
             self.frame_errors.clone(),
         );
         r.register(
             "bad_meta",
-            "Frames whose meta is no JSON object or of a later schema.",
+            "Frames whose meta is no JSON object or of a later schema",
             self.bad_meta.clone(),
         );
         r.register(
             "connections",
-            "Open connections of senders.",
+            "Open connections of senders",
             self.connections.clone(),
         );
         r.register(
             "queue_bytes",
-            "Bytes of frames in memory.",
+            "Bytes of frames in memory",
             self.queue_bytes.clone(),
         );
         r.register(
             "commit_seconds",
-            "Writing and syncing one batch.",
+            "Writing and syncing one batch",
             self.commit_seconds.clone(),
         );
         r.register(
             "ack_lag_seconds",
-            "Arrival of a frame to both files being durable.",
+            "Arrival of a frame to both files being durable",
             self.ack_lag_seconds.clone(),
         );
         r.register(
             "duplicates",
-            "Frames that were stored before.",
+            "Frames that were stored before",
             self.duplicates.clone(),
         );
         r.register(
             "gaps",
-            "Times a sender went on behind sequences that had not come.",
+            "Times a sender went on behind sequences that had not come",
             self.gaps.clone(),
         );
         r.register(
             "write_errors",
-            "Batches that could not be written.",
+            "Batches that could not be written",
             self.write_errors.clone(),
         );
         r.register(
             "shed",
-            "Frames stored without bodies, or not at all.",
+            "Frames stored without bodies, or not at all",
             self.shed.clone(),
         );
         r.register(
             "disk_free_bytes",
-            "Room on the file system of the root directory.",
+            "Room on the file system of the root directory",
             self.disk_free_bytes.clone(),
         );
         r.register(
             "files",
-            "Files below the root directory.",
+            "Files below the root directory",
             self.files.clone(),
         );
         r.register(
             "oldest_seconds",
-            "Age of the oldest file.",
+            "Age of the oldest file",
             self.oldest_seconds.clone(),
         );
         r.register(
             "archive_seconds",
-            "Packing one closed hour.",
+            "Packing one closed hour",
             self.archive_seconds.clone(),
         );
         r.register(
             "archive_failures",
-            "Closed hours that could not be packed.",
+            "Closed hours that could not be packed",
             self.archive_failures.clone(),
         );
         r.register(
             "extract",
-            "Responses read, by their shape.",
+            "Responses read, by their shape",
             self.extract.clone(),
         );
         r.register(
             "last_record_seconds",
-            "When the last record was stored, Unix time.",
+            "When the last record was stored, Unix time",
             self.last_record_seconds.clone(),
         );
         r.register(
             "quarantine_dropped",
-            "Broken frames beyond the day's room of the quarantine.",
+            "Broken frames beyond the day's room of the quarantine",
             self.quarantine_dropped.clone(),
         );
         r.register(
             "spilled",
-            "Frames of version 1 that waited on disk for memory.",
+            "Frames of version 1 that waited on disk for memory",
             self.spilled.clone(),
         );
         self

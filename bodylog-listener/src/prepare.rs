@@ -148,7 +148,10 @@ pub(crate) fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bo
         }
     }
     Lines {
-        record: line(&record),
+        record: line(
+            &record,
+            1024 + record.req_body.len() + record.resp_body.len(),
+        ),
         row,
         shape: found.shape,
     }
@@ -186,8 +189,9 @@ fn ts_end(meta: &Meta) -> Option<String> {
     Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
 }
 
-fn line(value: &impl serde::Serialize) -> Vec<u8> {
-    let mut out = serde_json::to_vec(value).expect("records have text keys and finite numbers");
+fn line(value: &impl serde::Serialize, capacity: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(capacity);
+    serde_json::to_writer(&mut out, value).expect("records have text keys and finite numbers");
     out.push(b'\n');
     out
 }
@@ -215,7 +219,7 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         .unwrap_or_default();
     let model_req = meta.model_req.as_deref().or(asked.model.as_deref());
     let model = meta.model.as_deref().or_else(|| found?.model.as_deref());
-    line(&DetailRow {
+    let row = DetailRow {
         v: SCHEMA,
         ts: text(&meta.ts),
         ts_end: text(&record.ts_end),
@@ -261,7 +265,8 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         reasoning_tokens: usage.reasoning,
         sampled_by: text(&meta.sampled_by),
         shed: text(&meta.shed),
-    })
+    };
+    line(&row, 1024)
 }
 
 fn usage(meta: &Meta) -> Usage {

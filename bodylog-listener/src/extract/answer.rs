@@ -88,6 +88,31 @@ impl Answer {
         is_object
     }
 
+    /// What a plain chunk of a chat stream adds; see [`super::quick`].
+    pub(super) fn add(
+        &mut self,
+        index: i64,
+        text: &str,
+        reasoning: &str,
+        finish_reason: Option<&str>,
+    ) {
+        let choice = self.at(index);
+        choice.text.push_str(text);
+        choice.reasoning.push_str(reasoning);
+        if let Some(reason) = finish_reason {
+            choice.finish_reason = Some(reason.to_owned());
+        }
+    }
+
+    /// Names the completion, as each of its chunks does.
+    pub(super) fn name(&mut self, id: &str, model: &str) {
+        for (known, new) in [(&mut self.id, id), (&mut self.model, model)] {
+            if !new.is_empty() && known.as_deref() != Some(new) {
+                *known = Some(new.to_owned());
+            }
+        }
+    }
+
     /// Whether more than nothing was found.
     pub(super) fn found_anything(&self) -> bool {
         self.has_answer()

@@ -5,6 +5,7 @@
 mod answer;
 mod json;
 mod packed;
+mod quick;
 mod request;
 mod sse;
 mod tail;
@@ -72,7 +73,9 @@ pub(crate) fn extract(body: &[u8]) -> Extracted {
     if is_whole && answer.found_anything() {
         return answer.into_extracted(Shape::Json);
     }
-    if sse::each_data(body, |data| answer.take(data)) {
+    if sse::each_data(body, |data| {
+        quick::take(data, &mut answer) || answer.take(data)
+    }) {
         return answer.into_extracted(Shape::Stream);
     }
     if !is_whole && body.trim_ascii_start().starts_with(b"{") {
