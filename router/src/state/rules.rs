@@ -63,12 +63,12 @@ pub struct RuleHits(Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>);
 impl RuleHits {
     fn of(&self, rules: &Rules) -> Box<[Arc<AtomicU64>]> {
         let mut by_name = self.0.lock();
-        let hits = rules
+        // First, so that a name which nobody counted under any more begins anew.
+        by_name.retain(|_, hits| Arc::strong_count(hits) > 1);
+        rules
             .iter()
             .map(|rule| Arc::clone(by_name.entry(Arc::clone(&rule.name)).or_default()))
-            .collect();
-        by_name.retain(|_, hits| Arc::strong_count(hits) > 1);
-        hits
+            .collect()
     }
 }
 

@@ -165,11 +165,9 @@ async fn environment_expands_in_scalars_and_undefined_variables_are_errors() {
 async fn later_features_are_unknown_keys() {
     let peer = Peer::plain().await;
     for option in [
-        "ttft_limit_ms: 5",
-        "session_prio: true",
-        "reject_rules: []",
-        "bodylog: true",
-        "adaptive_cc: true",
+        "prefill_policy: random",
+        "state: redis://localhost",
+        "upload: s3://records",
     ] {
         let finished = setup()
             .route("r", &format!("{}{option}\n", peers(&[&peer])))
