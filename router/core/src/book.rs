@@ -206,6 +206,15 @@ impl Switches {
     };
 }
 
+/// Where a request that names a model may be retried.
+#[derive(Clone, Copy, Debug)]
+pub struct Pin<'a> {
+    /// As [`Ask::pin`].
+    pub peers: &'a [usize],
+    /// As [`Ask::pin_falls_back`].
+    pub falls_back: bool,
+}
+
 /// A limit set on the running router: the value, and its life (`None` = until reset).
 pub type RuntimeLimit = (f64, Option<Duration>);
 
@@ -373,12 +382,14 @@ impl Book {
     ///
     /// The next candidate is of the tier the request was placed in; with `cross_tier_fallback` also
     /// the least loaded peer of each lower tier, one per tier and request, in descending priority.
+    /// A pinned request goes to the peers of its pin first, and to others only where it may fall back.
     /// `roster` is the one the ticket was reserved under.
     pub fn retry(
         &mut self,
         roster: &Roster,
         ticket: &mut Ticket,
         tried: &[usize],
+        pin: Option<Pin<'_>>,
         now: Instant,
     ) -> Option<usize> {
         let slots = &roster.members[ticket.pool].peers;
@@ -386,9 +397,14 @@ impl Book {
             slots[ticket.peer], ticket.slot,
             "a ticket is retried under its own roster"
         );
-        let next = self
-            .view(roster, PoolId(ticket.pool), now)
-            .next(ticket, tried)?;
+        let any = self.view(roster, PoolId(ticket.pool), now);
+        let next = match pin {
+            None => any.next(ticket, tried)?,
+            Some(Pin { peers, falls_back }) => {
+                let next = any.pinned(peers).next(ticket, tried);
+                next.or_else(|| any.next(ticket, tried).filter(|_| falls_back))?
+            }
+        };
         self.occupy(slots[next]);
         self.vacate(ticket.slot, now);
         ticket.slot = slots[next];

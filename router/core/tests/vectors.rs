@@ -13,6 +13,8 @@ mod control;
 mod master_switch;
 #[path = "vectors/session_prio.rs"]
 mod session_prio;
+#[path = "vectors/slots.rs"]
+mod slots;
 
 use std::borrow::Cow;
 
@@ -474,7 +476,10 @@ fn f1(cross_tier_fallback: bool) -> (Bench, Ticket) {
 fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
     let mut tried = vec![0];
     let mut order = Vec::new();
-    while let Some(next) = bench.book.retry(&bench.roster, ticket, &tried, bench.now) {
+    while let Some(next) = bench
+        .book
+        .retry(&bench.roster, ticket, &tried, None, bench.now)
+    {
         bench.book.check();
         tried.push(next);
         order.push(bench.roster.peer(POOL, next).key.to_string());

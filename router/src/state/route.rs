@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::admission::Refusal;
 use router_core::affinity::Affinity;
-use router_core::book::{Ask, Book, Limits, Placement, PoolId, Roster, Ticket, Verdict};
+use router_core::book::{Ask, Book, Limits, Pin, Placement, PoolId, Roster, Ticket, Verdict};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
@@ -200,6 +200,8 @@ impl Route {
                     state: Arc::clone(&self.state),
                     ticket: Some(ticket),
                     session: session.map(Box::from),
+                    pin: ask.pin.map(Box::from),
+                    pin_falls_back: ask.pin_falls_back,
                 };
                 Ok(Placed {
                     reservation,
@@ -218,7 +220,11 @@ impl Route {
         let mut inner = self.state.inner.lock();
         let now = now();
         let ticket = reservation.ticket.as_mut()?;
-        inner.book.retry(&self.roster, ticket, tried, now)
+        let pin = reservation.pin.as_deref().map(|peers| Pin {
+            peers,
+            falls_back: reservation.pin_falls_back,
+        });
+        inner.book.retry(&self.roster, ticket, tried, pin, now)
     }
 
     /// Records evidence about a peer and says what changed.
@@ -418,6 +424,9 @@ pub struct Reservation {
     ticket: Option<Ticket>,
     /// The key of the session that it keeps alive, where sessions are remembered.
     session: Option<Box<[u8]>>,
+    /// The peers that list its model, where models pin.
+    pin: Option<Box<[usize]>>,
+    pin_falls_back: bool,
 }
 
 impl Drop for Reservation {

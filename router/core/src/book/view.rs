@@ -1,6 +1,6 @@
 //! One pool at one moment, and the choices made over it. Reads everything, changes nothing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 
@@ -67,6 +67,14 @@ impl<'a> View<'a> {
     /// The same pool for a request of any model.
     pub(super) fn unpinned(self) -> Self {
         Self { pin: None, ..self }
+    }
+
+    /// The same pool for a request that only these peers may serve, indices ascending.
+    pub(super) fn pinned(self, pin: &'a [usize]) -> Self {
+        Self {
+            pin: Some(pin),
+            ..self
+        }
     }
 
     /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
@@ -151,7 +159,13 @@ impl<'a> View<'a> {
             return (index, Mode::Sticky);
         }
         let offered = self.within_bound(tier);
-        let fewest = |index: usize| self.pool.sessions.count(self.slots[index]);
+        // What is left of the session itself (it expired, or its peer is out) counts for nobody.
+        let left = key.and_then(|key| self.pool.sessions.find(key, Duration::MAX, self.now));
+        let fewest = |index: usize| {
+            let slot = self.slots[index];
+            let own = left.is_some_and(|seat| seat.peer == slot);
+            self.pool.sessions.count(slot) - u32::from(own)
+        };
         let least = offered.clone().map(|(index, _)| fewest(index)).min();
         let mut tied = offered.filter(|(index, _)| Some(fewest(*index)) == least);
         let first = tied.next().expect("the active tier has a usable peer").0;

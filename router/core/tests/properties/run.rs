@@ -243,7 +243,9 @@ impl Run {
             .expect_retry(spec, live.pool, live.tier, &live.tried, self.now);
         // The peer just left is out without being named.
         let named = &live.tried[..live.tried.len() - 1];
-        let next = self.book.retry(roster, &mut live.ticket, named, self.now);
+        let next = self
+            .book
+            .retry(roster, &mut live.ticket, named, None, self.now);
         prop_assert_eq!(next, expected);
         if let Some(next) = next {
             let key = spec.pools[live.pool].peers[next].key.clone();

@@ -1,0 +1,324 @@
+//! Engine load, pinned models and sticky sessions, through the book: what the engines say and which
+//! peers list a model decide together with the gates.
+
+use std::time::Duration;
+
+use router_core::admission::{Full, Refusal};
+use router_core::affinity::Affinity;
+use router_core::balance::Balance;
+use router_core::book::{Ask, Pin, Verdict};
+use router_core::decision::Mode;
+use router_core::load::{LoadSpec, Report, Sample, StalePolicy, Standing};
+use router_core::pool::{FullPolicy, PeerKey, RouteSpec};
+
+use crate::bench::{Bench, POOL};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Single-slot peers whose engines are polled, all idle now.
+fn polled(peers: &[&str], change: impl FnOnce(&mut RouteSpec)) -> Bench {
+    let single: Vec<_> = peers.iter().map(|peer| (*peer, 0, 1)).collect();
+    let mut bench = Bench::with(Affinity::None, &single, |spec| {
+        spec.load = Some(LoadSpec::default());
+        spec.balance = Balance::IdleAware;
+        change(spec);
+    });
+    peers.iter().for_each(|peer| report(&mut bench, peer, 0));
+    bench
+}
+
+/// An engine says how many requests it has.
+fn report(bench: &mut Bench, peer: &str, running: u32) {
+    let sample = Sample {
+        running,
+        ..Sample::default()
+    };
+    said(bench, peer, Report::Sampled(sample));
+}
+
+fn said(bench: &mut Bench, peer: &str, report: Report) {
+    let key = PeerKey::new(peer);
+    bench
+        .book
+        .report_load(&bench.roster, &key, report, bench.now)
+        .expect("the peer is polled");
+}
+
+/// Reserves one request and holds it; its peer.
+fn sent(bench: &mut Bench, ask: Ask<'_>) -> Result<(String, Mode), Refusal> {
+    let verdict = bench
+        .book
+        .reserve(&bench.roster, ask, bench.now, &mut bench.rng);
+    match verdict {
+        Verdict::Send(placement) => {
+            bench.held.push(placement.ticket);
+            let peer = &bench.roster.spec().pools[0].peers[placement.peer];
+            Ok((peer.key.to_string(), placement.mode))
+        }
+        Verdict::Refuse(refusal) => Err(refusal),
+    }
+}
+
+/// The peers of `count` requests, none of which ends.
+fn burst(bench: &mut Bench, count: usize) -> Vec<String> {
+    let one = |_| sent(bench, Ask::new(POOL, None)).expect("it is admitted").0;
+    (0..count).map(one).collect()
+}
+
+/// The peers of `count` requests, each ending before the next comes.
+fn in_turn(bench: &mut Bench, count: usize) -> Vec<String> {
+    let mut peers = Vec::new();
+    for _ in 0..count {
+        peers.extend(burst(bench, 1));
+        bench.now += SECOND / 10;
+        bench.end_all();
+    }
+    peers
+}
+
+const GPUS: [&str; 5] = ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4"];
+
+#[test]
+fn v7_round_robin_passes_over_an_engine_that_is_stale() {
+    let mut bench = polled(&["a", "b", "c"], |spec| spec.balance = Balance::RoundRobin);
+    assert_eq!(in_turn(&mut bench, 4), ["a", "b", "c", "a"]);
+    bench.now += SECOND * 4;
+    report(&mut bench, "a", 0);
+    report(&mut bench, "c", 0);
+    assert_eq!(in_turn(&mut bench, 3), ["a", "c", "a"]);
+}
+
+#[test]
+fn v9_idle_engines_take_turns() {
+    let mut bench = polled(&GPUS, |_| {});
+    assert_eq!(
+        in_turn(&mut bench, 6),
+        ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu0"]
+    );
+}
+
+#[test]
+fn v10_a_burst_between_two_polls_fills_every_engine_once() {
+    let mut bench = polled(&GPUS, |spec| spec.full_policy = FullPolicy::Overflow);
+    assert_eq!(
+        burst(&mut bench, 6),
+        ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu0"]
+    );
+    bench.end_all();
+    let mut bench = polled(&GPUS, |_| {});
+    burst(&mut bench, 5);
+    assert_eq!(bench.full().limit, 5.0, "and no more, without overflow");
+}
+
+#[test]
+fn v15_requests_of_others_fill_an_engine_like_ours() {
+    let round_robin = |policy| {
+        polled(&["a", "b"], |spec| {
+            spec.balance = Balance::RoundRobin;
+            spec.full_policy = policy;
+        })
+    };
+    let mut bench = round_robin(FullPolicy::Reject);
+    report(&mut bench, "a", 1);
+    assert_eq!(burst(&mut bench, 1), ["b"]);
+    assert_eq!(bench.full().retry_after_s, 1);
+    let mut bench = round_robin(FullPolicy::Overflow);
+    report(&mut bench, "a", 1);
+    report(&mut bench, "b", 1);
+    assert_eq!(burst(&mut bench, 1), ["a"]);
+}
+
+#[test]
+fn v5_a_hung_engine_is_held_as_full_where_the_route_says_so() {
+    for (policy, held) in [
+        (StalePolicy::Hold, Standing::Held),
+        (StalePolicy::Exclude, Standing::Stale),
+    ] {
+        let mut bench = polled(&["a", "b"], |spec| {
+            spec.full_policy = FullPolicy::Overflow;
+            spec.load = Some(LoadSpec {
+                stale_policy: policy,
+                ..LoadSpec::default()
+            });
+        });
+        bench.now += SECOND * 4;
+        let hung = Report::Hung {
+            answers_health: true,
+        };
+        said(&mut bench, "a", hung);
+        report(&mut bench, "b", 0);
+        let peers = bench.book.peers(&bench.roster, POOL, bench.now);
+        assert_eq!(peers[0].standing, Some(held));
+        assert_eq!(peers[0].candidate, policy == StalePolicy::Hold);
+        assert_eq!(
+            burst(&mut bench, 1),
+            ["b"],
+            "the one that is known to be idle"
+        );
+        bench.now += SECOND * 57;
+        let peers = bench.book.peers(&bench.roster, POOL, bench.now);
+        assert!(!peers[0].candidate, "not for ever");
+    }
+}
+
+/// A request for the model that these peers list.
+fn pinned(peers: &[usize], falls_back: bool) -> Ask<'_> {
+    Ask {
+        pin: Some(peers),
+        pin_falls_back: falls_back,
+        ..Ask::new(POOL, None)
+    }
+}
+
+#[test]
+fn v13_a_model_pins_its_requests_to_the_engines_that_list_it() {
+    let mut bench = polled(&["a", "b"], |_| {});
+    let found = sent(&mut bench, pinned(&[1], false)).expect("b is idle");
+    assert_eq!(found, ("b".into(), Mode::Pin));
+    bench.end_all();
+    let found = sent(&mut bench, Ask::new(POOL, None)).expect("both are idle");
+    assert_eq!(
+        found,
+        ("a".into(), Mode::IdleAware),
+        "what nobody lists is placed as ever"
+    );
+    bench.end_all();
+
+    bench.now += SECOND * 4;
+    report(&mut bench, "a", 0);
+    let found = sent(&mut bench, pinned(&[1], true)).expect("any may serve it");
+    assert_eq!(found.0, "a");
+    bench.end_all();
+    let refusal = sent(&mut bench, pinned(&[1], false)).expect_err("nobody lists it");
+    assert!(
+        matches!(refusal, Refusal::NoHealthyPeer { .. }),
+        "{refusal:?}"
+    );
+}
+
+#[test]
+fn v14_a_full_engine_keeps_the_requests_of_its_model() {
+    for policy in [FullPolicy::Overflow, FullPolicy::Reject] {
+        let mut bench = polled(&["a", "b"], |spec| spec.full_policy = policy);
+        sent(&mut bench, pinned(&[1], true)).expect("b is idle");
+        let found = sent(&mut bench, pinned(&[1], true));
+        match (policy, found) {
+            (FullPolicy::Overflow, Ok((peer, Mode::Pin))) => assert_eq!(peer, "b"),
+            (FullPolicy::Reject, Err(Refusal::ConcurrencyLimit(full))) => {
+                let Full {
+                    in_flight,
+                    pool_limit,
+                    healthy_peers,
+                    ..
+                } = *full;
+                assert_eq!((in_flight, pool_limit, healthy_peers), (1, 1, 1));
+            }
+            (_, found) => panic!("{policy:?}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pinned_request_is_retried_where_its_model_is_first() {
+    for falls_back in [true, false] {
+        let mut bench = polled(&["a", "b", "c"], |_| {});
+        let peers = [1, 2];
+        sent(&mut bench, pinned(&peers, falls_back)).expect("b is idle");
+        let mut ticket = bench.held.pop().expect("it was sent");
+        let pin = Some(Pin {
+            peers: &peers,
+            falls_back,
+        });
+        let mut retry = |tried: &[usize]| {
+            bench
+                .book
+                .retry(&bench.roster, &mut ticket, tried, pin, bench.now)
+        };
+        assert_eq!(retry(&[1]), Some(2), "not a, which comes first");
+        assert_eq!(retry(&[1, 2]), falls_back.then_some(0));
+        bench.book.release(ticket, bench.now);
+        bench.book.check();
+    }
+}
+
+const WORKERS: [(&str, i64, u32); 3] = [
+    ("w1:8000", 0, 100),
+    ("w2:8000", 0, 100),
+    ("w3:8000", 0, 100),
+];
+
+fn sticky(workers: usize, ttl: Duration) -> Bench {
+    Bench::with(Affinity::Sticky, &WORKERS[..workers], |spec| {
+        spec.memory.session_ttl = ttl;
+    })
+}
+
+/// The worker of a session's next request, which ends at once.
+fn worker(bench: &mut Bench, session: &str) -> (String, Mode) {
+    let found = sent(bench, Ask::new(POOL, Some(session.as_bytes()))).expect("there is room");
+    bench.end_all();
+    let (peer, mode) = found;
+    (peer.trim_end_matches(":8000").into(), mode)
+}
+
+fn sessions(bench: &Bench) -> Vec<u32> {
+    let peers = bench.book.peers(&bench.roster, POOL, bench.now);
+    let counts = peers.iter().map(|peer| peer.sessions);
+    counts.map(|count| count.expect("it remembers")).collect()
+}
+
+#[test]
+fn v18_new_sessions_go_where_the_fewest_are() {
+    let mut bench = sticky(3, SECOND * 7_200);
+    let ids: Vec<String> = (0..9).map(|number| format!("sess-{number}")).collect();
+    let expected = ["w3", "w1", "w2", "w2", "w3", "w1", "w3", "w1", "w2"];
+    for mode in [Mode::StickyNew, Mode::Sticky] {
+        for (id, expected) in ids.iter().zip(expected) {
+            assert_eq!(worker(&mut bench, id), (expected.into(), mode), "{id}");
+        }
+        assert_eq!(sessions(&bench), [3, 3, 3]);
+    }
+}
+
+#[test]
+fn v19_sticky_sessions_expire_end_and_lose_their_worker() {
+    let mut bench = sticky(1, SECOND);
+    assert_eq!(worker(&mut bench, "e").0, "w1");
+    assert_eq!(worker(&mut bench, "k").0, "w1");
+    let mut spec = bench.roster.spec().clone();
+    spec.pools[0].peers = sticky(2, SECOND).roster.spec().pools[0].peers.clone();
+    let roster = bench.book.attach(spec);
+    bench.book.detach(&bench.roster);
+    bench.roster = roster;
+
+    for _ in 0..2 {
+        bench.now += SECOND * 19 / 20;
+        assert_eq!(worker(&mut bench, "k"), ("w1".into(), Mode::Sticky));
+    }
+    bench.now += SECOND / 10;
+    assert_eq!(worker(&mut bench, "e"), ("w2".into(), Mode::StickyNew));
+    assert_eq!(sessions(&bench), [1, 1]);
+
+    let released = [(); 2].map(|()| bench.book.finish_session(b"e"));
+    assert_eq!(released, [1, 0]);
+    assert_eq!(sessions(&bench), [1, 0]);
+
+    bench.ban("w1:8000");
+    assert_eq!(worker(&mut bench, "k"), ("w2".into(), Mode::StickyNew));
+    bench.recover("w1:8000");
+    assert_eq!(worker(&mut bench, "k"), ("w2".into(), Mode::Sticky));
+}
+
+/// The hash would send it to w2 if both workers were equally full.
+#[test]
+fn a_session_that_expired_does_not_count_against_its_own_worker() {
+    let mut bench = sticky(2, SECOND);
+    bench.ban("w2:8000");
+    assert_eq!(worker(&mut bench, "sess-3").0, "w1");
+    bench.recover("w2:8000");
+    bench.now += SECOND / 2;
+    assert_eq!(worker(&mut bench, "k").0, "w2");
+    bench.now += SECOND / 2;
+    assert_eq!(worker(&mut bench, "sess-3"), ("w1".into(), Mode::StickyNew));
+    assert_eq!(sessions(&bench), [1, 1]);
+}
