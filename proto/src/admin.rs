@@ -6,6 +6,7 @@
 
 mod gates;
 mod limits;
+mod load;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ pub use gates::{
     SignalStatus, TpsStatus, Trips, TtftStatus,
 };
 pub use limits::{LimitScope, TpsLimit, TtftLimit};
+pub use load::{Backend, Backends, PoolSessions, SessionHome, Sessions};
 
 /// The body of every error: OpenAI's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -168,10 +168,12 @@ pub async fn run(
         Arc::clone(&events),
         background.clone(),
     ));
+    let first_round = TaskTracker::new();
     tasks.spawn(probe::supervise(
         Arc::clone(&tables),
         reloader.replaced(),
         events,
+        first_round.clone(),
         background.clone(),
     ));
     let records = bodylog::Service::new(bodylog, budget.buffers().clone());
@@ -186,6 +188,7 @@ pub async fn run(
         background.clone(),
     ));
 
+    wait_for_first_round(&tables, &first_round, &drain).await;
     let public_stop = Stop {
         drain: CancellationToken::new(),
         cut: CancellationToken::new(),
@@ -217,6 +220,32 @@ pub async fn run(
     }
     tracing::info!(ended = ?ended, "router stopped");
     Ok(ended)
+}
+
+/// Waits until every engine was asked once for what placement needs, at most one poll's time: a peer
+/// that was never polled is no candidate, and while some lists of models are missing a pin would
+/// move sessions away from where they live. Connections made meanwhile wait in the listeners'
+/// backlogs.
+async fn wait_for_first_round(
+    tables: &ArcSwap<RouteTable>,
+    first_round: &TaskTracker,
+    drain: &CancellationToken,
+) {
+    let table = tables.load_full();
+    let waiting = table
+        .routes()
+        .filter(|route| route.polls() || route.options.load.pin_model.value);
+    let timeouts = waiting.map(|route| route.options.load.poll_timeout.value);
+    let Some(longest) = timeouts.max() else {
+        return;
+    };
+    tokio::select! {
+        () = first_round.wait() => {}
+        () = tokio::time::sleep(longest) => {
+            tracing::warn!(waited = ?longest, "some engines have not told their load or their models yet");
+        }
+        () = drain.cancelled() => {}
+    }
 }
 
 /// Waits for the word to drain, then: not ready, still accepting; not accepting; cut.

@@ -7,6 +7,8 @@ pub(super) enum Destination<'p> {
     Health,
     /// `/ready`.
     Ready,
+    /// `/proxy/metrics`.
+    ProxyMetrics,
     /// `/finish_session`, or `/<route>/finish_session`.
     FinishSession {
         /// `None`: every route that the key opens.
@@ -63,6 +65,7 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
     match path {
         "/health" => return Ok(Destination::Health),
         "/ready" => return Ok(Destination::Ready),
+        "/proxy/metrics" => return Ok(Destination::ProxyMetrics),
         "/finish_session" => return Ok(Destination::FinishSession { route: None }),
         _ => {}
     }
@@ -196,6 +199,7 @@ mod tests {
         };
         assert_eq!(dispatch("/chat/_route_state"), Ok(status));
         assert_eq!(dispatch("/health"), Ok(Destination::Health));
+        assert_eq!(dispatch("/proxy/metrics"), Ok(Destination::ProxyMetrics));
         for nowhere in ["/", "/chat", "//v1/models", "*", "/v1"] {
             assert_eq!(dispatch(nowhere), Ok(Destination::Nowhere), "{nowhere}");
         }

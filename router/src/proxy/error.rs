@@ -235,6 +235,16 @@ impl ApiError {
         Self::new(status, "rejected_by_rule", message, Retry::Useless).with("rule", &*rule.name)
     }
 
+    /// 500: a fault of the router itself.
+    pub fn internal(message: &'static str) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal_error",
+            message,
+            Retry::Unsaid,
+        )
+    }
+
     /// 502: no peer could be reached, or it broke before its headers.
     pub fn upstream(message: &'static str, attempts: usize) -> Self {
         Self::new(

@@ -27,7 +27,7 @@ use super::lookup::{names, route_of_model, sole_route};
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
-use super::{finish, guard, limits, status};
+use super::{backends, finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::{PeerClient, headers};
@@ -180,6 +180,12 @@ impl Proxy {
                 status::answer(self, call.table, route, name, &parts, body, call.peer)
                     .await
                     .map(Reply::Local)
+            }
+            Destination::ProxyMetrics => {
+                call.exchange.logged = false;
+                guard::admit_any(call.table, &parts.headers)?;
+                let routes = guard::opened(call.table, &parts.headers);
+                backends::answer(&parts, &routes).map(Reply::Local)
             }
             Destination::FinishSession { route: None } => {
                 guard::admit_any(call.table, &parts.headers)?;

@@ -4,6 +4,7 @@
 //! in-flight count: the [`Reservation`](crate::state::Reservation) inside the
 //! [`exchange::Exchange`] is released by being dropped.
 
+mod backends;
 mod body;
 pub mod budget;
 pub mod buffers;

@@ -18,6 +18,7 @@ mod health;
 mod http;
 mod keys;
 mod limits;
+mod live_load;
 mod metrics;
 mod operator;
 mod reload;

@@ -11,6 +11,7 @@ mod options;
 mod refusals;
 mod room;
 mod rules;
+mod seats;
 mod sessions;
 mod signal;
 mod toggle;
@@ -60,6 +61,8 @@ pub enum Endpoint {
     Refusals,
     /// `_session_status`
     SessionStatus,
+    /// `_sessions`
+    Sessions,
     /// `_ttft_status`, `_tps_status`
     SignalStatus(Signal),
     /// `_ttft_limit`, `_tps_limit`
@@ -87,6 +90,7 @@ impl Endpoint {
             "_rate_limit_status" => Self::RateLimitStatus,
             "_429_status" => Self::Refusals,
             "_session_status" => Self::SessionStatus,
+            "_sessions" => Self::Sessions,
             "_ttft_status" => Self::SignalStatus(Signal::Ttft),
             "_tps_status" => Self::SignalStatus(Signal::Tps),
             "_ttft_limit" => Self::Limit(Signal::Ttft),
@@ -171,6 +175,7 @@ pub fn answer(
         Endpoint::RateLimitStatus => Ok(refusals::rate_limit(route)),
         Endpoint::Refusals => refusals::status(table, route, &parts.method, &params),
         Endpoint::SessionStatus => Ok(sessions::status(route)),
+        Endpoint::Sessions => seats::status(route, &params),
         Endpoint::SignalStatus(signal) => Ok(signal::status(route, signal)),
         Endpoint::Limit(signal) => limit::limit(route, signal, &parts.method, &params, events),
         Endpoint::RejectRulesStatus => Ok(rules::status(route)),

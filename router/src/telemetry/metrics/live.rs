@@ -120,6 +120,12 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         "Requests reserved on a peer and not finished.",
         each(|peer| u64::from(peer.in_flight)),
     )?;
+    family(
+        encoder,
+        "llm_router_peer_load",
+        "Requests on a peer: the router's own, and others' where its engine is polled.",
+        each(|peer| u64::from(peer.load.unwrap_or(peer.in_flight))),
+    )?;
     // A disabled peer is neither: nobody asks it.
     let enabled = seen.iter().flat_map(|seen| {
         seen.peers
@@ -145,8 +151,11 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
         encoder,
         "llm_router_sessions",
         "Sessions remembered; placement by hash remembers none.",
-        seen.iter()
-            .map(|seen| (seen.label(), ConstGauge::new(0_u64))),
+        seen.iter().map(|seen| {
+            let pools = seen.route.pool_ids();
+            let sessions: u64 = pools.map(|pool| seen.route.memory(pool).sessions).sum();
+            (seen.label(), ConstGauge::new(sessions))
+        }),
     )?;
     family(
         encoder,

@@ -2,6 +2,7 @@
 //!
 //! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
 
+mod backends;
 mod encode;
 mod gates;
 mod live;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 use router_core::pool::PeerKey;
 
+pub use backends::Backends;
 pub(crate) use encode::{Labels, family, gauge};
 pub use live::Live;
 pub use page::{Page, PageError};

@@ -33,6 +33,13 @@ impl Page {
         Self { registry }
     }
 
+    /// A page of one collector's families.
+    pub fn only(families: impl Collector) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(families));
+        Self { registry }
+    }
+
     /// The page in one format.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) use self::poller::Poller;
 use super::probe::Assignment;
@@ -23,12 +24,15 @@ const OFFSET: f64 = 0.1;
 
 /// Polls one peer for as long as its assignment's sender lives, while its route wants it. The pace is
 /// fixed: a slow answer delays the next poll only when it takes longer than the interval. Cancel
-/// safe: a poll changes nothing before its answer is here.
+/// safe: a poll changes nothing before its answer is here. `first_poll` is let go after the first
+/// poll, or when there is none to do.
 pub(super) async fn poll_peer(
     poller: Arc<Poller>,
     mut assigned: watch::Receiver<Assignment>,
+    first_poll: TaskTrackerToken,
     mut rng: StdRng,
 ) {
+    let mut first_poll = Some(first_poll);
     let mut memory = poller::Memory::default();
     let mut due = Instant::now();
     let mut first = true;
@@ -37,6 +41,7 @@ pub(super) async fn poll_peer(
         let Some(interval) = interval(&asked) else {
             memory = poller::Memory::default();
             first = true;
+            drop(first_poll.take());
             if assigned.changed().await.is_err() {
                 return;
             }
@@ -45,6 +50,7 @@ pub(super) async fn poll_peer(
         if first {
             // At once, so that a start waits for one round only; then out of step with the others.
             poller.poll(&asked, &mut memory).await;
+            drop(first_poll.take());
             due = Instant::now() + interval.mul_f64(1.0 + OFFSET * rng.random::<f64>());
             first = false;
             continue;

@@ -20,6 +20,8 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::prober::Prober;
 pub(super) use self::prober::client_with;
@@ -34,21 +36,26 @@ const FIRST_WITHIN: Duration = Duration::from_millis(200);
 const JITTER: f64 = 0.1;
 
 /// Probes the peers of the table in force until cancelled; `replaced` says when it is another one.
+/// `first_round` is closed once every peer of the first table has its tasks, and is empty when each
+/// of them was asked once for all that placement needs: its load, and its models where they pin.
 pub async fn supervise(
     tables: Arc<ArcSwap<RouteTable>>,
     mut replaced: watch::Receiver<u64>,
     events: Arc<Events>,
+    first_round: TaskTracker,
     cancelled: CancellationToken,
 ) {
     let asking = Asking {
         prober: Arc::new(Prober::new(Arc::clone(&events))),
         poller: Arc::new(Poller::new(events)),
+        first_round,
     };
     let mut watches = Watches::default();
     loop {
         // Marked before the table is read: a table that comes in between is seen next.
         replaced.mark_unchanged();
         watches.follow(&tables.load_full(), &asking);
+        asking.first_round.close();
         loop {
             tokio::select! {
                 () = cancelled.cancelled() => return watches.end().await,
@@ -92,6 +99,7 @@ impl Assignment {
 struct Asking {
     prober: Arc<Prober>,
     poller: Arc<Poller>,
+    first_round: TaskTracker,
 }
 
 /// The running tasks.
@@ -139,8 +147,18 @@ impl Watches {
 
     fn start(&mut self, first: Assignment, asking: &Asking) -> Watch {
         let (assigned, assignments) = watch::channel(first);
-        let polls = poll_peer(Arc::clone(&asking.poller), assignments.clone(), seeded());
-        let probes = watch_peer(Arc::clone(&asking.prober), assignments, seeded());
+        let polls = poll_peer(
+            Arc::clone(&asking.poller),
+            assignments.clone(),
+            asking.first_round.token(),
+            seeded(),
+        );
+        let probes = watch_peer(
+            Arc::clone(&asking.prober),
+            assignments,
+            asking.first_round.token(),
+            seeded(),
+        );
         let tasks = [self.tasks.spawn(probes), self.tasks.spawn(polls)];
         Watch { assigned, tasks }
     }
@@ -155,12 +173,18 @@ impl Watches {
 async fn watch_peer(
     prober: Arc<Prober>,
     mut assigned: watch::Receiver<Assignment>,
+    first_probe: TaskTrackerToken,
     mut rng: StdRng,
 ) {
+    let mut first_probe = Some(first_probe);
+    if !assigned.borrow().route.options.load.pin_model.value {
+        drop(first_probe.take());
+    }
     tokio::time::sleep(FIRST_WITHIN.mul_f64(rng.random::<f64>())).await;
     loop {
         let asked = assigned.borrow_and_update().clone();
         prober.probe(&asked).await;
+        drop(first_probe.take());
         if pause(&asked, &mut assigned, &mut rng).await.is_err() {
             return;
         }

@@ -97,6 +97,7 @@ impl Stage {
             Arc::clone(&tables),
             replaced.subscribe(),
             events,
+            TaskTracker::new(),
             cancelled.clone(),
         ));
         Self {

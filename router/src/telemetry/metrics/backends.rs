@@ -1,0 +1,192 @@
+//! The families of `/proxy/metrics`: each peer's load as placement sees it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use proto::admin::{self, Backend};
+use router_core::decision::PeerFacts;
+use router_core::load::{Idle, Standing};
+
+use super::encode::{Labels, family};
+use crate::state::Route;
+
+/// What one scrape saw of some routes.
+#[derive(Debug)]
+pub struct Backends {
+    backends: Vec<Backend>,
+    /// Finished requests by route and by the status sent to the client.
+    requests: Vec<(String, BTreeMap<u16, u64>)>,
+}
+
+impl Backends {
+    /// The peers of `routes` as they are now: one short lock per pool and per peer.
+    pub fn of<'r>(routes: impl IntoIterator<Item = &'r Route>) -> Self {
+        let (mut backends, mut requests) = (Vec::new(), Vec::new());
+        for route in routes {
+            backends.extend(of_route(route));
+            let mut by_code = BTreeMap::new();
+            let tally = route.state.metrics.tally.lock();
+            for (code, count) in tally
+                .requests
+                .values()
+                .flatten()
+                .flat_map(|(_, codes)| codes)
+            {
+                *by_code.entry(*code).or_default() += count;
+            }
+            requests.push((route.name.to_string(), by_code));
+        }
+        Self { backends, requests }
+    }
+
+    /// The same as JSON has it.
+    pub fn into_json(self) -> admin::Backends {
+        admin::Backends {
+            backends: self.backends,
+        }
+    }
+}
+
+/// A peer that several pools name is one engine: only its sessions are apart.
+fn of_route(route: &Route) -> Vec<Backend> {
+    let mut seen: Vec<(PeerFacts, Backend)> = Vec::new();
+    for facts in route.pool_ids().flat_map(|pool| route.peer_facts(pool)) {
+        match seen.iter_mut().find(|(other, _)| other.peer == facts.peer) {
+            Some((_, known)) => {
+                known.sessions = known.sessions.zip(facts.sessions).map(|(a, b)| a + b);
+            }
+            None => {
+                let backend = backend(route, &facts);
+                seen.push((facts, backend));
+            }
+        }
+    }
+    seen.into_iter().map(|(_, backend)| backend).collect()
+}
+
+fn backend(route: &Route, facts: &PeerFacts) -> Backend {
+    let now = tokio::time::Instant::now().into_std();
+    let load = facts.load.unwrap_or(facts.in_flight);
+    let known = route.known_load(&facts.peer).filter(|_| route.polls());
+    let sample = known.and_then(|known| known.reading.sample(now));
+    let idle = known.and_then(|known| match known.reading.idle(load, now) {
+        Idle::Busy => Some(0.0),
+        Idle::For(time) => Some(time.as_secs_f64()),
+        Idle::Asleep | Idle::Always => None,
+    });
+    Backend {
+        route: route.name.to_string(),
+        backend: facts.name.clone(),
+        busy: sample.map(|(sample, _)| sample.busy()),
+        external: known
+            .filter(|_| sample.is_some())
+            .map(|known| known.reading.external()),
+        in_flight: facts.in_flight,
+        load,
+        slots: facts.slots,
+        slots_reported: known.and_then(|known| known.learned),
+        fresh: facts.standing.is_none_or(|now| now == Standing::Fresh),
+        held: facts.standing == Some(Standing::Held),
+        sample_age_seconds: sample.map(|(_, age)| age.as_secs_f64()),
+        idle_seconds: idle,
+        sessions: facts.sessions,
+    }
+}
+
+impl Collector for Backends {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        for (name, help, of) in GAUGES {
+            let series = self.backends.iter().filter_map(|backend| {
+                let value = of(backend)?;
+                Some((labels(backend), ConstGauge::new(value)))
+            });
+            family(encoder, name, help, series)?;
+        }
+        let requests = self.requests.iter().flat_map(|(route, codes)| {
+            codes.iter().map(move |(code, count)| {
+                let labels: Labels<'_> = vec![
+                    ("route", route.as_str().into()),
+                    ("code", code.to_string().into()),
+                ];
+                (labels, ConstCounter::new(*count))
+            })
+        });
+        family(
+            encoder,
+            "proxy_requests",
+            "Requests finished, by the status sent to the client.",
+            requests,
+        )
+    }
+}
+
+/// Name, help, and the value where there is one.
+type Gauge = (&'static str, &'static str, fn(&Backend) -> Option<f64>);
+
+const GAUGES: [Gauge; 11] = [
+    (
+        "proxy_backend_busy",
+        "Requests that the engine said it had, whoever sent them.",
+        |b| b.busy.map(f64::from),
+    ),
+    (
+        "proxy_backend_external",
+        "Those of the engine's requests that others sent.",
+        |b| b.external.map(f64::from),
+    ),
+    (
+        "proxy_backend_in_flight",
+        "The router's own requests on it.",
+        |b| Some(b.in_flight.into()),
+    ),
+    ("proxy_backend_load", "What placement compares.", |b| {
+        Some(b.load.into())
+    }),
+    (
+        "proxy_backend_slots",
+        "Requests it runs at once, as placement takes it.",
+        |b| Some(b.slots.into()),
+    ),
+    (
+        "proxy_backend_slots_reported",
+        "Requests it runs at once, as the engine says.",
+        |b| b.slots_reported.map(f64::from),
+    ),
+    (
+        "proxy_backend_fresh",
+        "1 while its last sample is recent, or where it is not polled.",
+        |b| Some(u8::from(b.fresh).into()),
+    ),
+    (
+        "proxy_backend_held",
+        "1 while it is alive, too busy to be read, and taken for full.",
+        |b| Some(u8::from(b.held).into()),
+    ),
+    (
+        "proxy_backend_sample_age_seconds",
+        "Age of its last sample.",
+        |b| b.sample_age_seconds,
+    ),
+    (
+        "proxy_backend_idle_seconds",
+        "How long it has had nothing to do; absent when it never had.",
+        |b| b.idle_seconds,
+    ),
+    (
+        "proxy_sessions",
+        "Sessions that live on it, where they are remembered.",
+        |b| b.sessions.map(f64::from),
+    ),
+];
+
+fn labels(backend: &Backend) -> Labels<'_> {
+    vec![
+        ("route", backend.route.as_str().into()),
+        ("backend", backend.backend.as_str().into()),
+    ]
+}
