@@ -5,6 +5,7 @@
 //! Every function panics with what it waited for when the world does not answer in
 //! [`PATIENCE`]: a hung test is a failed test with a reason.
 
+pub mod bodylog;
 pub mod fault;
 pub mod http2;
 pub mod peer;

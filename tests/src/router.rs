@@ -240,6 +240,16 @@ impl Router {
         .await
     }
 
+    /// Ends it as a crash would, and returns the directory as it was left.
+    pub async fn kill(self) -> Setup {
+        let Self {
+            mut program, setup, ..
+        } = self;
+        program.signal(Signal::KILL);
+        program.exited().await;
+        setup
+    }
+
     /// Asks to end, waits for it, and returns what was printed.
     pub async fn stop(self) -> Finished {
         self.program.signal(Signal::TERM);

@@ -6,6 +6,7 @@
 )]
 
 mod admin;
+mod bodylog;
 mod check;
 mod common;
 mod disconnect;
