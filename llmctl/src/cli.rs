@@ -97,7 +97,7 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a router and simulated engines in this terminal
+    /// Run a router, simulated engines and the body log in this terminal
     Up(cmd::up::UpArgs),
     /// Check, list, show, write and explain routes
     #[command(subcommand)]

@@ -5,7 +5,8 @@
     reason = "a test helper that fails has found the failure"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
@@ -209,6 +210,50 @@ fn files_in_a_directory_are_kept_and_used_again() {
         "{}",
         String::from_utf8_lossy(&contradicted.stderr)
     );
+}
+
+#[test]
+fn every_exchange_is_recorded_and_counted_up_to_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().to_str().unwrap();
+    let up = Up::start(&["--engines", "1", "--dir", dir]);
+    let records = up.greeting["records"].as_str().unwrap().to_owned();
+    let page = get(up.greeting["exporter"].as_str().unwrap());
+    assert!(page.contains("# TYPE bodylog_requests"), "{page}");
+    let url = up.public();
+    let report = up.ask(&["replay", "--url", &url, "--sessions", "1", "--turns", "2"]);
+    assert!(up.interrupt().success());
+    let logs = run(&["logs", "--dir", &records, "--output", "json"]);
+    let text = String::from_utf8(logs.stdout).unwrap();
+    let chats = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|record| record["uri"] == "/v1/chat/completions" && record["status"] == 200);
+    let asked = [0, 1].map(|arm| report["arms"][arm]["requests"].as_u64().unwrap());
+    assert_eq!(chats.count() as u64, asked.iter().sum::<u64>(), "{text}");
+    // What was recorded last was counted as well: the page of the next run begins with it.
+    let again = Up::start(&["--dir", dir]);
+    let page = get(again.greeting["exporter"].as_str().unwrap());
+    let counted = page
+        .lines()
+        .filter(|line| line.starts_with("bodylog_requests_total{"));
+    let counted = counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    assert_eq!(
+        counted.sum::<f64>() as usize,
+        text.lines().count(),
+        "{page}"
+    );
+}
+
+/// What `GET` answers, head and body.
+fn get(url: &str) -> String {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (address, path) = rest.split_once('/').unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{path} HTTP/1.0\r\nhost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 #[test]

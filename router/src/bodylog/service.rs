@@ -63,7 +63,9 @@ impl Service {
         }
     }
 
-    async fn follow(&mut self, wanted: &Bodylog) {
+    /// Does what a configuration says. Awaited before the first request is served, so that none goes
+    /// unrecorded.
+    pub async fn follow(&mut self, wanted: &Bodylog) {
         self.log.budget.set_limit(wanted.memory);
         let target = wanted.listener.as_ref().map(|address| Target {
             address: Arc::clone(address),

@@ -71,6 +71,11 @@ impl Workspace {
         self.path.join("keys")
     }
 
+    /// Where the listener stores.
+    pub(super) fn records_dir(&self) -> PathBuf {
+        self.path.join("bodylog")
+    }
+
     /// The route's file in it.
     pub(super) fn route_file(&self) -> PathBuf {
         self.path.join("routes").join(format!("{ROUTE}.yaml"))
@@ -127,8 +132,8 @@ pub(super) enum NewPeer {
     Backend(String),
 }
 
-/// The text of `router.yaml`.
-pub(super) fn main_text(public: SocketAddr, admin: SocketAddr) -> String {
+/// The text of `router.yaml`. `frames` is where its listener is.
+pub(super) fn main_text(public: SocketAddr, admin: SocketAddr, frames: SocketAddr) -> String {
     format!(
         "# The main file of the router that `llmctl up` runs. Edit it while it runs: what can change without a\n\
          # restart (everything but the ports and the access log) does so at once. `router --config` takes the same file.\n\
@@ -139,7 +144,10 @@ pub(super) fn main_text(public: SocketAddr, admin: SocketAddr) -> String {
            drain_timeout: 10s\n\
          keys:\n  \
            file: keys                      # key:owner, one a line\n\
-         routes: routes/                   # one file a route\n"
+         routes: routes/                   # one file a route\n\
+         bodylog:                          # every exchange, bodies included; without these lines nothing is recorded\n  \
+           listener: {frames}       # `llmctl up` runs it, and stores below bodylog/\n  \
+           spool: {{dir: spool}}             # where records wait while it is away\n"
     )
 }
 
@@ -227,7 +235,7 @@ mod tests {
     #[test]
     fn the_files_read_well() {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        insta::assert_snapshot!("router_yaml", main_text(at(8080), at(8090)));
+        insta::assert_snapshot!("router_yaml", main_text(at(8080), at(8090), at(41000)));
         let peers = [
             NewPeer::Engine(at(41001), 8),
             NewPeer::Backend("http://10.0.0.11:8000/base".to_owned()),

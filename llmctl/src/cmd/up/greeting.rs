@@ -30,6 +30,10 @@ pub(super) struct Up {
     pub dir: PathBuf,
     /// Whether the directory is removed at the end.
     pub dir_is_temporary: bool,
+    /// Directory of the records; `None` where the main file names no listener of ours.
+    pub records: Option<PathBuf>,
+    /// URL of the metrics that are made of them.
+    pub exporter: Option<String>,
 }
 
 impl Up {
@@ -52,7 +56,8 @@ impl Up {
              model=\"{model}\", messages=[{{\"role\": \"user\", \"content\": \"Hello\"}}], \
              extra_headers={{\"x-session-id\": \"demo\"}}).choices[0].message.content)'\n\n  \
              {program} status{options}\n  \
-             {program} route explain {ROUTE} --session demo{options}{live}\n\n\
+             {program} route explain {ROUTE} --session demo{options}{live}\n\
+             {logs}\n\
              Ctrl-C stops everything. What affinity is worth, in another terminal:\n\n  \
              {program} replay{replay}\n",
             live = if options.is_empty() {
@@ -60,9 +65,27 @@ impl Up {
             } else {
                 String::new()
             },
+            logs = self.logs(program),
             replay = self.replay_options(),
         );
         text
+    }
+
+    fn logs(&self, program: &str) -> String {
+        let of =
+            |dir: &PathBuf| format!("  {program} logs --dir {} --session demo\n", dir.display());
+        self.records.as_ref().map(of).unwrap_or_default()
+    }
+
+    /// Where the records are, and what is counted of them.
+    fn recorded(&self) -> String {
+        let (Some(records), Some(exporter)) = (&self.records, &self.exporter) else {
+            return String::new();
+        };
+        format!(
+            "  records        {}\n  exporter       {exporter}\n",
+            records.display()
+        )
     }
 
     fn places(&self) -> String {
@@ -82,7 +105,8 @@ impl Up {
              Anthropic API  http://{public}\n  \
              admin port     http://{admin}\n  \
              {peers:<13}  {list}\n  \
-             files          {dir}{kept}\n",
+             files          {dir}{kept}\n{recorded}",
+            recorded = self.recorded(),
             count = self.peers.len(),
             kind = match (self.simulated, self.peers.len()) {
                 (true, 1) => "simulated engine",
@@ -136,6 +160,8 @@ mod tests {
             simulated: true,
             dir: "/tmp/llm-router-up.x".into(),
             dir_is_temporary: true,
+            records: Some("/tmp/llm-router-up.x/bodylog".into()),
+            exporter: Some("http://127.0.0.1:9110/metrics".to_owned()),
         }
     }
 

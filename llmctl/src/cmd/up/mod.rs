@@ -1,12 +1,13 @@
-//! `llmctl up`: a router and its engines in one process, from nothing.
+//! `llmctl up`: a router, its engines and its body log in one process, from nothing.
 //!
-//! The router is the very code of the `router` binary, reading ordinary files; the engines are those
-//! of `llmctl engine`. Everything listens on loopback only: this is for trying things out.
+//! The router is the very code of the `router` binary, reading ordinary files; so are the listener and
+//! the exporter of theirs; the engines are those of `llmctl engine`. Everything listens on loopback only: this is for trying things out.
 
 mod files;
 mod greeting;
 mod peers;
 mod ports;
+mod recording;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use self::files::{Access, Workspace, keys_text, main_text, route_text, write_new
 use self::greeting::Up;
 use self::peers::Behind;
 use self::ports::Ports;
+use self::recording::{Frames, Recording};
 use crate::exit::{Ended, Failure};
 use crate::nonce::nonce;
 use crate::render::{Format, Screen};
@@ -35,6 +37,7 @@ const ENGINE_GRACE: Duration = Duration::from_secs(1);
     after_help = "Files: router.yaml and routes/chat.yaml, written to --dir (kept) or to a temporary directory
 (removed at the end). A file that is already in --dir is used as it is and never overwritten;
 engines are then started where it says. The router takes up changes of the files by itself.
+Every exchange is recorded below bodylog/ in the same directory; `bodylog:` in router.yaml says so.
 
 Everything listens on 127.0.0.1 and wants no key.
 
@@ -65,12 +68,12 @@ pub struct UpArgs {
 pub async fn run(args: &UpArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     let workspace = Workspace::open(args.dir.as_deref())?;
     let ports = Ports::choose(args.port, workspace.main_file().exists())?;
+    let mut frames = None;
     if let Ports::Chosen { public, admin } = ports {
-        write_new(
-            &workspace.main_file(),
-            &main_text(public, admin),
-            Access::Usual,
-        )?;
+        let free = Frames::free().await?;
+        let text = main_text(public, admin, free.address()?);
+        let is_ours = write_new(&workspace.main_file(), &text, Access::Usual)?;
+        frames = is_ours.then_some(free);
     }
     write_new(
         &workspace.key_file(),
@@ -83,7 +86,7 @@ pub async fn run(args: &UpArgs, screen: &mut Screen) -> Result<Ended, Failure> {
         &route_text(&behind.new_peers()),
         Access::Usual,
     )?;
-    let served = serve(&workspace, ports, &behind, screen).await;
+    let served = serve(&workspace, ports, frames, &behind, screen).await;
     behind.stop(ENGINE_GRACE).await;
     served
 }
@@ -91,6 +94,7 @@ pub async fn run(args: &UpArgs, screen: &mut Screen) -> Result<Ended, Failure> {
 async fn serve(
     workspace: &Workspace,
     ports: Ports,
+    frames: Option<Frames>,
     behind: &Behind,
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
@@ -103,6 +107,7 @@ async fn serve(
         .map_err(|error| Failure::Usage(format!("the log cannot be set up: {error}")))?;
     router::raise_descriptor_limit();
     router::install_crypto_provider();
+    let mut recording = Recording::start(workspace, frames).await?;
     let (listen, admin_listen) = ports.overrides();
     let sources = Sources {
         config: Some(workspace.main_file()),
@@ -118,12 +123,19 @@ async fn serve(
     let signals = router::signals::listen(control.clone())
         .map_err(|error| Failure::Wrong(format!("signals cannot be handled: {error}")))?;
     let running = router::run(options, control, controlled, |ready| {
-        greet(ready, workspace, behind, screen);
+        if let Some(recording) = &mut recording {
+            recording.export(ready.admin);
+        }
+        greet(ready, workspace, behind, recording.as_ref(), screen);
     });
     let ended = tokio::select! {
         ended = running => ended,
         () = signals => unreachable!("signals are passed on for ever"),
     };
+    // After the router, which delivers its last records while it ends.
+    if let Some(recording) = recording {
+        recording.stop().await;
+    }
     match ended {
         Ok(router::Ended::Drained) => Ok(Ended::Fine),
         Ok(router::Ended::Cut) => Ok(Ended::Wrong),
@@ -135,7 +147,13 @@ async fn serve(
     }
 }
 
-fn greet(ready: &Ready, workspace: &Workspace, behind: &Behind, screen: &mut Screen) {
+fn greet(
+    ready: &Ready,
+    workspace: &Workspace,
+    behind: &Behind,
+    recording: Option<&Recording>,
+    screen: &mut Screen,
+) {
     let up = Up {
         openai_base_url: format!("http://{}/v1", ready.public),
         public: ready.public,
@@ -146,6 +164,8 @@ fn greet(ready: &Ready, workspace: &Workspace, behind: &Behind, screen: &mut Scr
         simulated: behind.is_simulated(),
         dir: workspace.path().to_owned(),
         dir_is_temporary: workspace.is_temporary(),
+        records: recording.map(|recording| recording.dir.clone()),
+        exporter: recording.map(|recording| recording.exporter.clone()),
     };
     if screen.format() == Format::Json {
         // Written on one line: a program that starts us reads a line and knows.
