@@ -219,7 +219,7 @@ fn every_exchange_is_recorded_and_counted_up_to_the_end() {
     let up = Up::start(&["--engines", "1", "--dir", dir]);
     let records = up.greeting["records"].as_str().unwrap().to_owned();
     let page = get(up.greeting["exporter"].as_str().unwrap());
-    assert!(page.contains("# TYPE bodylog_requests"), "{page}");
+    assert!(page.contains("bodylog_exporter_build_info{"), "{page}");
     let url = up.public();
     let report = up.ask(&["replay", "--url", &url, "--sessions", "1", "--turns", "2"]);
     assert!(up.interrupt().success());

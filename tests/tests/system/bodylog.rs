@@ -498,7 +498,6 @@ async fn what_a_killed_router_had_on_disk_arrives_after_its_restart() {
         listener.records().len() >= asked.len()
     })
     .await;
-    settled(&router, 5).await;
     assert_once(&listener, &asked);
     spool_is_empty(&router).await;
 }
