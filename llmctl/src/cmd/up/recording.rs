@@ -11,7 +11,7 @@ use bodylog_listener::{Listeners, StartError};
 use router::config::load::{Sources, load};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::files::Workspace;
@@ -57,10 +57,10 @@ pub(super) struct Recording {
     pub(super) dir: PathBuf,
     /// The exporter's URL.
     pub(super) exporter: String,
-    listener: JoinHandle<()>,
+    listener: JoinSet<()>,
     stop_listener: oneshot::Sender<()>,
     exporter_port: Option<TcpListener>,
-    exporting: Option<JoinHandle<()>>,
+    exporting: JoinSet<()>,
     stop_exporter: CancellationToken,
 }
 
@@ -97,7 +97,7 @@ impl Recording {
             listener,
             stop_listener,
             exporter_port: Some(exporter_port),
-            exporting: None,
+            exporting: JoinSet::new(),
             stop_exporter: CancellationToken::new(),
         }))
     }
@@ -116,21 +116,19 @@ impl Recording {
             ..bodylog_exporter::Config::new(self.dir.clone())
         };
         let stop = self.stop_exporter.clone();
-        self.exporting = Some(tokio::spawn(async move {
+        self.exporting.spawn(async move {
             if let Err(error) = bodylog_exporter::run(config, port, stop, || {}).await {
                 tracing::error!(%error, "there is no exporter: it failed");
             }
-        }));
+        });
     }
 
     /// Ends both, the listener first: what the router sent last is stored, and then counted.
-    pub(super) async fn stop(self) {
+    pub(super) async fn stop(mut self) {
         let _ = self.stop_listener.send(());
-        let _ = self.listener.await;
+        while self.listener.join_next().await.is_some() {}
         self.stop_exporter.cancel();
-        if let Some(exporting) = self.exporting {
-            let _ = exporting.await;
-        }
+        while self.exporting.join_next().await.is_some() {}
     }
 }
 
@@ -139,7 +137,7 @@ async fn listen(
     dir: &Path,
     frames: TcpListener,
     http: TcpListener,
-) -> Result<(oneshot::Sender<()>, JoinHandle<()>), Failure> {
+) -> Result<(oneshot::Sender<()>, JoinSet<()>), Failure> {
     let mut config = bodylog_listener::Config::new(dir);
     config.min_free = MinFree::Bytes(MIN_FREE);
     let listeners = Listeners {
@@ -148,7 +146,8 @@ async fn listen(
     };
     let (stop, stopped) = oneshot::channel();
     let (started, starting) = oneshot::channel::<Result<(), StartError>>();
-    let task = tokio::spawn(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
         let stopped = async {
             // Dropped, it is over as well.
             let _ = stopped.await;
@@ -165,7 +164,7 @@ async fn listen(
         }
     });
     match starting.await {
-        Ok(Ok(())) => Ok((stop, task)),
+        Ok(Ok(())) => Ok((stop, tasks)),
         Ok(Err(error)) => Err(Failure::Wrong(format!(
             "the bodylog listener cannot start: failed to {error}"
         ))),
