@@ -107,8 +107,11 @@ pub fn clean(value: &str) -> Cow<'_, str> {
 pub fn is_clean(value: &str) -> bool {
     // Bytes of a multi-byte control character (U+0080 to U+009F) start with 0xc2.
     let suspect = |byte: u8| byte < 0x20 || byte == 0x7f || byte == 0xc2;
-    value.len() <= VALUE_BYTES_MAX
-        && (!value.bytes().any(suspect) || !value.chars().any(char::is_control))
+    // Without a way out the loop becomes wide instructions.
+    let suspects = value
+        .bytes()
+        .fold(false, |found, byte| found | suspect(byte));
+    value.len() <= VALUE_BYTES_MAX && (!suspects || !value.chars().any(char::is_control))
 }
 
 #[cfg(test)]

@@ -92,7 +92,11 @@ impl State {
         if !line.trim_ascii_start().starts_with(b"{") {
             return Err(self.bad(BadLine::Json));
         }
-        let row = match serde_json::from_slice::<DetailRow<'_>>(line) {
+        // Once for the line instead of once for each of its strings.
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Err(self.bad(BadLine::Json));
+        };
+        let row = match serde_json::from_str::<DetailRow<'_>>(text) {
             Ok(row) if row.is_readable() => row,
             Ok(_) => return Err(self.bad(BadLine::Version)),
             Err(_) => return Err(self.bad(BadLine::Json)),
@@ -160,19 +164,23 @@ impl State {
         }
         let route = labels::clean(or_unknown(&row.route));
         let route = self.caps.admit(Label::Route, &route);
-        let labels = TenantLabels {
-            route: route.into(),
-            tenant: place.into(),
-        };
-        let key = labels.key();
-        if self.tenants.len() >= Label::Series.values_max() && !self.tenants.contains_key(&key) {
-            self.caps.count(Label::Series);
-            return;
+        write_key(&mut self.key, &[route, &place]);
+        if !self.tenants.contains_key(self.key.as_str()) {
+            if self.tenants.len() >= Label::Series.values_max() {
+                self.caps.count(Label::Series);
+                return;
+            }
+            let labels = TenantLabels {
+                route: route.into(),
+                tenant: place.into(),
+            };
+            let series = TenantSeries::new(labels, now_ms);
+            self.tenants.insert(series.key(), Arc::new(series));
         }
         let series = self
             .tenants
-            .entry(key)
-            .or_insert_with(|| Arc::new(TenantSeries::new(labels, now_ms)));
+            .get_mut(self.key.as_str())
+            .expect("present, or inserted above");
         Arc::make_mut(series).observe(row, now_ms);
     }
 

@@ -158,7 +158,7 @@ struct Shown<'h> {
 impl EncodeMetric for Shown<'_> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let Self { histogram, edges } = self;
-        let (spans, deltas) = spans(histogram.sparse());
+        let (spans, deltas) = spans(&histogram.sparse());
         let none = NativeHistogramBuckets {
             spans: &[],
             deltas: &[],

@@ -6,11 +6,13 @@
 //! per factor of two; Prometheus `model/histogram`). When the sparse side outgrows its bound, its
 //! resolution is halved, never its counts.
 
+mod dense;
 mod edges;
 mod exponent;
 
 use serde::{Deserialize, Serialize};
 
+use dense::Dense;
 pub use edges::Edges;
 
 /// Schema a histogram starts with: buckets grow by 2^(1/8), about 9 %.
@@ -26,9 +28,7 @@ pub const BUCKETS_MAX: usize = 160;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     schema: i8,
-    /// Sparse buckets: index and count, ascending, counts above zero. Bucket `i` holds values in
-    /// `(2^((i-1)/2^schema), 2^(i/2^schema)]`.
-    sparse: Vec<(i32, u64)>,
+    sparse: Dense,
     /// Values that are zero: no sparse bucket holds them.
     zero: u64,
     /// Counts per classic bucket, not cumulative, in the order of the edges; the last holds what is
@@ -47,7 +47,7 @@ impl Histogram {
     pub fn new(edges: Edges, created_ms: i64) -> Self {
         Self {
             schema: SCHEMA_START,
-            sparse: Vec::new(),
+            sparse: Dense::default(),
             zero: 0,
             classic: vec![0; edges.bounds().len() + 1],
             count: 0,
@@ -74,30 +74,13 @@ impl Histogram {
         }
     }
 
-    fn add_sparse(&mut self, index: i32) {
-        match self.sparse.binary_search_by_key(&index, |bucket| bucket.0) {
-            Ok(at) => self.sparse[at].1 += 1,
-            Err(at) => {
-                self.sparse.insert(at, (index, 1));
-                while self.sparse.len() > BUCKETS_MAX && self.schema > SCHEMA_MIN {
-                    self.halve();
-                }
-            }
+    fn add_sparse(&mut self, mut index: i32) {
+        while !self.sparse.has_room_for(index) && self.schema > SCHEMA_MIN {
+            self.schema -= 1;
+            self.sparse.halve();
+            index = dense::halved(index);
         }
-    }
-
-    /// Two neighbouring buckets become one. Index 0 ends at 1, so `i` goes to the ceiling of `i/2`.
-    fn halve(&mut self) {
-        self.schema -= 1;
-        let mut merged: Vec<(i32, u64)> = Vec::with_capacity(self.sparse.len());
-        for (index, count) in self.sparse.drain(..) {
-            let index = (index + 1).div_euclid(2);
-            match merged.last_mut() {
-                Some(last) if last.0 == index => last.1 += count,
-                _ => merged.push((index, count)),
-            }
-        }
-        self.sparse = merged;
+        self.sparse.add(index);
     }
 
     /// Values counted.
@@ -120,9 +103,10 @@ impl Histogram {
         self.schema
     }
 
-    /// The sparse buckets: index and count, ascending.
-    pub fn sparse(&self) -> &[(i32, u64)] {
-        &self.sparse
+    /// The sparse buckets: index and count, ascending, counts above zero. Bucket `i` holds values in
+    /// `(2^((i-1)/2^schema), 2^(i/2^schema)]`.
+    pub fn sparse(&self) -> Vec<(i32, u64)> {
+        self.sparse.buckets().collect()
     }
 
     /// Values that are zero.
@@ -142,12 +126,14 @@ impl Histogram {
     pub fn is_sound(&self, edges: Edges) -> bool {
         self.classic.len() == edges.bounds().len() + 1
             && (SCHEMA_MIN..=SCHEMA_START).contains(&self.schema)
-            && self.sparse.len() <= BUCKETS_MAX
-            && self.sparse.is_sorted_by(|a, b| a.0 < b.0)
             && self.sum.is_finite()
             && total(self.classic.iter().copied()) == Some(self.count)
-            && total(self.sparse.iter().map(|bucket| bucket.1).chain([self.zero]))
-                == Some(self.count)
+            && total(
+                self.sparse
+                    .buckets()
+                    .map(|bucket| bucket.1)
+                    .chain([self.zero]),
+            ) == Some(self.count)
     }
 }
 
@@ -253,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn values_far_apart_cost_resolution_and_no_memory() {
+        let histogram = of(&[f64::MIN_POSITIVE, 1.0, f64::MAX]);
+        assert!(histogram.schema() < SCHEMA_START);
+        assert_eq!(histogram.sparse().len(), 3);
+        assert!(histogram.is_sound(Edges::Seconds));
+    }
+
+    #[test]
     fn a_tampered_histogram_is_not_sound() {
         let sound = of(&[1.0, 2.0]);
         assert!(sound.is_sound(Edges::Seconds));
@@ -260,9 +254,10 @@ mod tests {
         let mut wrong = sound.clone();
         wrong.count += 1;
         assert!(!wrong.is_sound(Edges::Seconds));
-        let mut wrong = sound.clone();
-        wrong.sparse.reverse();
-        assert!(!wrong.is_sound(Edges::Seconds));
+        let text = serde_json::to_string(&sound).unwrap();
+        let reversed = text.replace("[[0,1],[8,1]]", "[[8,1],[0,1]]");
+        assert_ne!(reversed, text);
+        assert!(serde_json::from_str::<Histogram>(&reversed).is_err());
         let mut wrong = sound;
         wrong.sum = f64::NAN;
         assert!(!wrong.is_sound(Edges::Seconds));
