@@ -1,9 +1,12 @@
 //! The series of one combination of route, backend and model, and what a row adds to them.
 
+mod by_bucket;
+
 use proto::row::DetailRow;
 use serde::{Deserialize, Serialize};
 
-use super::labels::{self, PromptBucket};
+pub use self::by_bucket::ByBucket;
+use super::labels;
 use crate::histogram::{Edges, Histogram};
 
 /// Fewest completion tokens, and shortest request in seconds, of which the plain output rate is
@@ -61,10 +64,10 @@ pub struct Series {
     pub usage_missing: u64,
     /// Whole requests, by stream.
     pub rt: [Option<Box<Histogram>>; 3],
-    /// Time to the first token of streams, by prompt bucket, ascending.
-    pub ttft: Vec<(PromptBucket, Histogram)>,
-    /// Output rate over the whole request, by prompt bucket, ascending.
-    pub output_rate: Vec<(PromptBucket, Histogram)>,
+    /// Time to the first token of streams, by prompt bucket.
+    pub ttft: ByBucket,
+    /// Output rate over the whole request, by prompt bucket.
+    pub output_rate: ByBucket,
     /// Histograms without a label of their own, by [`Plain`].
     pub plain: [Option<Box<Histogram>>; Plain::ALL.len()],
 }
@@ -138,8 +141,8 @@ impl Series {
             truncated: [0; 3],
             usage_missing: 0,
             rt: [const { None }; 3],
-            ttft: Vec::new(),
-            output_rate: Vec::new(),
+            ttft: ByBucket::default(),
+            output_rate: ByBucket::default(),
             plain: [const { None }; Plain::ALL.len()],
         }
     }
@@ -195,11 +198,11 @@ impl Series {
             count(slot, Edges::Seconds, row.rt, now_ms);
         }
         if row.frt > 0.0 && row.stream == Some(true) {
-            count_in(&mut self.ttft, bucket, Edges::Seconds, row.frt, now_ms);
+            self.ttft.observe(bucket, Edges::Seconds, row.frt, now_ms);
         }
         if row.completion_tokens >= RATE_TOKENS_MIN && row.rt >= RATE_SECONDS_MIN {
             let rate = tokens / row.rt;
-            count_in(&mut self.output_rate, bucket, Edges::Rate, rate, now_ms);
+            self.output_rate.observe(bucket, Edges::Rate, rate, now_ms);
         }
         let mut plain = |which: Plain, value: f64| {
             let slot = &mut self.plain[which as usize];
@@ -235,12 +238,8 @@ impl Series {
 
     /// Whether every histogram can be what it says.
     pub fn is_sound(&self) -> bool {
-        let by_bucket = |histograms: &[(PromptBucket, Histogram)], edges| {
-            histograms.is_sorted_by(|a, b| a.0 < b.0)
-                && histograms
-                    .iter()
-                    .all(|(bucket, h)| *bucket < labels::PROMPT_BUCKETS && h.is_sound(edges))
-        };
+        let by_bucket =
+            |histograms: &ByBucket, edges| histograms.iter().all(|(_, h)| h.is_sound(edges));
         self.rt.iter().flatten().all(|h| h.is_sound(Edges::Seconds))
             && by_bucket(&self.ttft, Edges::Seconds)
             && by_bucket(&self.output_rate, Edges::Rate)
@@ -257,24 +256,8 @@ fn is_success(row: &DetailRow<'_>) -> bool {
 }
 
 fn count(slot: &mut Option<Box<Histogram>>, edges: Edges, value: f64, now_ms: i64) {
-    slot.get_or_insert_with(|| Box::new(Histogram::new(edges, now_ms)))
+    slot.get_or_insert_with(|| Box::new(Histogram::new(now_ms)))
         .observe(edges, value);
-}
-
-fn count_in(
-    slots: &mut Vec<(PromptBucket, Histogram)>,
-    bucket: PromptBucket,
-    edges: Edges,
-    value: f64,
-    now_ms: i64,
-) {
-    let at = slots
-        .binary_search_by_key(&bucket, |slot| slot.0)
-        .unwrap_or_else(|at| {
-            slots.insert(at, (bucket, Histogram::new(edges, now_ms)));
-            at
-        });
-    slots[at].1.observe(edges, value);
 }
 
 #[cfg(test)]
@@ -338,12 +321,15 @@ mod tests {
         let (count, sum) = count_and_sum(&series, Plain::DecodeRate);
         assert_eq!(count, 3);
         assert!((sum - 53.333_322).abs() < 1e-5, "{sum}");
-        assert!(series.output_rate.is_empty(), "sixteen tokens are needed");
+        assert!(
+            series.output_rate.iter().next().is_none(),
+            "sixteen tokens are needed"
+        );
 
         let series = observed(&[timed(200, 1, 1.0, 0.8, 0.2)]);
         assert_eq!(count_and_sum(&series, Plain::OverallRate).0, 1);
         assert_eq!(count_and_sum(&series, Plain::DecodeRate).0, 1);
-        assert!(series.output_rate.is_empty());
+        assert!(series.output_rate.iter().next().is_none());
         assert_eq!(
             count_and_sum(&series, Plain::Tpot).0,
             0,
@@ -396,7 +382,7 @@ mod tests {
         let counted: Vec<_> = series
             .ttft
             .iter()
-            .map(|(bucket, h)| (labels::prompt_bucket_label(*bucket), h.count()))
+            .map(|(bucket, h)| (labels::prompt_bucket_label(bucket), h.count()))
             .collect();
         assert_eq!(counted, [("unknown".into(), 1), ("0006k_0008k".into(), 2)]);
     }

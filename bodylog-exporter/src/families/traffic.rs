@@ -153,7 +153,7 @@ fn histograms(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
     )?;
     let ttft = view.series.iter().flat_map(|series| {
         series.ttft.iter().map(|(bucket, h)| {
-            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(*bucket));
+            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(bucket));
             (labels, h)
         })
     });
@@ -165,7 +165,7 @@ fn histograms(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
     )?;
     let rate = view.series.iter().flat_map(|series| {
         series.output_rate.iter().map(|(bucket, h)| {
-            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(*bucket));
+            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(bucket));
             (labels, h)
         })
     });

@@ -1,4 +1,4 @@
-//! The classic bucket edges. They are frozen: another set is another series.
+//! The classic bucket edges, at most nineteen. They are frozen: another set is another series.
 
 /// Which edges a family has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
