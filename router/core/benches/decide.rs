@@ -94,7 +94,7 @@ impl Stage {
         book.tick(&roster, Switches::DEFAULT, now);
         let reserve = |_| match book.reserve(&roster, Ask::new(POOL, None), now, &mut rng) {
             Verdict::Send(placement) => Some(placement.ticket),
-            Verdict::Refuse(_) => None,
+            Verdict::Wait(_) | Verdict::Refuse(_) => None,
         };
         let held = (0..512).filter_map(reserve).collect();
         Self {
@@ -116,7 +116,7 @@ impl Stage {
                 self.book.release(placement.ticket, self.now);
                 placement.peer
             }
-            Verdict::Refuse(refusal) => panic!("the stage has room: {refusal:?}"),
+            other => panic!("the stage has room: {other:?}"),
         }
     }
 }

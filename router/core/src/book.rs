@@ -14,6 +14,7 @@ mod show;
 pub mod status;
 mod table;
 mod view;
+mod waiters;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,12 +37,14 @@ use crate::window::window_end;
 use gates::{Gates, Moves};
 use pool::{Adaptive, PoolState};
 use priority::Priority;
-use roster::Members;
+use roster::{Members, Resolved};
 use status::{NoHeader, PriorityState, Protection, Trips};
 use table::Table;
 use view::{Pick, View};
+use waiters::Waiters;
 
 pub use roster::{PoolId, Roster};
+pub use waiters::WaiterId;
 
 /// Expired sessions removed in one tick.
 const SWEEP_MAX: usize = 256;
@@ -66,6 +69,7 @@ pub struct Book {
     runtime: RuntimeLimits,
     priority: Priority,
     trips: Trips,
+    waiters: Waiters,
     /// The first instant it saw: what windows are aligned to.
     epoch: Option<Instant>,
     /// Attached rosters by id.
@@ -123,6 +127,16 @@ struct Decision {
     /// What the gates move; absent without a usable peer.
     moves: Option<Moves>,
     outcome: Result<Pick, Refusal>,
+    /// Whether the pool is full for it.
+    is_full: bool,
+}
+
+impl Decision {
+    /// Whether it would be placed, were the pool not full, and may wait for that.
+    fn must_wait(&self) -> bool {
+        let may_wait = self.moves.is_some_and(|moves| moves.may_wait);
+        self.is_full && may_wait && self.outcome.is_ok()
+    }
 }
 
 /// One request as the choice sees it.
@@ -256,6 +270,8 @@ pub struct Placement {
 pub enum Verdict {
     /// Reserved.
     Send(Placement),
+    /// Queued: [`Book::hand_over`] will name it, unless it [leaves](Book::leave) before.
+    Wait(WaiterId),
     /// Nothing is reserved.
     Refuse(Refusal),
 }
@@ -293,6 +309,15 @@ pub struct MemoryState {
     pub expired: u64,
     /// Prefixes.
     pub prefixes: u64,
+}
+
+/// The end of a wait.
+#[derive(Debug)]
+pub struct Handed {
+    /// Who waited.
+    pub waiter: WaiterId,
+    /// Its unit, or why it gets none.
+    pub outcome: Result<Placement, Refusal>,
 }
 
 /// A pool's room as metrics and status show it. The sums are over the active tier's usable peers
@@ -334,12 +359,12 @@ impl Book {
             buckets: buckets.len(),
         };
         self.rosters.insert(id, named);
-        Roster {
+        Roster::new(Resolved {
             id,
             spec,
             members,
             buckets,
-        }
+        })
     }
 
     /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
@@ -366,14 +391,133 @@ impl Book {
         rng: &mut impl Rng,
     ) -> Verdict {
         self.epoch.get_or_insert(now);
-        let Decision { moves, outcome } = self.decide(roster, ask, now, rng);
-        if let Some(moves) = moves {
-            self.note(roster, ask.pool, moves, &outcome, now);
+        let decision = self.decide(roster, ask, false, now, rng);
+        if let (Some(moves), Ok(pick)) = (decision.moves, &decision.outcome)
+            && moves.may_wait
+        {
+            let ahead = self.waiters.len(roster, &ask);
+            if decision.is_full || ahead > 0 {
+                return self.queue(roster, ask, moves, pick.facts, ahead, now);
+            }
         }
-        match outcome {
-            Ok(pick) => Verdict::Send(self.commit(roster, ask, pick, now)),
+        match self.settle(roster, ask, decision, now) {
+            Ok(placement) => Verdict::Send(placement),
             Err(refusal) => Verdict::Refuse(refusal),
         }
+    }
+
+    /// Hands free room to those who wait, the first of each queue first; nobody overtakes. A request
+    /// whose bucket's share is used up holds the queue until its share has room. The gates of the
+    /// signals are asked again, so a wait may end in a refusal.
+    ///
+    /// Part of the same critical section as anything that may have made room: a release, a
+    /// recovery, a tick, a limit or a switch that was set, a waiter that left. O(1) when nobody
+    /// waits.
+    pub fn hand_over(&mut self, now: Instant, rng: &mut impl Rng) -> Vec<Handed> {
+        let mut handed = Vec::new();
+        loop {
+            let heads = self.waiters.heads();
+            let served = heads.into_iter().find_map(|waiter| {
+                let outcome = self.serve(waiter, false, now, rng)?;
+                Some(Handed { waiter, outcome })
+            });
+            match served {
+                Some(served) => handed.push(served),
+                None => break,
+            }
+        }
+        handed
+    }
+
+    /// Ends a wait that took too long: the request goes past the limit. `None` when it does not wait
+    /// any more. O(log waiters + peers of the pool).
+    pub fn overflow(
+        &mut self,
+        waiter: WaiterId,
+        now: Instant,
+        rng: &mut impl Rng,
+    ) -> Option<Result<Placement, Refusal>> {
+        self.serve(waiter, true, now, rng)
+    }
+
+    /// Takes a request that gave up out of its queue. False when it does not wait any more: its unit
+    /// was handed over. O(log waiters).
+    pub fn leave(&mut self, waiter: WaiterId) -> bool {
+        self.waiters.leave(waiter).is_some()
+    }
+
+    /// Puts those who wait under the switches in force.
+    pub fn obey(&mut self, switches: Switches) {
+        self.waiters.obey(switches);
+    }
+
+    /// How many wait for a pool, those of earlier rosters included.
+    pub fn waiting(&self, roster: &Roster, pool: PoolId) -> usize {
+        self.waiters.len_of_pool(roster.members[pool.0].pool)
+    }
+
+    /// Decides about a waiter again; `None` when it has to go on waiting, or does not wait.
+    fn serve(
+        &mut self,
+        id: WaiterId,
+        past_limit: bool,
+        now: Instant,
+        rng: &mut impl Rng,
+    ) -> Option<Result<Placement, Refusal>> {
+        let waiter = self.waiters.get(id)?;
+        let ask = waiter.ask(id.pool());
+        let mut decision = self.decide(&waiter.roster, ask, past_limit, now, rng);
+        if decision.must_wait() {
+            return None;
+        }
+        if let Ok(pick) = &mut decision.outcome {
+            let waited = now.saturating_duration_since(waiter.since);
+            pick.facts.waited_ms = Some(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        }
+        let waiter = self.waiters.leave(id)?;
+        Some(self.settle(&waiter.roster, waiter.ask(id.pool()), decision, now))
+    }
+
+    /// Queues a request that every other gate lets in, or refuses it when the queue is full.
+    fn queue(
+        &mut self,
+        roster: &Roster,
+        ask: Ask<'_>,
+        moves: Moves,
+        facts: Facts,
+        ahead: usize,
+        now: Instant,
+    ) -> Verdict {
+        if ahead >= roster.spec.guard.wait_max as usize {
+            let refusal = self.gates(roster, ask, now).full(&facts);
+            self.note(roster, ask.pool, moves, Err(&refusal), now);
+            return Verdict::Refuse(refusal);
+        }
+        let state = self.pools.get_mut(roster.members[ask.pool.0].pool);
+        if let Some(hold) = moves.hold {
+            state.is_held = hold;
+        }
+        if let Some(life) = moves.demand {
+            // Whoever waits wants more than the limit gives.
+            state.adaptive.refuse(life, now);
+        }
+        Verdict::Wait(self.waiters.join(roster, ask, now))
+    }
+
+    /// Carries a decision out.
+    fn settle(
+        &mut self,
+        roster: &Roster,
+        ask: Ask<'_>,
+        decision: Decision,
+        now: Instant,
+    ) -> Result<Placement, Refusal> {
+        let Decision { moves, outcome, .. } = decision;
+        if let Some(moves) = moves {
+            let facts = outcome.as_ref().map(|pick| pick.facts);
+            self.note(roster, ask.pool, moves, facts, now);
+        }
+        outcome.map(|pick| self.commit(roster, ask, pick, now))
     }
 
     /// Moves a reservation to the next candidate after a failed attempt: the ticket's own peer and
@@ -526,7 +670,20 @@ impl Book {
         rng: &mut impl Rng,
     ) -> Explanation {
         let view = self.view_for(roster, &ask, now);
-        let outcome = match self.decide(roster, ask, now, rng).outcome {
+        let decision = self.decide(roster, ask, false, now, rng);
+        let ahead = self.waiters.len(roster, &ask);
+        let may_wait = decision.moves.is_some_and(|moves| moves.may_wait);
+        let waits = decision.must_wait() || (may_wait && ahead > 0);
+        let guard = &roster.spec.guard;
+        let outcome = match decision.outcome {
+            Ok(pick) if waits && ahead >= guard.wait_max as usize => {
+                Outcome::Refuse(self.gates(roster, ask, now).full(&pick.facts))
+            }
+            Ok(_) if waits => Outcome::Wait {
+                ahead: ahead as u32,
+                wait_max: guard.wait_max,
+                timeout_s: guard.wait_timeout.as_secs_f64(),
+            },
             Ok(pick) => {
                 let spec = roster.peer(ask.pool, pick.peer);
                 Outcome::Send {
@@ -600,6 +757,7 @@ impl Book {
     /// one too late does once what was due.
     pub fn tick(&mut self, roster: &Roster, switches: Switches, now: Instant) -> Instant {
         let epoch = *self.epoch.get_or_insert(now);
+        self.obey(switches);
         let guard = &roster.spec.guard;
         let mut next = window_end(epoch, guard.cluster_avg_interval, now);
         for signal in Signal::ALL {
@@ -728,7 +886,7 @@ impl Book {
     ) -> Protection {
         let capacity = self.view(roster, pool, now).capacity();
         let gates = self.gates(roster, Ask::under(pool, switches), now);
-        show::protection(&gates, capacity)
+        show::protection(&gates, capacity, self.waiting(roster, pool) as u32)
     }
 
     /// Requests that tripped a gate while the master switch was off, since the start or the last
@@ -783,6 +941,7 @@ impl Book {
         let running = self.pools.iter().map(|pool| pool.drain.running());
         debug_assert_eq!(running.map(u64::from).sum::<u64>(), self.outstanding);
         self.priority.check(named(|roster| roster.buckets));
+        self.waiters.check(|id| self.rosters.contains_key(&id));
     }
 
     fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {
@@ -814,6 +973,7 @@ impl Book {
             pool: self.pools.get(members.pool),
             runtime: &self.runtime,
             ask,
+            past_limit: false,
             epoch: self.epoch(now),
             now,
         }
@@ -824,20 +984,33 @@ impl Book {
         self.epoch.unwrap_or(now)
     }
 
-    fn decide(&self, roster: &Roster, ask: Ask<'_>, now: Instant, rng: &mut impl Rng) -> Decision {
+    /// `past_limit`: whatever the concurrency gate says.
+    fn decide(
+        &self,
+        roster: &Roster,
+        ask: Ask<'_>,
+        past_limit: bool,
+        now: Instant,
+        rng: &mut impl Rng,
+    ) -> Decision {
         let view = self.view_for(roster, &ask, now);
         let Some(capacity) = view.capacity() else {
             return Decision {
                 moves: None,
                 outcome: Err(view.no_healthy_peer()),
+                is_full: false,
             };
         };
-        let gates = self.gates(roster, ask, now);
+        let gates = Gates {
+            past_limit,
+            ..self.gates(roster, ask, now)
+        };
         let hearing = gates.hear(&capacity);
         let place = |facts| view.place(facts, &ask, rng);
         Decision {
             moves: Some(hearing.moves),
             outcome: hearing.outcome.map(place),
+            is_full: hearing.is_full,
         }
     }
 
@@ -847,7 +1020,7 @@ impl Book {
         roster: &Roster,
         pool: PoolId,
         moves: Moves,
-        outcome: &Result<Pick, Refusal>,
+        outcome: Result<Facts, &Refusal>,
         now: Instant,
     ) {
         let (epoch, guard) = (self.epoch(now), &roster.spec.guard);
@@ -856,15 +1029,15 @@ impl Book {
             state.is_held = hold;
         }
         match outcome {
-            Ok(pick) => {
+            Ok(facts) => {
                 for signal in Signal::ALL {
-                    if pick.facts.probes.contains(signal.into()) {
+                    if facts.probes.contains(signal.into()) {
                         let aligned = window_end(epoch, guard.signal(signal).probe_window, now);
                         let probes = &mut state.signal_mut(signal).probes;
                         probes.take(moves.budget, aligned, now);
                     }
                 }
-                self.trips.add(pick.facts.tripped);
+                self.trips.add(facts.tripped);
             }
             Err(Refusal::ConcurrencyLimit(_)) => {
                 if let Some(life) = moves.demand {

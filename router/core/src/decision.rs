@@ -298,6 +298,16 @@ pub enum Outcome {
         /// The numbers.
         facts: Facts,
     },
+    /// It would wait for a slot.
+    Wait {
+        /// Requests that wait already.
+        ahead: u32,
+        /// The most that may.
+        wait_max: u32,
+        /// How long it would wait at most, seconds, before it is sent although the pool is full.
+        #[serde(serialize_with = "crate::number::whole")]
+        timeout_s: f64,
+    },
     /// It would be refused.
     Refuse(Refusal),
 }

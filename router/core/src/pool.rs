@@ -135,6 +135,8 @@ pub enum FullPolicy {
     /// Refuse with `full_status`.
     #[default]
     Reject,
+    /// Wait for a slot, first come, first served, at most `wait_timeout`; then send all the same.
+    Wait,
     /// Send although full; the engine queues.
     Overflow,
 }

@@ -8,6 +8,8 @@ mod guard;
 mod model;
 #[path = "properties/run.rs"]
 mod run;
+#[path = "properties/waiting.rs"]
+mod waiting;
 
 use std::time::Instant;
 
@@ -44,7 +46,7 @@ fn burst(
     let (now, mut rng) = (start(), StdRng::seed_from_u64(seed));
     let reserve = |_| match book.reserve(roster, BALANCED, now, &mut rng) {
         Verdict::Send(placement) => Some((placement.peer, placement.ticket)),
-        Verdict::Refuse(_) => None,
+        Verdict::Wait(_) | Verdict::Refuse(_) => None,
     };
     (0..requests).filter_map(reserve).unzip()
 }
@@ -56,6 +58,19 @@ fn single_slot_peers(count: usize) -> Vec<PeerSpec> {
 }
 
 proptest! {
+    /// Covers: first come, first served; nobody overtakes; the bound of the queue; leaving, timing
+    /// out, bans, recoveries and the master switch in the middle of it; no slot is lost.
+    #[test]
+    fn waiters_are_served_as_the_naive_queue_says(
+        steps in vec(waiting::any_step(), 1..120),
+    ) {
+        let mut run = waiting::Run::new(start());
+        for step in &steps {
+            run.step(step)?;
+        }
+        run.end()?;
+    }
+
     /// Covers: who may win, refusals and their numbers, facts, modes, retries, bans, reloads, that
     /// an explanation agrees and counts nothing, and that in-flight ends at zero.
     #[test]
@@ -193,7 +208,7 @@ fn affinity_none_ignores_sessions() {
     let mut winners: Vec<usize> = (0..3)
         .map(|_| match book.reserve(&roster, ask, start(), &mut rng) {
             Verdict::Send(placement) => placement.peer,
-            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not placed: {other:?}"),
         })
         .collect();
     winners.sort_unstable();

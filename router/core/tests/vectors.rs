@@ -323,7 +323,7 @@ fn s8_affinity_off_is_told_from_no_session_and_both_are_balanced() {
             Outcome::Send { mode, facts, .. } => {
                 assert_eq!((mode, facts.home), (Mode::LeastConn, None));
             }
-            Outcome::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not sent: {other:?}"),
         }
     }
 }

@@ -365,6 +365,10 @@ pub struct RouteOptions {
     pub full_policy: Setting<FullPolicy>,
     /// 429 or 503.
     pub full_status: Setting<u16>,
+    /// Requests that may wait for one pool.
+    pub wait_max: Setting<u32>,
+    /// How long one waits at most.
+    pub wait_timeout: Setting<Duration>,
     /// Scales the pool limit and the peers' own maxima.
     pub rt_limit_factor: Setting<f64>,
     /// The master switch of the three load gates, behind `_rate_limit_toggle`.

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use http::request::Parts;
+use router_core::admission::Refusal;
 use router_core::affinity::prefix::Prefix;
 use router_core::book::{Ask, PoolId, Switches};
 use router_core::decision::Choice;
@@ -15,16 +17,27 @@ use super::error::{ApiError, clip};
 use super::exchange::{self, Exchange};
 use super::local;
 use crate::content::{Inspection, Turn, prefix};
-use crate::state::{Pin, Route, RouteTable, Switch};
+use crate::state::{Admitted, Lifecycle, Phase, Pin, Placed, Route, RouteTable, Switch, Waiting};
 use crate::telemetry::metrics::Gate;
 
-/// Session, pool and reservation; fills in the exchange.
-pub(super) fn decide(
+/// What bounds a wait for a slot besides the route's own `wait_timeout`.
+pub(super) struct Patience<'a> {
+    /// The end of the whole request, and how long that was.
+    pub(super) deadline: Option<(Instant, Duration)>,
+    /// Whether the process is going away.
+    pub(super) lifecycle: &'a Lifecycle,
+}
+
+/// Session, pool and reservation; fills in the exchange. Where the pool is full it may wait.
+///
+/// Cancel safe: dropping the future gives up the reservation, or the place in the queue.
+pub(super) async fn decide(
     table: &RouteTable,
     exchange: &mut Exchange,
     route: &Arc<Route>,
     parts: &Parts,
     body: &[u8],
+    patience: Patience<'_>,
 ) -> Result<(PoolId, usize), ApiError> {
     let inspection = match body {
         [] => Inspection::empty(&table.fields),
@@ -52,15 +65,19 @@ pub(super) fn decide(
     let pool = pool.ok_or_else(|| {
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
+    asker.show(exchange);
     let lookups = Lookups::of(route, pool, model.as_deref(), &asker.session, &inspection);
     if lookups.pin == Pin::Unknown {
-        asker.show(exchange);
         let error = ApiError::model_not_found(model.as_deref().unwrap_or_default());
         return Err(error.on_route(&route.name));
     }
-    match route.reserve(lookups.on(asker.ask(pool, exempt))) {
+    let placed = match route.admit(lookups.on(asker.ask(pool, exempt))) {
+        Ok(Admitted::Placed(placed)) => Ok(placed),
+        Ok(Admitted::Waiting(waiting)) => wait(waiting, patience).await?,
+        Err(refusal) => Err(refusal),
+    };
+    match placed {
         Ok(placed) => {
-            asker.show(exchange);
             exchange.reservation = Some(placed.reservation);
             exchange.choice = Some(Choice::Send {
                 mode: placed.mode,
@@ -75,10 +92,31 @@ pub(super) fn decide(
             let served = route.spec().pools[pool.0].model.as_deref();
             let full_status = route.options.full_status.value;
             let error = ApiError::refused(&refusal, full_status, served).on_route(&route.name);
-            asker.show(exchange);
             exchange.choice = Some(Choice::Refuse(refusal));
             Err(error)
         }
+    }
+}
+
+/// Waits for a slot. Whatever ends the wait early gives the place in the queue up.
+async fn wait(
+    waiting: Waiting,
+    patience: Patience<'_>,
+) -> Result<Result<Placed, Refusal>, ApiError> {
+    let expired = async {
+        match patience.deadline {
+            None => std::future::pending().await,
+            Some((end, limit)) => {
+                tokio::time::sleep_until(end.into()).await;
+                limit
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = waiting.served() => Ok(outcome),
+        limit = expired => Err(ApiError::queue_timeout(limit)),
+        () = patience.lifecycle.reached(Phase::Draining) => Err(ApiError::draining()),
     }
 }
 

@@ -306,6 +306,19 @@ impl ApiError {
         .with("limit_s", limit.as_secs_f64())
     }
 
+    /// 504: no slot was free within the whole request's time.
+    pub fn queue_timeout(limit: Duration) -> Self {
+        let message = "no slot became free within the route's request_timeout";
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "upstream_timeout",
+            message,
+            Retry::Unsaid,
+        )
+        .with("timeout", "request_timeout")
+        .with("limit_s", limit.as_secs_f64())
+    }
+
     /// 504: the body was still arriving when the whole request's time was up.
     pub fn upload_timeout(limit: Duration) -> Self {
         let message = "the request body did not arrive within the route's request_timeout";

@@ -16,7 +16,6 @@ use router_core::book::PoolId;
 
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
-use super::decide::decide;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
@@ -27,7 +26,7 @@ use super::lookup::{names, route_of_model, sole_route};
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
-use super::{backends, finish, guard, limits, status};
+use super::{backends, decide, finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::{PeerClient, headers};
@@ -398,11 +397,16 @@ impl Proxy {
         if !route.options.expose_routing_headers.value {
             *stamp = Stamp::IdOnly;
         }
-        let (pool, first) = decide(table, exchange, route, &parts, &collected.bytes)?;
+        let deadline = deadline(exchange, route);
+        let waits = decide::Patience {
+            deadline,
+            lifecycle: &self.lifecycle,
+        };
+        let (pool, first) =
+            decide::decide(table, exchange, route, &parts, &collected.bytes, waits).await?;
         let Collected { bytes, held } = collected;
         let bytes = rewrite(exchange, route, self.budget.buffers(), bytes);
         let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
-        let deadline = deadline(exchange, route);
         let patience = Patience {
             response: table.server.response_timeout,
             deadline,

@@ -55,10 +55,10 @@ impl Route {
     /// Does what time alone makes due; answers when to call again, and what is worth a warning.
     pub fn tick(&self) -> (Instant, Option<NoHeader>) {
         let switches = self.switches();
-        let mut inner = self.state.inner.lock();
-        // Read after the lock is taken, so that a waiter does not carry an old time.
-        let next = inner.book.tick(&self.roster, switches, now());
-        (next, inner.book.take_no_header_warning())
+        self.state.change(|book, _, now| {
+            let next = book.tick(&self.roster, switches, now);
+            (next, book.take_no_header_warning())
+        })
     }
 
     /// Every pool's gates at one moment, in the order of the pools.
@@ -73,9 +73,9 @@ impl Route {
 
     /// Sets or, with `None`, removes a runtime limit of the route or of one pool.
     pub fn set_limit(&self, signal: Signal, pool: Option<PoolId>, limit: Option<RuntimeLimit>) {
-        let mut inner = self.state.inner.lock();
-        let now = now();
-        inner.book.set_limit(&self.roster, signal, pool, limit, now);
+        self.state.change(|book, _, now| {
+            book.set_limit(&self.roster, signal, pool, limit, now);
+        });
     }
 
     /// The runtime limit of the route or of one pool, with what is left of its life.

@@ -18,7 +18,8 @@ pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
         adaptive: adaptive.enabled.value.then(|| adaptive_spec(adaptive)),
         priority: priority(&options.priority),
         cluster_avg_interval: options.cluster_avg_interval.value,
-        ..GuardSpec::default()
+        wait_max: options.wait_max.value,
+        wait_timeout: options.wait_timeout.value,
     }
 }
 

@@ -54,13 +54,14 @@ impl Route {
 
     /// Takes in what a poll found; answers what the peer's reading is worth now.
     pub fn report_load(&self, peer: &PeerKey, report: Report) -> Option<Standing> {
-        let mut inner = self.state.inner.lock();
-        inner.book.report_load(&self.roster, peer, report, now())
+        self.state
+            .change(|book, _, now| book.report_load(&self.roster, peer, report, now))
     }
 
     /// Remembers an engine's own number of slots; answers what it said before.
     pub fn learn_slots(&self, peer: &PeerKey, slots: u32) -> Option<u32> {
-        self.state.inner.lock().book.learn_slots(peer, slots)
+        self.state
+            .change(|book, _, _| book.learn_slots(peer, slots))
     }
 
     /// What is known of a peer's load.

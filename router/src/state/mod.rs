@@ -16,6 +16,7 @@ mod rules;
 mod table;
 pub mod ticker;
 mod transforms;
+mod waiting;
 
 pub use decisions::Decisions;
 pub use guard::adaptive_bounds;
@@ -23,7 +24,8 @@ pub use lifecycle::{Lifecycle, Phase};
 pub use load::{Pin, SessionHome};
 pub use models::{ModelList, ModelLists};
 pub use overrides::{Overrides, Switch};
-pub use route::{Peer, Placed, Reservation, Route, RouteKeys, RouteState};
+pub use route::{Admitted, Peer, Placed, Reservation, Route, RouteKeys, RouteState};
 pub use rules::{ContentRules, RuleHits};
 pub use table::{Entry, RouteTable, TableBuilder};
 pub use transforms::Transforms;
+pub use waiting::Waiting;

@@ -8,9 +8,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+#[cfg(test)]
 use router_core::admission::Refusal;
 use router_core::affinity::Affinity;
-use router_core::book::{Ask, Book, Limits, Pin, Placement, PoolId, Roster, Ticket, Verdict};
+use router_core::book::{Ask, Book, Limits, Pin, Placement, PoolId, Roster, Ticket};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
@@ -19,6 +20,7 @@ use router_core::session::Place;
 use super::carried::Carried;
 use super::guard::guard_of;
 use super::load::{load_spec, memory_spec};
+use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::config::keys::KeySet;
@@ -179,61 +181,28 @@ impl Route {
         self.options.affinity.value != AffinityKind::None && self.affinity().value
     }
 
-    /// Admits and places one request, in one critical section.
-    ///
-    /// # Errors
-    /// The refusal with its numbers; nothing is reserved then.
-    pub fn reserve(&self, ask: Ask<'_>) -> Result<Placed, Refusal> {
-        let mut inner = self.state.inner.lock();
-        // Read after the lock is taken, so that a waiter does not carry an old time.
-        let now = now();
-        let Inner { book, rng, .. } = &mut *inner;
-        match book.reserve(&self.roster, ask, now, rng) {
-            Verdict::Send(Placement {
-                ticket,
-                peer,
-                mode,
-                facts,
-            }) => {
-                let session = ask.key.filter(|_| self.spec().remembers_sessions());
-                let reservation = Reservation {
-                    state: Arc::clone(&self.state),
-                    ticket: Some(ticket),
-                    session: session.map(Box::from),
-                    pin: ask.pin.map(Box::from),
-                    pin_falls_back: ask.pin_falls_back,
-                };
-                Ok(Placed {
-                    reservation,
-                    peer,
-                    mode,
-                    facts,
-                })
-            }
-            Verdict::Refuse(refusal) => Err(refusal),
+    /// Admits and places one request that does not have to wait.
+    #[cfg(test)]
+    pub(crate) fn reserve(self: &Arc<Self>, ask: Ask<'_>) -> Result<Placed, Refusal> {
+        match self.admit(ask)? {
+            Admitted::Placed(placed) => Ok(placed),
+            Admitted::Waiting(waiting) => panic!("{waiting:?}"),
         }
     }
 
     /// Moves a reservation to the next candidate; `tried` are pool indices. `None`: nobody is left
     /// and the reservation stays where it is.
     pub fn retry(&self, reservation: &mut Reservation, tried: &[usize]) -> Option<usize> {
-        let mut inner = self.state.inner.lock();
-        let now = now();
         let ticket = reservation.ticket.as_mut()?;
-        let pin = reservation.pin.as_deref().map(|peers| Pin {
-            peers,
-            falls_back: reservation.pin_falls_back,
-        });
-        inner.book.retry(&self.roster, ticket, tried, pin, now)
+        let pin = reservation.kept.pin();
+        self.state
+            .change(|book, _, now| book.retry(&self.roster, ticket, tried, pin, now))
     }
 
     /// Records evidence about a peer and says what changed.
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
         self.state
-            .inner
-            .lock()
-            .book
-            .observe(&self.roster, peer, evidence, now())
+            .change(|book, _, now| book.observe(&self.roster, peer, evidence, now))
     }
 
     /// What would happen to a request; nothing is counted.
@@ -367,7 +336,9 @@ pub struct RouteState {
 pub(super) struct Inner {
     pub(super) book: Book,
     pub(super) carried: Carried,
-    rng: StdRng,
+    pub(super) rng: StdRng,
+    /// Those who wait for a slot.
+    pub(super) listeners: Listeners,
 }
 
 impl RouteState {
@@ -390,6 +361,7 @@ impl RouteState {
                 book: Book::default(),
                 carried: Carried::default(),
                 rng: StdRng::from_seed(seed),
+                listeners: Listeners::new(),
             }),
         })
     }
@@ -416,12 +388,52 @@ pub struct Placed {
     pub facts: Facts,
 }
 
+impl Placed {
+    pub(super) fn new(state: &Arc<RouteState>, placement: Placement, kept: Kept) -> Self {
+        let Placement {
+            ticket,
+            peer,
+            mode,
+            facts,
+        } = placement;
+        let reservation = Reservation {
+            state: Arc::clone(state),
+            ticket: Some(ticket),
+            kept,
+        };
+        Self {
+            reservation,
+            peer,
+            mode,
+            facts,
+        }
+    }
+}
+
+/// A request that was let in.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a placement is the common end, and not worth an allocation"
+)]
+pub enum Admitted {
+    /// Reserved.
+    Placed(Placed),
+    /// Its pool is full: it has a place in the queue.
+    Waiting(Waiting),
+}
+
 /// One reserved unit. Owned by the request and moved into its response body; dropping it, for
 /// whatever reason, releases the unit exactly once.
 #[must_use = "dropping a reservation releases it"]
 pub struct Reservation {
     state: Arc<RouteState>,
     ticket: Option<Ticket>,
+    kept: Kept,
+}
+
+/// What a reservation keeps of its request.
+pub(super) struct Kept {
     /// The key of the session that it keeps alive, where sessions are remembered.
     session: Option<Box<[u8]>>,
     /// The peers that list its model, where models pin.
@@ -429,15 +441,35 @@ pub struct Reservation {
     pin_falls_back: bool,
 }
 
+impl Kept {
+    /// Of a request on a route.
+    pub(super) fn of(route: &Route, ask: &Ask<'_>) -> Self {
+        let session = ask.key.filter(|_| route.spec().remembers_sessions());
+        Self {
+            session: session.map(Box::from),
+            pin: ask.pin.map(Box::from),
+            pin_falls_back: ask.pin_falls_back,
+        }
+    }
+
+    /// As a retry takes it.
+    fn pin(&self) -> Option<Pin<'_>> {
+        self.pin.as_deref().map(|peers| Pin {
+            peers,
+            falls_back: self.pin_falls_back,
+        })
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            let mut inner = self.state.inner.lock();
-            let now = now();
-            if let Some(key) = &self.session {
-                inner.book.renew_session(&ticket, key, now);
-            }
-            inner.book.release(ticket, now);
+            self.state.change(|book, _, now| {
+                if let Some(key) = &self.kept.session {
+                    book.renew_session(&ticket, key, now);
+                }
+                book.release(ticket, now);
+            });
         }
     }
 }

@@ -33,3 +33,4 @@ mod supervisor;
 mod upstream_tls;
 mod usage;
 mod vectors;
+mod waiting;

@@ -28,6 +28,8 @@ pub(super) struct Gates<'a> {
     /// The route's runtime limits.
     pub(super) runtime: &'a RuntimeLimits,
     pub(super) ask: Ask<'a>,
+    /// The request goes past the limit: it has waited long enough.
+    pub(super) past_limit: bool,
     pub(super) epoch: Instant,
     pub(super) now: Instant,
 }
@@ -36,6 +38,8 @@ pub(super) struct Gates<'a> {
 pub(super) struct Hearing {
     /// The facts so far (no peer is chosen yet), or the refusal.
     pub(super) outcome: Result<Facts, Refusal>,
+    /// Whether the pool is full for it; where it may wait that is no refusal yet.
+    pub(super) is_full: bool,
     pub(super) moves: Moves,
 }
 
@@ -50,6 +54,8 @@ pub(super) struct Moves {
     pub(super) hold: Option<bool>,
     /// How long a refusal for concurrency counts as demand; `None` without an adaptive limit.
     pub(super) demand: Option<Duration>,
+    /// Whether a full pool makes it wait.
+    pub(super) may_wait: bool,
 }
 
 /// The thresholds of a signal that are in force.
@@ -84,35 +90,51 @@ impl<'a> Gates<'a> {
             budget: self.budget(),
             hold: None,
             demand: self.adaptive().map(|spec| self.demand_life(spec)),
+            may_wait: self.may_wait(),
         };
         if self.ask.exempt {
             moves.grade = None;
             return Hearing {
                 outcome: Ok(facts),
+                is_full: false,
                 moves,
             };
         }
         facts.grade = moves.grade;
-        let outcome = self
-            .ask_concurrency(capacity, &mut facts)
-            .and_then(|()| self.ask_signals(capacity, &mut facts, &mut moves.hold))
-            .map(|()| facts);
-        Hearing { outcome, moves }
+        let is_full = self.is_full(&mut facts);
+        let outcome = if is_full && !moves.may_wait {
+            Err(self.full(&facts))
+        } else {
+            self.ask_signals(capacity, &mut facts, &mut moves.hold)
+                .map(|()| facts)
+        };
+        Hearing {
+            outcome,
+            is_full,
+            moves,
+        }
     }
 
-    fn ask_concurrency(&self, capacity: &Capacity, facts: &mut Facts) -> Result<(), Refusal> {
+    /// The concurrency gate.
+    fn is_full(&self, facts: &mut Facts) -> bool {
         let share = facts.grade.map_or(1.0, |grade| grade.share);
         let limit = facts.limit * share;
         if self.has_no_ceiling() || concurrency::admits(facts.in_flight, limit, facts.factor) {
-            return Ok(());
+            return false;
         }
         if !self.ask.switches.rate_limit {
             facts.tripped.insert(Gate::Concurrency);
-            return Ok(());
+            return false;
         }
-        let ceiling = concurrency::ceiling(limit, facts.factor);
+        true
+    }
+
+    /// The refusal of a full pool, and of a full queue before it.
+    pub(super) fn full(&self, facts: &Facts) -> Refusal {
+        let share = facts.grade.map_or(1.0, |grade| grade.share);
+        let ceiling = concurrency::ceiling(facts.limit * share, facts.factor);
         let must_end = (facts.in_flight + 1).saturating_sub(ceiling);
-        Err(Refusal::ConcurrencyLimit(Box::new(Full {
+        Refusal::ConcurrencyLimit(Box::new(Full {
             in_flight: facts.in_flight,
             limit: facts.limit,
             pool_limit: facts.pool_limit,
@@ -122,12 +144,12 @@ impl<'a> Gates<'a> {
             ceiling,
             must_end,
             avg_5min: self.pool.average.mean(self.now),
-            healthy_peers: capacity.healthy_peers,
-            tier: capacity.tier,
+            healthy_peers: facts.healthy_peers,
+            tier: facts.tier,
             bucket: facts.grade.map(|grade| grade.bucket),
             turn: facts.grade.and_then(|grade| grade.turn),
             retry_after_s: self.pool.drain.wait_s(must_end, self.epoch, self.now),
-        })))
+        }))
     }
 
     fn ask_signals(
@@ -388,7 +410,13 @@ impl<'a> Gates<'a> {
 
     /// Whether the pool runs above its limit without a word.
     fn has_no_ceiling(&self) -> bool {
-        self.route.full_policy == FullPolicy::Overflow
+        self.past_limit || self.route.full_policy == FullPolicy::Overflow
+    }
+
+    /// Whether a full pool makes this request wait.
+    fn may_wait(&self) -> bool {
+        let acts = self.ask.switches.rate_limit && !self.ask.exempt && !self.past_limit;
+        acts && self.route.full_policy == FullPolicy::Wait
     }
 
     /// Whether a signal's switch is on.

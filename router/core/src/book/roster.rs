@@ -1,6 +1,7 @@
 //! A configuration resolved to the state it acts on.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::status::ThresholdSource;
@@ -11,15 +12,27 @@ use crate::signal::{Metric, Signal, SignalSpec, Statistic};
 
 /// A [`RouteSpec`] whose peers are resolved to their state. Made by
 /// [`Book::attach`](super::Book::attach); belongs to that book alone, and must not be used with it
-/// once detached.
+/// once detached. Cheap to clone: whoever waits keeps one.
+#[derive(Clone, Debug)]
+pub struct Roster(Arc<Resolved>);
+
+/// What a [`Roster`] holds.
 #[derive(Debug)]
-pub struct Roster {
+pub struct Resolved {
     pub(super) id: u64,
     pub(super) spec: RouteSpec,
     /// Index = pool, file order.
     pub(super) members: Vec<Members>,
     /// Slot of the counters of each bucket of `session_prio`, in the table's order.
     pub(super) buckets: Vec<u32>,
+}
+
+impl Deref for Roster {
+    type Target = Resolved;
+
+    fn deref(&self) -> &Resolved {
+        &self.0
+    }
 }
 
 /// The slots of one pool.
@@ -118,6 +131,10 @@ fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
 pub struct PoolId(pub usize);
 
 impl Roster {
+    pub(super) fn new(resolved: Resolved) -> Self {
+        Self(Arc::new(resolved))
+    }
+
     /// The configuration behind this roster.
     pub fn spec(&self) -> &RouteSpec {
         &self.spec

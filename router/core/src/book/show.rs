@@ -13,14 +13,18 @@ use crate::signal::{Signal, Statistic};
 use crate::window::window_number;
 
 /// Every gate of a pool; `capacity` is that of its active tier.
-pub(super) fn protection(gates: &Gates<'_>, capacity: Option<Capacity>) -> Protection {
+pub(super) fn protection(
+    gates: &Gates<'_>,
+    capacity: Option<Capacity>,
+    waiting: u32,
+) -> Protection {
     let in_flight = capacity.map_or(0, |capacity| capacity.in_flight);
     let pool_limit = capacity.map_or(0, |capacity| capacity.limit);
     Protection {
         in_flight,
         pool_limit,
         limit: in_force(pool_limit, gates.adaptive_limit()),
-        waiting: 0,
+        waiting,
         ttft: signal_state(gates, Signal::Ttft),
         tps: signal_state(gates, Signal::Tps),
         adaptive: adaptive_state(gates, in_flight),

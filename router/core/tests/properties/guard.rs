@@ -621,6 +621,7 @@ impl Run {
                 let same = matches!(explained.outcome, Outcome::Send { facts, .. } if facts == placement.facts);
                 prop_assert!(same, "explained as {:?}", explained.outcome);
             }
+            Verdict::Wait(_) => unreachable!("no route here lets requests wait"),
             Verdict::Refuse(refusal) => {
                 prop_assert_eq!(refusal.gate(), expected.refused_by, "{:?}", refusal);
                 prop_assert!(refusal.retry_after_s() >= 1);

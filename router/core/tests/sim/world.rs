@@ -308,6 +308,7 @@ impl<'a> World<'a> {
                 self.engines[placement.peer].0.accept(job);
                 self.expect_engine(placement.peer);
             }
+            Verdict::Wait(_) => unreachable!("no route here lets requests wait"),
             Verdict::Refuse(refusal) => {
                 asked.refused = Some(gate(&refusal));
                 self.talks.remove(&session);

@@ -52,7 +52,7 @@ fn allocations(bench: &mut Bench, session: Option<&[u8]>) -> u64 {
                 bench.book.tokens(&placement.facts, 100, 50);
                 bench.book.release(placement.ticket, bench.now);
             }
-            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not placed: {other:?}"),
         }
     });
     counted.count_total

@@ -86,14 +86,14 @@ impl Bench {
             Outcome::Send {
                 peer, mode, facts, ..
             } => (peer.to_string(), mode, facts),
-            Outcome::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not sent: {other:?}"),
         }
     }
 
     pub(crate) fn refused(&mut self) -> Refusal {
         match self.ask(None) {
             Outcome::Refuse(refusal) => refusal,
-            Outcome::Send { peer, .. } => panic!("sent to {peer}"),
+            other => panic!("not refused: {other:?}"),
         }
     }
 
@@ -131,7 +131,7 @@ impl Bench {
             .reserve(&self.roster, ask, self.now, &mut self.rng)
         {
             Verdict::Send(placement) => placement.ticket,
-            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not placed: {other:?}"),
         }
     }
 
@@ -159,6 +159,7 @@ impl Bench {
                 assert_eq!(explained, Outcome::Refuse(refusal.clone()));
                 Err(refusal)
             }
+            Verdict::Wait(waiter) => panic!("{waiter:?}, on a route where nobody waits"),
         }
     }
 

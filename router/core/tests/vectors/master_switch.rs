@@ -136,7 +136,7 @@ fn an_exempt_request_passes_every_gate_and_counts_nowhere() {
             .reserve(&bench.roster, ask, bench.now, &mut bench.rng)
         {
             Verdict::Send(placement) => bench.held.push(placement.ticket),
-            Verdict::Refuse(refusal) => panic!("refused: {refusal:?}"),
+            other => panic!("not placed: {other:?}"),
         }
     }
     assert_eq!(bench.protection().in_flight, 5, "it runs all the same");

@@ -55,6 +55,7 @@ fn sent(bench: &mut Bench, ask: Ask<'_>) -> Result<(String, Mode), Refusal> {
             let peer = &bench.roster.spec().pools[0].peers[placement.peer];
             Ok((peer.key.to_string(), placement.mode))
         }
+        Verdict::Wait(_) => unreachable!("no route here lets requests wait"),
         Verdict::Refuse(refusal) => Err(refusal),
     }
 }

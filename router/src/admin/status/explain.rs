@@ -108,7 +108,7 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
     let actual = Actual::of(&explanation);
     let status = match &explanation.outcome {
         Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-        Outcome::Refuse(_) | Outcome::Send { .. } => StatusCode::OK,
+        Outcome::Refuse(_) | Outcome::Wait { .. } | Outcome::Send { .. } => StatusCode::OK,
     };
     let inspected = RouteInspect {
         route: route.name.to_string(),
@@ -171,7 +171,7 @@ impl Actual {
                 mode: Some(mode.as_str().to_owned()),
                 hash: facts.home.map(|home| home.score),
             },
-            Outcome::Refuse(_) => Self::default(),
+            Outcome::Wait { .. } | Outcome::Refuse(_) => Self::default(),
         }
     }
 }

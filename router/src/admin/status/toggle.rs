@@ -50,6 +50,7 @@ pub(super) fn set(
     };
     let source = after.source.as_str();
     if to.is_some() {
+        route.obey_switches();
         let (name, before) = (switch.name(), before.value);
         events.switch_set(&route.name, name, before, after.value, source);
     }

@@ -20,7 +20,7 @@ use crate::config::options::{
     MAX_BODY_SIZE, MAX_MORE_TRIES, MAX_SESSIONS, MERGE_MODELS, NAME, REJECT_RULES,
     REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR,
     SESSION_SOURCES, SESSION_TTL, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
-    TTFT_429,
+    TTFT_429, WAIT_MAX, WAIT_TIMEOUT,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -129,6 +129,8 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         merge_models: layers.setting(reader, &MERGE_MODELS),
         full_policy: layers.setting(reader, &FULL_POLICY),
         full_status: layers.setting(reader, &FULL_STATUS),
+        wait_max: layers.setting(reader, &WAIT_MAX),
+        wait_timeout: layers.setting(reader, &WAIT_TIMEOUT),
         rt_limit_factor: layers.setting(reader, &RT_LIMIT_FACTOR),
         load_rate_limit: layers.setting(reader, &LOAD_RATE_LIMIT),
         cluster_avg_interval: layers.setting(reader, &CLUSTER_AVG_INTERVAL),

@@ -23,7 +23,7 @@ use super::{
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
     INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta,
     REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, TRANSPARENT,
+    SESSION_SOURCES, TRANSPARENT, WAIT_MAX, WAIT_TIMEOUT,
 };
 use crate::config::check::Choice;
 use crate::config::units::{show_duration, show_size};
@@ -129,6 +129,8 @@ fn placement(o: &RouteOptions) -> Vec<Row> {
         row(&MERGE_MODELS.meta, &o.merge_models, |v| json!(v)),
         row(&FULL_POLICY.meta, &o.full_policy, |v| json!(v)),
         row(&FULL_STATUS.meta, &o.full_status, |v| json!(v)),
+        row(&WAIT_MAX.meta, &o.wait_max, |v| json!(v)),
+        row(&WAIT_TIMEOUT.meta, &o.wait_timeout, duration),
         row(&RT_LIMIT_FACTOR.meta, &o.rt_limit_factor, number),
         row(&LOAD_RATE_LIMIT.meta, &o.load_rate_limit, |v| json!(v)),
         row(&MAX_MORE_TRIES.meta, &o.max_more_tries, |v| json!(v)),

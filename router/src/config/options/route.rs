@@ -53,6 +53,8 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &MERGE_MODELS.meta,
     &FULL_POLICY.meta,
     &FULL_STATUS.meta,
+    &WAIT_MAX.meta,
+    &WAIT_TIMEOUT.meta,
     &RT_LIMIT_FACTOR.meta,
     &LOAD_RATE_LIMIT.meta,
     &MAX_MORE_TRIES.meta,
@@ -182,7 +184,24 @@ pub(in crate::config) static MERGE_MODELS: Knob<bool> =
 pub(in crate::config) static FULL_POLICY: Knob<FullPolicy> =
     Knob::new("capacity", "full_policy", Kind::Choice(FullPolicy::words), check::choice)
         .default("reject")
-        .doc("When the pool is full: `reject` with `full_status`, or `overflow`: send all the same and let the engine queue.");
+        .doc("When the pool is full: `reject` with `full_status`; `wait`: first come, first served, up to `wait_timeout`, then `overflow`; or `overflow`: send all the same and let the engine queue.");
+/// `wait_max`.
+pub(in crate::config) static WAIT_MAX: Knob<u32> = Knob::new(
+    "capacity",
+    "wait_max",
+    Kind::Whole {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole,
+)
+.default("1024")
+.doc("Requests that may wait for one pool; further ones are refused with `full_status`.");
+/// `wait_timeout`.
+pub(in crate::config) static WAIT_TIMEOUT: Knob<Duration> =
+    Knob::new("capacity", "wait_timeout", within(10, 1), check::duration)
+        .default("10s")
+        .doc("How long a request waits at most; then it is sent although the pool is full.");
 /// `full_status`.
 pub(in crate::config) static FULL_STATUS: Knob<u16> = Knob::new(
     "capacity",
@@ -340,6 +359,9 @@ impl Choice for Balance {
 }
 
 impl Choice for FullPolicy {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("reject", Self::Reject), ("overflow", Self::Overflow)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("reject", Self::Reject),
+        ("wait", Self::Wait),
+        ("overflow", Self::Overflow),
+    ];
 }

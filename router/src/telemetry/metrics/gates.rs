@@ -95,6 +95,12 @@ fn rooms(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Resul
     )?;
     family(
         encoder,
+        "llm_router_waiting",
+        "Requests that wait for a slot of a full pool.",
+        each(|now| f64::from(now.waiting)),
+    )?;
+    family(
+        encoder,
         "llm_router_cluster_avg",
         "Five-minute average of a pool's requests in flight.",
         each(|now| now.average.mean),

@@ -63,6 +63,7 @@ impl Case {
                     mode.as_str()
                 )
             }
+            Outcome::Wait { .. } => format!("route {route}: waits for a slot"),
             Outcome::Refuse(refusal) => format!("route {route}: refused, {}", refusal.code()),
         }
     }
@@ -92,6 +93,14 @@ impl Case {
                 lines.extend(facts_lines(facts));
                 lines.extend(passed_lines(facts));
             }
+            Outcome::Wait {
+                ahead,
+                wait_max,
+                timeout_s,
+            } => lines.push((
+                "waits",
+                format!("behind {ahead} (at most {wait_max} may), at most {timeout_s} s; then it goes past the limit"),
+            )),
             Outcome::Refuse(refusal) => {
                 lines.push(("refused", refusal_line(refusal)));
                 lines.push(("needed", self.remedy(refusal)));
