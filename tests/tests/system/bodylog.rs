@@ -557,7 +557,11 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
     let shed = records.iter().filter(|record| record["shed"] == "bodies");
     assert_eq!(shed.count() as u64, of("shed_total"), "{page}");
     assert!(of("shed_total") > 0, "{page}");
-    // With room again, whole records again.
+    // With room again, whole records again. A segment goes a moment after its last acknowledgement.
+    until_answer("room in the spool", async || {
+        (metric(&router, "spool_bytes").await < (1 << 20) / 2).then_some(())
+    })
+    .await;
     ask(router.public, "last", &chat("hi", 2).to_string()).await;
     settled(&router, asked.len() + 1).await;
     let last = listener.get("/records?request_id=last").await.json();

@@ -2,9 +2,9 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`press`] | takes records off the queue, has them encoded on the blocking pool, gives them to the writer |
-//! | [`writer`] | puts frames into the outbox or into segments |
-//! | [`courier`] | delivers one outbox; there is one for this process's epoch and one at a time for those of earlier ones |
+//! | `press` | takes records off the queue, has them encoded on the blocking pool, gives them to the writer |
+//! | `writer` | puts frames into the outbox or into segments |
+//! | `courier` | delivers one outbox; there is one for this process's epoch and one at a time for those of earlier ones |
 //!
 //! The request path meets none of this: it offers a record to a bounded queue and goes on.
 
