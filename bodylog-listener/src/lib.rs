@@ -1,8 +1,8 @@
 //! Body-log frames in, hourly JSONL out.
 //!
-//! Senders connect to the frame port ([`server`]); each frame becomes a full record and a slim row
-//! ([`prepare`]), written by one thread per file ([`writer`]), and is acknowledged when both are on
-//! disk. What each sender has stored is known across restarts ([`ledger`]), so that a frame sent
+//! Senders connect to the frame port (`server`); each frame becomes a full record and a slim row
+//! (`prepare`), written by one thread per file (`writer`), and is acknowledged when both are on
+//! disk. What each sender has stored is known across restarts (`ledger`), so that a frame sent
 //! twice is stored once. Formats: `docs/bodylog.md`.
 
 mod budget;
