@@ -5,6 +5,8 @@ pub mod inspect;
 mod json;
 pub mod meter;
 pub mod prefix;
+pub mod scan;
+pub mod splice;
 pub mod sse;
 pub mod transform;
 pub mod turn;

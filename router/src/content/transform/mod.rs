@@ -3,11 +3,10 @@
 //! Every transform looks at the original bytes and adds splices; they are applied together. A body
 //! that is no JSON object passes as it came.
 
-mod scan;
-mod splice;
 mod usage;
 
-use self::splice::Splices;
+use super::scan;
+use super::splice::Splices;
 
 /// Which transforms act on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

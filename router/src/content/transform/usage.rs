@@ -3,8 +3,8 @@
 //! The member is inserted, or its value replaced, where the parser of the engine will find it; an
 //! object or array in its place is somebody's extension and is left alone.
 
-use super::scan::{Span, is_key, member, members};
-use super::splice::Splices;
+use crate::content::scan::{Span, is_key, member, members};
+use crate::content::splice::Splices;
 
 const OPTIONS: &[u8] = br#""stream_options":{"include_usage":true}"#;
 

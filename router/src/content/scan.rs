@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
-use crate::content::json::{is_blank, unescaped};
+use super::json::{is_blank, unescaped};
 
 /// Bytes of the body.
-pub(super) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// One member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub struct Member {
     /// Between the quotes.
     pub key: Span,
     /// Its first byte to its last.
@@ -24,7 +24,7 @@ pub(super) struct Member {
 
 /// Where the one object that the whole of `body` is would be, white space around it aside. Costs
 /// nothing: reading its [`members`] tells whether it is there.
-pub(super) fn document(body: &[u8]) -> Option<Span> {
+pub fn document(body: &[u8]) -> Option<Span> {
     let start = blank_end(body, 0);
     let end = body.trim_ascii_end().len();
     (start < end).then_some(start..end)
@@ -32,7 +32,7 @@ pub(super) fn document(body: &[u8]) -> Option<Span> {
 
 /// Tells every member of the object at `object`, in order; `None` when it is no object. Duplicates
 /// are told one by one.
-pub(super) fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) -> Option<()> {
+pub fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) -> Option<()> {
     let mut at = open(body, object, b'{')?;
     if body.get(at) == Some(&b'}') {
         return (at + 1 == object.end).then_some(());
@@ -56,7 +56,7 @@ pub(super) fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) ->
 }
 
 /// The value of the last member called `name`: the one that counts to an engine's parser.
-pub(super) fn member(body: &[u8], object: &Span, name: &str) -> Option<Span> {
+pub fn member(body: &[u8], object: &Span, name: &str) -> Option<Span> {
     let mut found = None;
     members(body, object, |member| {
         if is_key(&body[member.key], name) {
@@ -67,12 +67,12 @@ pub(super) fn member(body: &[u8], object: &Span, name: &str) -> Option<Span> {
 }
 
 /// Whether a key, as written, is `name`.
-pub(super) fn is_key(key: &[u8], name: &str) -> bool {
+pub fn is_key(key: &[u8], name: &str) -> bool {
     key == name.as_bytes() || (key.contains(&b'\\') && *unescaped(key) == *name.as_bytes())
 }
 
 /// The first byte that is no white space, at or after `at`.
-pub(super) fn blank_end(body: &[u8], mut at: usize) -> usize {
+pub fn blank_end(body: &[u8], mut at: usize) -> usize {
     while body.get(at).is_some_and(|byte| is_blank(*byte)) {
         at += 1;
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Edits collected in any order.
 #[derive(Debug, Default)]
-pub(super) struct Splices {
+pub struct Splices {
     edits: Vec<Splice>,
 }
 
@@ -19,24 +19,24 @@ struct Splice {
 impl Splices {
     /// Puts `with` in place of a range. Ranges must not overlap; insertions at one place keep
     /// their order.
-    pub(super) fn replace(&mut self, at: Range<usize>, with: impl Into<Cow<'static, [u8]>>) {
+    pub fn replace(&mut self, at: Range<usize>, with: impl Into<Cow<'static, [u8]>>) {
         let with = with.into();
         self.edits.push(Splice { at, with });
     }
 
     /// Puts `with` before the byte at `at`.
-    pub(super) fn insert(&mut self, at: usize, with: impl Into<Cow<'static, [u8]>>) {
+    pub fn insert(&mut self, at: usize, with: impl Into<Cow<'static, [u8]>>) {
         self.replace(at..at, with);
     }
 
     /// Whether nothing is to be changed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.edits.is_empty()
     }
 
     /// The edited body. `None` when an edit lies outside the body or two overlap: a body whose
     /// edits contradict each other is left alone.
-    pub(super) fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
+    pub fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
         self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
         let added: usize = self.edits.iter().map(|edit| edit.with.len()).sum();
         let mut out = Vec::with_capacity(body.len() + added);
