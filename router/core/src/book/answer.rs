@@ -1,0 +1,58 @@
+//! What the book answers: a reservation, a place in a queue, or a refusal.
+
+use super::WaiterId;
+use crate::admission::Refusal;
+use crate::decision::{Facts, Mode};
+
+/// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: it cannot be copied, and
+/// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
+/// edge keeps every ticket in a guard whose `Drop` releases it.
+#[derive(Debug)]
+#[must_use = "a ticket holds a slot until it is released"]
+pub struct Ticket {
+    pub(super) slot: u32,
+    /// Slot of the pool's state.
+    pub(super) pool_slot: u32,
+    /// Index of the pool and of the peer in the roster it was reserved under.
+    pub(super) pool: usize,
+    pub(super) peer: usize,
+    /// The active tier when it was reserved; a retry never goes above it.
+    pub(super) tier: i64,
+}
+
+/// Where a request goes.
+#[derive(Debug)]
+pub struct Placement {
+    /// The reserved unit.
+    pub ticket: Ticket,
+    /// Index of the peer in its [`PoolSpec`](crate::pool::PoolSpec).
+    pub peer: usize,
+    /// How it was found.
+    pub mode: Mode,
+    /// The numbers behind it.
+    pub facts: Facts,
+}
+
+/// The answer to an [`Ask`](super::Ask).
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the admit path is the common one and must not allocate"
+)]
+pub enum Verdict {
+    /// Reserved.
+    Send(Placement),
+    /// Queued: [`Book::hand_over`](super::Book::hand_over) will name it, unless it [leaves](super::Book::leave) before.
+    Wait(WaiterId),
+    /// Nothing is reserved.
+    Refuse(Refusal),
+}
+
+/// The end of a wait.
+#[derive(Debug)]
+pub struct Handed {
+    /// Who waited.
+    pub waiter: WaiterId,
+    /// Its unit, or why it gets none.
+    pub outcome: Result<Placement, Refusal>,
+}

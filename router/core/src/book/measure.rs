@@ -1,0 +1,130 @@
+//! What was measured, and what time alone makes due.
+
+use std::time::{Duration, Instant};
+
+use super::pool::Adaptive;
+use super::{Ask, Book, PoolId, Roster, Switches};
+use crate::aimd::{self, Inputs};
+use crate::decision::Facts;
+use crate::signal::{Sample, Signal};
+use crate::window::window_end;
+
+/// Expired sessions removed in one tick.
+const SWEEP_MAX: usize = 256;
+
+/// Time to the next tick when a sweep has left some.
+const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+
+/// Shortest time between two ticks of an adaptive limit.
+const TICK_MIN: Duration = Duration::from_millis(10);
+
+impl Book {
+    /// Takes in one measurement of a request of `pool`. A window that ended before `now` is folded
+    /// first. O(metrics), no allocation once the pool was measured.
+    pub fn sample(&mut self, roster: &Roster, pool: PoolId, sample: Sample, now: Instant) {
+        let epoch = *self.epoch.get_or_insert(now);
+        let members = &roster.members[pool.0];
+        let state = self.pools.get_mut(members.pool);
+        let (signal, value) = match sample {
+            Sample::Ttft(ms) => (Signal::Ttft, ms),
+            Sample::Tps(rate) => (Signal::Tps, rate),
+            Sample::NoUsage => return state.tps.no_usage += 1,
+            Sample::Aborted => return state.tps.aborted += 1,
+        };
+        let (spec, metrics) = (
+            roster.spec.guard.signal(signal),
+            &members.criteria(signal).metrics,
+        );
+        let meter = &mut state.signal_mut(signal).meter;
+        meter.record(value, spec, metrics, epoch, now);
+    }
+
+    /// Adds a finished request's prompt and cached tokens to its bucket, or to the requests without
+    /// a usable header. Nothing when `session_prio` was off when it was placed.
+    pub fn tokens(&mut self, facts: &Facts, prompt: u64, cached: u64) {
+        if let Some(grade) = facts.grade {
+            self.priority.tokens(grade, prompt, cached);
+        }
+    }
+
+    /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
+    /// Answers when it wants to be called next, always after `now`. A call too early does nothing,
+    /// one too late does once what was due.
+    pub fn tick(&mut self, roster: &Roster, switches: Switches, now: Instant) -> Instant {
+        let epoch = *self.epoch.get_or_insert(now);
+        self.obey(switches);
+        let guard = &roster.spec.guard;
+        let mut next = window_end(epoch, guard.cluster_avg_interval, now);
+        for signal in Signal::ALL {
+            next = next.min(window_end(epoch, guard.signal(signal).window, now));
+        }
+        if switches.session_prio {
+            next = next.min(self.priority.minute_end(epoch, now));
+        }
+        self.priority.roll(guard.priority.warn_frac, epoch, now);
+        for (index, members) in roster.members.iter().enumerate() {
+            let in_flight = self.view(roster, PoolId(index), now).in_flight();
+            let state = self.pools.get_mut(members.pool);
+            if state
+                .sessions
+                .sweep(roster.spec.memory.session_ttl, SWEEP_MAX, now)
+            {
+                next = next.min(now + SWEEP_PAUSE);
+            }
+            for signal in Signal::ALL {
+                let metrics = &members.criteria(signal).metrics;
+                let meter = &mut state.signal_mut(signal).meter;
+                meter.fold(guard.signal(signal), metrics, now);
+            }
+            state
+                .average
+                .sample(in_flight, epoch, guard.cluster_avg_interval, now);
+            if let Some(due) = self.adapt(roster, PoolId(index), switches, in_flight, now) {
+                next = next.min(due);
+            }
+        }
+        next
+    }
+
+    /// Moves a pool's adaptive limit when that is due; answers when it is due next.
+    fn adapt(
+        &mut self,
+        roster: &Roster,
+        pool: PoolId,
+        switches: Switches,
+        in_flight: u64,
+        now: Instant,
+    ) -> Option<Instant> {
+        let slot = roster.members[pool.0].pool;
+        let Some(spec) = &roster.spec.guard.adaptive else {
+            // A limit learned under another configuration is no start point for the next.
+            self.pools.get_mut(slot).adaptive = Adaptive::default();
+            return None;
+        };
+        let next = now + spec.interval.max(TICK_MIN);
+        let due = self.pools.get(slot).adaptive.due.unwrap_or(next);
+        if now < due {
+            // A reload may have made the interval shorter.
+            let due = due.min(next);
+            self.pools.get_mut(slot).adaptive.due = Some(due);
+            return Some(due);
+        }
+        let gates = self.gates(roster, Ask::under(pool, switches), now);
+        let moved = gates.adaptive_limit().and_then(|limit| {
+            let inputs = Inputs {
+                limit,
+                in_flight,
+                refused: gates.pool.adaptive.refused(gates.demand_life(spec), now),
+                health: gates.health(spec),
+            };
+            aimd::tick(spec, gates.bounds()?, inputs)
+        });
+        let adaptive = &mut self.pools.get_mut(slot).adaptive;
+        if let Some(limit) = moved {
+            adaptive.use_up_refused();
+            adaptive.store(limit, (!spec.hold_when_idle).then_some(spec.ttl), now);
+        }
+        adaptive.due = Some(next);
+        Some(next)
+    }
+}

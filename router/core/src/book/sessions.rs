@@ -1,0 +1,75 @@
+//! Sessions as the outside sees them: renewed, found, finished, counted.
+
+use std::time::{Duration, Instant};
+
+use super::pool::PoolState;
+use super::{Book, PoolId, Roster, Ticket};
+
+/// Where a session lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lodging {
+    /// Index of the peer in its pool.
+    pub peer: usize,
+    /// Time since it was placed there.
+    pub age: Duration,
+    /// Time since it was used.
+    pub idle: Duration,
+}
+
+/// What a pool remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    /// Sessions, expired ones that no sweep has met included.
+    pub sessions: u64,
+    /// Sessions pushed out by the cap, since the start.
+    pub evicted: u64,
+    /// Sessions that expired, since the start.
+    pub expired: u64,
+    /// Prefixes.
+    pub prefixes: u64,
+}
+
+impl Book {
+    /// Renews a session at the end of a response: a long stream keeps it alive.
+    pub fn renew_session(&mut self, ticket: &Ticket, key: &[u8], now: Instant) {
+        let sessions = &mut self.pools.get_mut(ticket.pool_slot).sessions;
+        sessions.touch(key, ticket.slot, now);
+    }
+
+    /// Releases a session in every pool; answers in how many it lived.
+    pub fn finish_session(&mut self, key: &[u8]) -> u32 {
+        let held = |pool: &mut PoolState| u32::from(pool.sessions.finish(key));
+        self.pools.iter_mut().map(held).sum()
+    }
+
+    /// Where a session lives in a pool.
+    pub fn find_session(
+        &self,
+        roster: &Roster,
+        pool: PoolId,
+        key: &[u8],
+        now: Instant,
+    ) -> Option<Lodging> {
+        let members = &roster.members[pool.0];
+        let sessions = &self.pools.get(members.pool).sessions;
+        let seat = sessions.find(key, roster.spec.memory.session_ttl, now)?;
+        let peer = members.peers.iter().position(|slot| *slot == seat.peer)?;
+        Some(Lodging {
+            peer,
+            age: now.saturating_duration_since(seat.since),
+            idle: now.saturating_duration_since(seat.used),
+        })
+    }
+
+    /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
+    pub fn memory(&self, roster: &Roster, pool: PoolId) -> MemoryState {
+        let state = self.pools.get(roster.members[pool.0].pool);
+        let (evicted, expired) = state.sessions.losses();
+        MemoryState {
+            sessions: state.sessions.len() as u64,
+            evicted,
+            expired,
+            prefixes: state.prefixes.len() as u64,
+        }
+    }
+}
