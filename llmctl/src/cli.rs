@@ -109,6 +109,10 @@ pub enum Command {
     /// Show, set or reset a threshold on running routers, for a while
     #[command(subcommand)]
     Limit(cmd::limit::LimitCommand),
+    /// Make running routers read their files again
+    Reload(cmd::reload::ReloadArgs),
+    /// Make running routers finish what they have and end
+    Drain(cmd::drain::DrainArgs),
     /// Print the records a bodylog listener stored, and follow them
     Logs(cmd::logs::LogsArgs),
     /// Send a small multi-turn workload with affinity on and off, and compare
@@ -116,6 +120,10 @@ pub enum Command {
     /// Run one simulated engine with a real prefix cache
     #[command(after_help = cmd::engine::AFTER_HELP)]
     Engine(engine::Args),
+    /// Print a completion script for a shell
+    Completions(cmd::completions::CompletionsArgs),
+    /// Print a manual page, or write all of them
+    Man(cmd::man::ManArgs),
 }
 
 /// `llmctl route …`
@@ -138,17 +146,7 @@ pub enum RouteCommand {
 impl Command {
     /// Whether `--output github` means something.
     pub fn annotates(&self) -> bool {
-        match self {
-            Self::Route(RouteCommand::Check(_)) => true,
-            Self::Up(_)
-            | Self::Route(_)
-            | Self::Status(_)
-            | Self::Toggle(_)
-            | Self::Limit(_)
-            | Self::Logs(_)
-            | Self::Replay(_)
-            | Self::Engine(_) => false,
-        }
+        matches!(self, Self::Route(RouteCommand::Check(_)))
     }
 }
 

@@ -153,6 +153,24 @@ impl Router {
         self.call(Method::POST, path, query, headers, body).await
     }
 
+    /// `POST` without a body, whose answer is the same JSON document with `also` as with a 2xx.
+    ///
+    /// # Errors
+    /// As [`Router::get`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the request; the router may have acted on it.
+    pub async fn post_or<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        also: StatusCode,
+    ) -> Result<T, Failure> {
+        let (status, body) = self
+            .exchange(Method::POST, path, &[], HeaderMap::new(), Vec::new())
+            .await?;
+        self.document(status, &body, Some(also))
+    }
+
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -161,6 +179,18 @@ impl Router {
         headers: HeaderMap,
         body: Vec<u8>,
     ) -> Result<T, Failure> {
+        let (status, body) = self.exchange(method, path, query, headers, body).await?;
+        self.document(status, &body, None)
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let mut request = self
             .http
             .request(method, self.address(path, query))
@@ -174,12 +204,20 @@ impl Router {
             .await
             .map_err(|error| self.unreachable(&error))?;
         let status = response.status();
-        let body = self.read(response).await?;
-        if !status.is_success() {
+        Ok((status, self.read(response).await?))
+    }
+
+    fn document<T: DeserializeOwned>(
+        &self,
+        status: StatusCode,
+        body: &[u8],
+        also: Option<StatusCode>,
+    ) -> Result<T, Failure> {
+        if !status.is_success() && also != Some(status) {
             let advice = advice(status, self.token.is_some());
-            return Err(self.refused(format!("{}{advice}", reason_of(status, &body))));
+            return Err(self.refused(format!("{}{advice}", reason_of(status, body))));
         }
-        serde_json::from_slice(&body).map_err(|error| self.foreign(&error))
+        serde_json::from_slice(body).map_err(|error| self.foreign(&error))
     }
 
     /// An answer that was read as any JSON, as what it should be.

@@ -73,9 +73,13 @@ async fn dispatch(
         Command::Status(args) => cmd::status::run(&args, settings, screen).await,
         Command::Toggle(args) => cmd::toggle::run(&args, settings, screen).await,
         Command::Limit(command) => cmd::limit::run(&command, settings, screen).await,
+        Command::Reload(args) => cmd::reload::run(&args, settings, screen).await,
+        Command::Drain(args) => cmd::drain::run(&args, settings, screen).await,
         Command::Logs(args) => cmd::logs::run(&args, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
+        Command::Completions(args) => cmd::completions::run(&args, screen),
+        Command::Man(args) => cmd::man::run(&args, screen),
     }
 }
 

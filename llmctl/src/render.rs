@@ -1,12 +1,14 @@
 //! The only place that prints: results to stdout, everything else to stderr.
 //!
-//! Decides colour (a terminal, and neither `NO_COLOR` nor `TERM=dumb`) and what a closed pipe means
-//! (the reader has seen enough: the rest is dropped quietly). Knows nothing of what it prints.
+//! Decides colour (a terminal, and neither `NO_COLOR` nor `TERM=dumb`), whether anything but ASCII may be
+//! printed (what the locale says), what a closed pipe means (the reader has seen enough: the rest is
+//! dropped quietly), and whether anybody can be asked a question. Knows nothing of what it prints.
 
+mod ascii;
 mod table;
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -65,6 +67,10 @@ pub struct Screen {
     terminal: bool,
     colour: bool,
     colour_errors: bool,
+    /// People read ASCII alone here; programs get UTF-8 in any case.
+    ascii: bool,
+    /// Somebody can be asked: stdin and stderr are a terminal.
+    answers: bool,
     quiet: bool,
     /// The first error of stdout; nothing is written after it.
     broken: Option<io::Error>,
@@ -80,6 +86,8 @@ impl Screen {
             terminal: io::stdout().is_terminal(),
             colour: !plain && io::stdout().is_terminal(),
             colour_errors: !plain && io::stderr().is_terminal(),
+            ascii: format == Format::Human && ascii::wanted(),
+            answers: io::stdin().is_terminal() && io::stderr().is_terminal(),
             stdout: Box::new(io::stdout()),
             stderr: Box::new(io::stderr()),
             quiet,
@@ -100,6 +108,8 @@ impl Screen {
             terminal: false,
             colour: false,
             colour_errors: false,
+            ascii: false,
+            answers: false,
             quiet: false,
             broken: None,
         }
@@ -115,8 +125,9 @@ impl Screen {
         self.colour
     }
 
-    /// Writes result text as it is.
+    /// Writes result text as it is, or as ASCII where nothing else can be shown.
     pub fn text(&mut self, text: &str) {
+        let text = self.spelt(text);
         if self.broken.is_none()
             && let Err(error) = self.stdout.write_all(text.as_bytes())
         {
@@ -149,8 +160,37 @@ impl Screen {
 
     /// Writes a table.
     pub fn table(&mut self, table: &Table) {
-        let text = table.draw(self.colour);
+        let text = if self.ascii {
+            // Before the columns are measured.
+            table.clone().respelt(ascii::spelt).draw(self.colour)
+        } else {
+            table.draw(self.colour)
+        };
         self.text(&text);
+    }
+
+    /// Asks a question that wants a yes. Where nobody can be asked there is no question: whoever runs a
+    /// command without a terminal means it.
+    pub fn confirm(&mut self, question: &str) -> bool {
+        if !self.answers {
+            return true;
+        }
+        let question = self.spelt(question).into_owned();
+        // Nobody is left to tell when stderr is gone; the answer is then no.
+        let _ = write!(self.stderr, "{question} [y/N] ");
+        let _ = self.stderr.flush();
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        let answer = answer.trim();
+        read.is_ok() && (answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
+    }
+
+    fn spelt<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.ascii {
+            ascii::spelt(text)
+        } else {
+            Cow::Borrowed(text)
+        }
     }
 
     /// Tells the operator something that is not the result; `--quiet` leaves it out.
@@ -212,6 +252,7 @@ impl Screen {
 
     fn complain(&mut self, label: &str, paint: Paint, text: &str) {
         let label = painted(self.colour_errors, paint, label);
+        let text = self.spelt(text).into_owned();
         // Nobody is left to tell when stderr is gone.
         let _ = writeln!(self.stderr, "{label}{text}");
     }

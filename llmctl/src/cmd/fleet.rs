@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use proto::admin::{Pool, RouteStatus, Routes};
 use serde::Serialize;
 
@@ -23,7 +24,7 @@ pub(super) struct Member {
 pub(super) struct Answer<T> {
     /// The router's URL.
     pub(super) router: String,
-    /// Absent when the router could not even be asked for its routes.
+    /// Absent when a router as a whole was asked, or could not even be asked for its routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) route: Option<String>,
     /// What it said.
@@ -49,6 +50,37 @@ pub(super) struct Round<T> {
     /// In the order the routers were given, routes by name.
     pub(super) answers: Vec<Answer<T>>,
     failures: Vec<Failure>,
+}
+
+/// Asks `ask` of every router, all at once. One that fails does not keep the others from being asked.
+///
+/// # Errors
+/// When TLS cannot be set up.
+pub(super) async fn each<T>(
+    settings: &Settings,
+    ask: impl AsyncFn(&Router) -> Result<T, Failure>,
+) -> Result<Round<T>, Failure> {
+    let routers = settings
+        .routers
+        .iter()
+        .map(|url| Router::new(url, settings.token.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let said = join_all(routers.iter().map(|router| ask(router))).await;
+    let mut round = Round {
+        answers: Vec::new(),
+        failures: Vec::new(),
+    };
+    for (router, said) in routers.iter().zip(said) {
+        match said {
+            Ok(said) => round.answers.push(Answer {
+                router: router.url().to_owned(),
+                route: None,
+                said: Said::Fine(said),
+            }),
+            Err(failure) => round.failed(router.url(), None, failure),
+        }
+    }
+    Ok(round)
 }
 
 /// Asks `ask` of the route that was named, or of every route, on every router; with `model` of
@@ -150,6 +182,14 @@ impl<T> Round<T> {
         })
     }
 
+    /// Router and answer of the routers that answered for themselves.
+    pub(super) fn whole(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.answers.iter().filter_map(|answer| match &answer.said {
+            Said::Fine(said) => Some((&*answer.router, said)),
+            Said::Failed { .. } => None,
+        })
+    }
+
     /// The exit: fine, or the worst failure after the others were told.
     ///
     /// # Errors
@@ -171,6 +211,21 @@ impl<T> Round<T> {
 #[cfg(test)]
 pub(super) mod testing {
     use super::{Answer, Round, Said};
+
+    /// What these routers said of themselves.
+    pub(in crate::cmd) fn routers<T>(
+        said: impl IntoIterator<Item = (&'static str, T)>,
+    ) -> Round<T> {
+        let answers = said.into_iter().map(|(router, said)| Answer {
+            router: router.to_owned(),
+            route: None,
+            said: Said::Fine(said),
+        });
+        Round {
+            answers: answers.collect(),
+            failures: Vec::new(),
+        }
+    }
 
     /// What these said.
     pub(in crate::cmd) fn round<T>(

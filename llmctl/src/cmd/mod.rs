@@ -1,9 +1,14 @@
 //! The commands, one module a noun.
 
+pub mod completions;
+pub mod drain;
 pub mod engine;
 mod fleet;
 pub mod limit;
 pub mod logs;
+pub mod man;
+mod problem;
+pub mod reload;
 pub mod replay;
 pub mod route;
 pub mod status;

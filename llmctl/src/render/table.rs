@@ -1,5 +1,7 @@
 //! Tables: columns that line up, on a screen and for `awk`.
 
+use std::borrow::Cow;
+
 use super::{Paint, painted, tame};
 
 /// A table of left-aligned columns, two blanks apart, without rules: it reads on a screen and cuts
@@ -11,6 +13,14 @@ pub struct Table {
 }
 
 impl Table {
+    /// The same table with every cell written otherwise.
+    pub(super) fn respelt(mut self, spelt: impl Fn(&str) -> Cow<'_, str>) -> Self {
+        for (cell, _) in self.rows.iter_mut().flatten() {
+            *cell = spelt(cell).into_owned();
+        }
+        self
+    }
+
     /// An empty table with these column names.
     pub fn new(head: &[&str]) -> Self {
         Self {

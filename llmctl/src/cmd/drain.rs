@@ -1,0 +1,61 @@
+//! `llmctl drain`: running routers take themselves out of service, finish what they have, and end.
+
+use clap::Args;
+use http::HeaderMap;
+use proto::admin::Drain;
+
+use super::fleet;
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Screen, Table};
+use crate::settings::Settings;
+
+/// What `llmctl drain` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Readiness goes off at once, so that load balancers look elsewhere; the router keeps accepting for
+server.drain_delay, waits for the requests in flight for at most server.drain_timeout, and ends.
+There is no way back. On a terminal it asks first; --yes does not.
+
+Examples:
+  llmctl drain
+  llmctl drain --yes --router http://10.0.0.5:8090 --token-file token
+  llmctl status --watch --router http://10.0.0.5:8090     what is still in flight?"
+)]
+pub struct DrainArgs {
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Asks every router to drain.
+///
+/// # Errors
+/// The worst failure, after what the other routers said; when the operator says no.
+pub async fn run(
+    args: &DrainArgs,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let urls: Vec<&str> = settings.routers.iter().map(|url| url.as_str()).collect();
+    if !args.yes && !screen.confirm(&format!("Drain and end {}?", urls.join(", "))) {
+        return Err(Failure::Wrong("nothing was drained".to_owned()));
+    }
+    let round = fleet::each(settings, async |router| {
+        router
+            .post::<Drain>(&["_drain"], &[], HeaderMap::new(), Vec::new())
+            .await
+    })
+    .await?;
+    if screen.format() == Format::Json {
+        screen.json(&round.answers)?;
+    } else {
+        let mut table = Table::new(&["router", "state"]);
+        for (router, _) in round.whole() {
+            table.row([router, "draining"]);
+        }
+        if !table.is_empty() {
+            screen.table(&table);
+        }
+    }
+    round.end(screen)
+}

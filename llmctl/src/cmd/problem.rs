@@ -1,0 +1,29 @@
+//! A problem that a running router found in one of its files. Its text is on the router's machine, so
+//! there is a place and no excerpt.
+
+use proto::admin::Problem;
+
+use crate::render::{Paint, Screen, tame};
+
+/// Writes a problem as `route check` does, and whose it is where several routers were asked.
+pub(super) fn excerpt(problem: &Problem, router: Option<&str>, screen: &mut Screen) {
+    let paint = if problem.severity == "warning" {
+        Paint::Yellow
+    } else {
+        Paint::Red
+    };
+    let level = screen.paint(paint, &tame(&problem.severity));
+    screen.line(&format!("{level}: {}", tame(&problem.message)));
+    let whose = router.map_or(String::new(), |router| format!(" on {router}"));
+    screen.line(&format!(" --> {}{whose}", place(problem)));
+}
+
+/// `routes/chat.yaml:3:5`.
+pub(super) fn place(problem: &Problem) -> String {
+    format!(
+        "{}:{}:{}",
+        tame(&problem.file),
+        problem.line,
+        problem.column
+    )
+}

@@ -1,0 +1,120 @@
+//! `llmctl reload`: running routers read their files again, and say what is wrong with them.
+
+use clap::Args;
+use http::StatusCode;
+use proto::admin::Reload;
+
+use super::fleet::{self, Round};
+use super::problem::excerpt;
+use crate::exit::{Ended, Failure};
+use crate::render::{Format, Paint, Screen, Table};
+use crate::settings::Settings;
+
+/// What `llmctl reload` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A router takes up changed files by itself; this asks it to look now, and shows what came of it.
+A file with an error leaves its last good version in force, valid ones are taken up all the same,
+and the exit code is 1. Every --router is asked. What `llmctl route check` says beforehand is
+said by the same code.
+
+Examples:
+  llmctl reload
+  llmctl reload --router http://10.0.0.5:8090 --router http://10.0.0.6:8090 --token-file token
+  llmctl route check && llmctl reload"
+)]
+pub struct ReloadArgs {}
+
+/// Asks and shows.
+///
+/// # Errors
+/// The worst failure, after what the other routers said.
+pub async fn run(
+    _args: &ReloadArgs,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let round = fleet::each(settings, async |router| {
+        router
+            .post_or::<Reload>(&["_reload"], StatusCode::UNPROCESSABLE_ENTITY)
+            .await
+    })
+    .await?;
+    if screen.format() == Format::Json {
+        screen.json(&round.answers)?;
+    } else {
+        show(&round, screen);
+    }
+    let refused = round.whole().any(|(_, reload)| !reload.ok);
+    round
+        .end(screen)
+        .map(|fine| if refused { Ended::Wrong } else { fine })
+}
+
+fn show(round: &Round<Reload>, screen: &mut Screen) {
+    let mut table = Table::new(&["router", "reload", "routes", "errors", "warnings"]);
+    for (router, reload) in round.whole() {
+        let (word, paint) = if reload.ok {
+            ("done", Paint::Green)
+        } else {
+            ("refused a file", Paint::Red)
+        };
+        let plain = |text: String| (text, Paint::Plain);
+        table.painted_row(vec![
+            plain(router.to_owned()),
+            (word.to_owned(), paint),
+            plain(reload.routes.len().to_string()),
+            plain(reload.errors.len().to_string()),
+            plain(reload.warnings.len().to_string()),
+        ]);
+    }
+    if !table.is_empty() {
+        screen.table(&table);
+    }
+    for (router, reload) in round.whole() {
+        for problem in reload.errors.iter().chain(&reload.warnings) {
+            screen.line("");
+            let whose = (round.answers.len() > 1).then_some(router);
+            excerpt(problem, whose, screen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::admin::Problem;
+
+    use super::*;
+    use crate::cmd::fleet::testing::routers;
+    use crate::render::testing::capture;
+
+    fn reload(errors: Vec<Problem>) -> Reload {
+        Reload {
+            ok: errors.is_empty(),
+            routes: vec!["chat".to_owned(), "embed".to_owned()],
+            errors,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_replica_has_a_row_and_each_refused_file_its_place() {
+        let problem = Problem {
+            file: "routes/chat.yaml".to_owned(),
+            line: 3,
+            column: 5,
+            message: "unknown key `peerz` (did you mean `peers`?)".to_owned(),
+            severity: "error".to_owned(),
+        };
+        let round = routers([
+            ("http://10.0.0.5:8090", reload(Vec::new())),
+            ("http://10.0.0.6:8090", reload(vec![problem])),
+        ]);
+        let shown = capture(Format::Human, |screen| show(&round, screen));
+        insta::assert_snapshot!("reload", shown);
+        insta::assert_snapshot!(
+            "reload_json",
+            serde_json::to_string_pretty(&round.answers).unwrap()
+        );
+    }
+}
