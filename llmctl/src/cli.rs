@@ -109,6 +109,9 @@ pub enum Command {
     /// Show, set or reset a threshold on running routers, for a while
     #[command(subcommand)]
     Limit(cmd::limit::LimitCommand),
+    /// List, add, revoke, rotate and check the API keys of a key file
+    #[command(subcommand)]
+    Keys(cmd::keys::KeysCommand),
     /// Make running routers read their files again
     Reload(cmd::reload::ReloadArgs),
     /// Make running routers finish what they have and end

@@ -73,6 +73,7 @@ async fn dispatch(
         Command::Status(args) => cmd::status::run(&args, settings, screen).await,
         Command::Toggle(args) => cmd::toggle::run(&args, settings, screen).await,
         Command::Limit(command) => cmd::limit::run(&command, settings, screen).await,
+        Command::Keys(command) => cmd::keys::run(&command, settings, screen).await,
         Command::Reload(args) => cmd::reload::run(&args, settings, screen).await,
         Command::Drain(args) => cmd::drain::run(&args, settings, screen).await,
         Command::Logs(args) => cmd::logs::run(&args, screen).await,

@@ -10,9 +10,17 @@ use crate::exit::Failure;
 /// # Errors
 /// When the system has no randomness to give.
 pub(crate) fn nonce() -> Result<String, Failure> {
-    let mut bytes = [0; 16];
+    Ok(format!("{:032x}", u128::from_be_bytes(random()?)))
+}
+
+/// Bytes from the system's generator (getrandom).
+///
+/// # Errors
+/// When the system has no randomness to give.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
     SysRng
         .try_fill_bytes(&mut bytes)
         .map_err(|error| Failure::Wrong(format!("the system gives no randomness: {error}")))?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    Ok(bytes)
 }

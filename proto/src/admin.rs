@@ -217,6 +217,19 @@ pub enum KeysInForce {
     Closed,
 }
 
+/// `GET /_keys`: the shared key file. `?fingerprint=<hex>` asks whether the keys in force are those of
+/// this fingerprint, the SHA-256 over the lines `<sha256 of the key, hex>:<owner>\n` in ascending order.
+/// The router never says its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeysAnswer {
+    /// As in [`Routes::keys`].
+    #[serde(flatten)]
+    pub keys: Keys,
+    /// Whether the fingerprint is that of the keys in force; absent unless asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub matches: Option<bool>,
+}
+
 /// An entry of the key file that was not taken as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyProblem {

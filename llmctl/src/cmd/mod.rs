@@ -4,6 +4,7 @@ pub mod completions;
 pub mod drain;
 pub mod engine;
 mod fleet;
+pub mod keys;
 pub mod limit;
 pub mod logs;
 pub mod man;

@@ -80,6 +80,7 @@ impl AdminState {
 pub fn router(state: AdminState) -> Router {
     let reads = Router::new()
         .route("/_routes", get(process::routes))
+        .route("/_keys", get(process::keys))
         .route("/_decisions", get(process::decisions))
         .route_layer(from_fn_with_state(state.clone(), guard_read));
     let writes = Router::new()

@@ -9,6 +9,7 @@ use proto::exposition::Format;
 
 use super::query::Params;
 use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
+use crate::config::keys::Digest;
 use crate::state::{Lifecycle, Phase, RouteTable};
 
 /// `GET /healthz`: the process is up.
@@ -75,6 +76,26 @@ pub(super) async fn routes(State(state): State<AdminState>) -> Response {
         state.lifecycle.phase(),
     );
     answer::json(StatusCode::OK, &routes).into_axum()
+}
+
+/// `GET /_keys`.
+pub(super) async fn keys(State(state): State<AdminState>, uri: Uri) -> Response {
+    let table = state.tables.load_full();
+    let answered = Params::of(&uri).and_then(|params| {
+        params.only(&["fingerprint"])?;
+        let asked = match params.get("fingerprint")? {
+            Some(hex) => Some(
+                Digest::parse(hex)
+                    .ok_or_else(|| "'fingerprint' must be 64 hexadecimal digits".to_owned())?,
+            ),
+            None => None,
+        };
+        Ok(answer::json(
+            StatusCode::OK,
+            &listing::keys_answer(&table.keys, asked),
+        ))
+    });
+    answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 
 /// `GET /_decisions`: of all routes together.

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use proto::admin::{
-    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysInForce, Peer, Pool, Problem, Reasons, Route,
-    RouteStatus, Routes, SwitchState, Trips,
+    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, Pool, Problem,
+    Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
 };
 use router_core::book::PoolId;
 use router_core::book::status::{Protection, SignalState};
 use router_core::signal::Signal;
 
 use super::status;
-use crate::config::keys::{InForce, KeyState};
+use crate::config::keys::{Digest, InForce, KeyState};
 use crate::config::report;
 use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
 use crate::telemetry::metrics::ReloadTally;
@@ -160,6 +160,17 @@ fn auth(table: &RouteTable, keys: &RouteKeys) -> Auth {
         RouteKeys::Shared => Auth::Shared,
         RouteKeys::Own(keys) if keys.is_empty() => Auth::Open,
         RouteKeys::Own(_) => Auth::Own,
+    }
+}
+
+/// The answer about the shared keys; `asked` is the fingerprint of keys that somebody holds.
+pub(super) fn keys_answer(state: &KeyState, asked: Option<Digest>) -> KeysAnswer {
+    KeysAnswer {
+        keys: keys(state),
+        matches: asked.map(|asked| match &state.in_force {
+            InForce::Keys(set) => set.fingerprint() == asked,
+            InForce::Open | InForce::Closed => false,
+        }),
     }
 }
 

@@ -39,7 +39,7 @@ pub async fn run(
 }
 
 /// Where `--config` and `--routes` say the files are.
-fn sources(settings: &Settings) -> Sources {
+pub(super) fn sources(settings: &Settings) -> Sources {
     Sources {
         config: settings.config.clone(),
         routes: settings

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use super::{Digest, HASHED, KeySet};
@@ -58,6 +59,99 @@ pub struct KeyProblem {
     pub line: usize,
     /// What, as it reads after "line 3: ".
     pub message: &'static str,
+    /// The entry is fine, and its key is there already; else it is none and was skipped.
+    pub is_doubled: bool,
+}
+
+/// One entry of the file's text, as it stands there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Entry<'t> {
+    /// 1-based.
+    pub line: usize,
+    /// Its bytes in the text, without the blanks around it.
+    pub span: Range<usize>,
+    /// The part of its line that holds entries: up to the comment, or to the end of the line.
+    pub list: Range<usize>,
+    text: &'t str,
+}
+
+/// What an entry says.
+#[derive(Clone)]
+pub struct Reading<'t> {
+    /// The key; `None` where the file holds its digest only.
+    pub key: Option<&'t str>,
+    /// The key's digest.
+    pub digest: Digest,
+    /// Whose it is.
+    pub owner: &'t str,
+}
+
+/// The entries of a key file's text, sound or not, in their order.
+pub fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
+    let bom = if text.starts_with(BOM) {
+        BOM.len_utf8()
+    } else {
+        0
+    };
+    let mut start = bom;
+    text[bom..]
+        .split_inclusive('\n')
+        .enumerate()
+        .flat_map(move |(index, line)| {
+            let at = start;
+            start += line.len();
+            let list = without_comment(line.strip_suffix('\n').map_or(line, without_return));
+            let end = at + list.len();
+            let mut entry = at;
+            list.split(',').filter_map(move |part| {
+                let begin = entry + (part.len() - part.trim_start().len());
+                entry += part.len() + 1;
+                let text = part.trim();
+                (!text.is_empty()).then(|| Entry {
+                    line: index + 1,
+                    span: begin..begin + text.len(),
+                    list: at..end,
+                    text,
+                })
+            })
+        })
+}
+
+fn without_return(line: &str) -> &str {
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
+const BOM: char = '\u{feff}';
+
+impl<'t> Entry<'t> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// Why it is none, without its text.
+    pub fn read(&self) -> Result<Reading<'t>, &'static str> {
+        let (key, digest, owner) = match self.text.strip_prefix(HASHED) {
+            Some(rest) => {
+                let (hex, owner) = rest.split_once(':').unwrap_or((rest, ""));
+                (None, Digest::parse(hex.trim()).ok_or(BAD_HASH)?, owner)
+            }
+            None => {
+                let (key, owner) = self.text.split_once(':').unwrap_or((self.text, ""));
+                let key = key.trim();
+                if key.is_empty() {
+                    return Err("an entry begins with `:`, so it has no key; it is skipped");
+                }
+                if !key.bytes().all(|b| (0x21..=0x7e).contains(&b)) {
+                    return Err(
+                        "a key holds blanks or characters that no header may carry; it is skipped",
+                    );
+                }
+                (Some(key), Digest::of(key.as_bytes()), owner)
+            }
+        };
+        let owner = owner.trim();
+        let owner = if owner.is_empty() { UNNAMED } else { owner };
+        Ok(Reading { key, digest, owner })
+    }
 }
 
 /// What one read of the file brought.
@@ -103,7 +197,7 @@ fn unusable(status: KeyFileStatus, detail: Option<String>, hash: Option<ContentH
 pub fn parse(bytes: &[u8]) -> KeyRead {
     let hash = Some(ContentHash::of(bytes));
     let text = match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => text.strip_prefix('\u{feff}').unwrap_or(text),
+        Ok(text) if !text.contains('\0') => text,
         Ok(_) => {
             return unusable(
                 KeyFileStatus::Unreadable,
@@ -121,22 +215,20 @@ pub fn parse(bytes: &[u8]) -> KeyRead {
     };
     let mut out = unusable(KeyFileStatus::Empty, None, hash);
     let mut last_is_cut = false;
-    for (index, line) in text.lines().enumerate() {
-        for entry in without_comment(line)
-            .split(',')
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty())
-        {
-            let flaw = add(&mut out.keys, entry);
-            last_is_cut = flaw == Some(BAD_HASH);
-            if let Some(message) = flaw
-                && out.problems.len() < PROBLEMS_MAX
-            {
-                out.problems.push(KeyProblem {
-                    line: index + 1,
-                    message,
-                });
-            }
+    for entry in entries(text) {
+        let read = entry.read();
+        last_is_cut = read.as_ref().err() == Some(&BAD_HASH);
+        let (message, is_doubled) = match read {
+            Ok(read) if out.keys.insert(read.digest, read.owner) => (DOUBLED, true),
+            Ok(_) => continue,
+            Err(why) => (why, false),
+        };
+        if out.problems.len() < PROBLEMS_MAX {
+            out.problems.push(KeyProblem {
+                line: entry.line,
+                message,
+                is_doubled,
+            });
         }
     }
     out.truncated = last_is_cut && !text.ends_with(['\n', ',']);
@@ -149,35 +241,7 @@ pub fn parse(bytes: &[u8]) -> KeyRead {
 const BAD_HASH: &str =
     "a hashed entry is `sha256:`, 64 hexadecimal digits, and `:owner`; it is skipped";
 
-/// Adds an entry, and says what is wrong with it.
-fn add(keys: &mut KeySet, entry: &str) -> Option<&'static str> {
-    let (digest, owner) = match entry.strip_prefix(HASHED) {
-        Some(rest) => {
-            let (hex, owner) = rest.split_once(':').unwrap_or((rest, ""));
-            match Digest::parse(hex.trim()) {
-                Some(digest) => (digest, owner),
-                None => return Some(BAD_HASH),
-            }
-        }
-        None => {
-            let (key, owner) = entry.split_once(':').unwrap_or((entry, ""));
-            let key = key.trim();
-            if key.is_empty() {
-                return Some("an entry begins with `:`, so it has no key; it is skipped");
-            }
-            if !key.bytes().all(|b| (0x21..=0x7e).contains(&b)) {
-                return Some(
-                    "a key holds blanks or characters that no header may carry; it is skipped",
-                );
-            }
-            (Digest::of(key.as_bytes()), owner)
-        }
-    };
-    let owner = owner.trim();
-    let owner = if owner.is_empty() { UNNAMED } else { owner };
-    keys.insert(digest, owner)
-        .then_some("a key is there twice; the last owner counts")
-}
+const DOUBLED: &str = "a key is there twice; the last owner counts";
 
 /// The line up to a `#` at its start, behind a blank or behind a comma. A `#` inside a key is part
 /// of it.
@@ -288,6 +352,22 @@ mod tests {
         let read = parse(text.as_bytes());
         assert_eq!(read.keys.len(), 100_000);
         assert_eq!(owner(&read, "sk-99999").as_deref(), Some("owner-99999"));
+    }
+
+    #[test]
+    fn an_entry_knows_where_it_stands() {
+        let text = "\u{feff}sk-a:x , sk-b # c\r\n,sk-c:z\r\n";
+        let found: Vec<_> = entries(text)
+            .map(|e| (e.line, &text[e.span.clone()], &text[e.list]))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (1, "sk-a:x", "sk-a:x , sk-b "),
+                (1, "sk-b", "sk-a:x , sk-b "),
+                (2, "sk-c:z", ",sk-c:z"),
+            ]
+        );
     }
 
     #[test]

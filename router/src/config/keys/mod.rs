@@ -32,9 +32,9 @@ pub struct KeySet {
     owners: HashMap<Digest, Arc<str>>,
 }
 
-/// SHA-256 of a key.
+/// SHA-256 of a key, or of a set of keys.
 #[derive(Clone, Copy)]
-struct Digest([u8; 32]);
+pub struct Digest([u8; 32]);
 
 impl KeySet {
     /// The keys of one route: key, or `sha256:<hex>`, → owner.
@@ -67,6 +67,20 @@ impl KeySet {
         self.owners.is_empty()
     }
 
+    /// What tells this set from another: equal for sets of the same keys with the same owners, whatever
+    /// the order. It says nothing of a key to who does not know the whole set.
+    pub fn fingerprint(&self) -> Digest {
+        let mut lines: Vec<_> = self
+            .owners
+            .iter()
+            .map(|(digest, owner)| format!("{}:{owner}\n", digest.hex()))
+            .collect();
+        lines.sort_unstable();
+        let mut all = Sha256::new();
+        lines.iter().for_each(|line| all.update(line));
+        Digest(all.finalize().into())
+    }
+
     /// Every key of every set; of one that is in two, the later owner.
     pub fn union<'a>(sets: impl IntoIterator<Item = &'a KeySet>) -> Self {
         let mut union = Self::default();
@@ -95,12 +109,18 @@ impl fmt::Debug for KeySet {
 }
 
 impl Digest {
-    fn of(key: &[u8]) -> Self {
+    /// Of a key.
+    pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
+    /// 64 hexadecimal digits, in small letters.
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Reads 64 hexadecimal digits.
-    fn parse(hex: &str) -> Option<Self> {
+    pub fn parse(hex: &str) -> Option<Self> {
         let hex = hex.as_bytes();
         if hex.len() != 64 {
             return None;
@@ -179,6 +199,17 @@ mod tests {
         assert_eq!(union.owner(b"a").as_deref(), Some("1"));
         assert_eq!(union.owner(b"b").as_deref(), Some("2"));
         assert_eq!(union.len(), 2);
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_keys_and_owners_and_not_of_their_order() {
+        let set = |text: &str| file::parse(text.as_bytes()).keys.fingerprint();
+        let hashed = format!("sha256:{}:x", Digest::of(b"sk-a").hex());
+        assert!(set("sk-a:x\nsk-b:y") == set("# c\nsk-b:y,sk-a:x"));
+        assert!(set("sk-a:x") == set(&hashed));
+        for other in ["sk-a:y", "sk-b:x", "sk-a:x\nsk-b:y", ""] {
+            assert!(set("sk-a:x") != set(other), "{other}");
+        }
     }
 
     #[test]

@@ -1,0 +1,148 @@
+//! `llmctl keys check --live`: whether the keys a router has in force are those of the file. Neither
+//! side says a key: the file's fingerprint is sent, and the router says yes or no.
+
+use std::time::Duration;
+
+use proto::admin::{KeysAnswer, KeysInForce};
+use router::config::units;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::client::Router;
+use crate::exit::Failure;
+
+/// Between two questions to a router that has not taken the file yet.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a router has; its JSON form is stable.
+#[derive(Debug, Serialize)]
+pub(super) struct Live {
+    /// Whether its keys are those of the file.
+    pub(super) matches: bool,
+    /// The file it reads.
+    pub(super) router_file: String,
+    /// `key_file_status`.
+    pub(super) status: String,
+    pub(super) in_force: KeysInForce,
+    pub(super) count: usize,
+    /// Why it did not take the file, in words; absent when it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
+}
+
+/// A time such as `12s`.
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| "expected a time such as 12s, 1m or 0".to_owned())
+}
+
+/// Asks a router until it has the keys of this fingerprint, or the time is up.
+///
+/// # Errors
+/// When the router cannot be reached or refuses to say.
+pub(super) async fn ask(
+    router: &Router,
+    fingerprint: &str,
+    count: usize,
+    wait: Duration,
+) -> Result<Live, Failure> {
+    let until = Instant::now() + wait;
+    loop {
+        let answer: KeysAnswer = router
+            .get(&["_keys"], &[("fingerprint", fingerprint)])
+            .await?;
+        let matches = answer.matches == Some(true);
+        if matches || Instant::now() >= until {
+            let why = (!matches).then(|| why(&answer, count));
+            let keys = answer.keys;
+            return Ok(Live {
+                matches,
+                router_file: keys.file,
+                status: keys.status,
+                in_force: keys.in_force,
+                count: keys.count,
+                why,
+            });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn why(answer: &KeysAnswer, count: usize) -> String {
+    let keys = &answer.keys;
+    let detail = keys
+        .detail
+        .as_deref()
+        .map_or(String::new(), |d| format!(" ({d})"));
+    match (&*keys.status, keys.in_force) {
+        ("ok", _) if keys.count != count => format!(
+            "it has {} keys in force, the file holds {count}; it reads {}",
+            keys.count, keys.file
+        ),
+        ("ok", _) => format!("it has other keys in force; it reads {}", keys.file),
+        (status, KeysInForce::Keys) => format!(
+            "it found {} {status}{detail} and keeps the {} keys it loaded before",
+            keys.file, keys.count
+        ),
+        (status, KeysInForce::Open) => {
+            format!(
+                "it found {} {status}{detail} and is open to everyone",
+                keys.file
+            )
+        }
+        (status, KeysInForce::Closed) => {
+            format!(
+                "it found {} {status}{detail} and is closed to everyone",
+                keys.file
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::admin::Keys;
+
+    use super::*;
+
+    fn answer(status: &str, in_force: KeysInForce, count: usize) -> KeysAnswer {
+        KeysAnswer {
+            keys: Keys {
+                file: "/k".to_owned(),
+                status: status.to_owned(),
+                detail: None,
+                in_force,
+                count,
+                problems: Vec::new(),
+            },
+            matches: Some(false),
+        }
+    }
+
+    #[test]
+    fn why_names_the_count_the_state_and_the_routers_own_file() {
+        for (answer, words) in [
+            (
+                answer("ok", KeysInForce::Keys, 2),
+                "it has 2 keys in force, the file holds 3; it reads /k",
+            ),
+            (
+                answer("ok", KeysInForce::Keys, 3),
+                "it has other keys in force; it reads /k",
+            ),
+            (
+                answer("empty", KeysInForce::Keys, 3),
+                "it found /k empty and keeps the 3 keys it loaded before",
+            ),
+            (
+                answer("missing", KeysInForce::Open, 0),
+                "it found /k missing and is open to everyone",
+            ),
+            (
+                answer("missing", KeysInForce::Closed, 0),
+                "it found /k missing and is closed to everyone",
+            ),
+        ] {
+            assert_eq!(why(&answer, 3), words);
+        }
+    }
+}

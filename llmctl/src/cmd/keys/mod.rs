@@ -1,0 +1,201 @@
+//! `llmctl keys`: the keys of a key file, edited the way an editor would, only atomically.
+//!
+//! [`text`] changes the text and nothing beside the entry in question, [`file`](mod@file) replaces the file,
+//! [`mount`] knows where that is bound to fail. What an entry means is decided by the router's own
+//! reader.
+
+mod change;
+mod check;
+mod file;
+mod list;
+mod live;
+mod mount;
+mod secret;
+mod text;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use router::config::load::load;
+
+use super::route::sources;
+use crate::exit::{Ended, Failure};
+use crate::render::Screen;
+use crate::settings::Settings;
+
+/// `llmctl keys …`
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// List keys and owners; keys are masked
+    #[command(
+        after_help = "A key is told by its ID, which is the beginning of its SHA-256 and opens nothing.
+
+Examples:
+  llmctl keys list
+  llmctl keys list --file /etc/llm-router/keys --output json"
+    )]
+    List(FileArgs),
+    /// Add a key for an owner and print it, this once
+    #[command(
+        after_help = "The key is all that goes to stdout: `sk-` and 48 hexadecimal digits, 192 bits from the system's
+generator. An owner may have several. With --hashed the file holds the key's SHA-256 only, and
+nobody can read the key from it again. A running router takes the file up by itself.
+
+A file that is not there is made, with mode 0600; one that is keeps its mode, its owner, its
+comments and its order. Two that edit at once do not lose each other's changes.
+
+Examples:
+  llmctl keys add alice
+  llmctl keys add team-a --hashed --file /etc/llm-router/keys
+  llmctl keys add ci --quiet | kubectl create secret generic llm-key --from-file=key=/dev/stdin"
+    )]
+    Add(AddArgs),
+    /// Remove the keys of an owner
+    #[command(
+        after_help = "Without --id or --old every key of the owner goes. On a terminal it asks first; --yes does not.
+A router that is running keeps the last set it loaded when a file holds no key any more, so
+removing the last key of a file changes nothing there until it restarts.
+
+Examples:
+  llmctl keys revoke alice
+  llmctl keys revoke alice --old --yes          all but the newest: the end of a rotation
+  llmctl keys revoke alice --id 3fa94c17"
+    )]
+    Revoke(RevokeArgs),
+    /// Give an owner a new key beside the old one, and print it
+    #[command(
+        after_help = "The new key is added behind the owner's last one, and the old ones go on working: hand the new
+one out, then end the rotation with `llmctl keys revoke OWNER --old`. With --now the old ones are
+removed at once. The new key is hashed where the owner's last one is, or with --hashed.
+
+Examples:
+  llmctl keys rotate alice
+  llmctl keys rotate alice --now --hashed"
+    )]
+    Rotate(RotateArgs),
+    /// Check the file: entries, mode, mounts; with --live, that routers took it
+    #[command(
+        after_help = "Errors end with exit code 1: a file that is missing, a directory, unreadable or without a key, an
+entry that is none, a key that is there twice. Warnings are a mode that lets others read it and
+mounts under which no router ever sees a change; with --strict they end with 1 too.
+
+With --live every --router is asked whether the keys it has in force are those of the file. Routers
+take a changed file up within moments, at the latest after 10 s; --wait says how long to ask again.
+
+Examples:
+  llmctl keys check
+  llmctl keys check --live --router http://10.0.0.5:8090 --router http://10.0.0.6:8090
+  llmctl keys add alice --quiet > alice.key && llmctl keys check --live"
+    )]
+    Check(CheckArgs),
+}
+
+/// Which file.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The key file; else the one that router.yaml names in keys.file
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// What `llmctl keys add` takes.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Who the key is for: shown in logs, metrics and records
+    #[arg(value_name = "OWNER", value_parser = text::owner)]
+    pub owner: String,
+    /// Store the key's SHA-256 instead of the key
+    #[arg(long)]
+    pub hashed: bool,
+    /// Which file
+    #[command(flatten)]
+    pub at: FileArgs,
+}
+
+/// What `llmctl keys revoke` takes.
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// Whose keys
+    #[arg(value_name = "OWNER")]
+    pub owner: String,
+    /// Only the key with this ID, as `keys list` shows it
+    #[arg(long, value_name = "ID", conflicts_with = "old")]
+    pub id: Option<String>,
+    /// Only the older ones: all but the last in the file
+    #[arg(long)]
+    pub old: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Which file
+    #[command(flatten)]
+    pub at: FileArgs,
+}
+
+/// What `llmctl keys rotate` takes.
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// Whose key
+    #[arg(value_name = "OWNER")]
+    pub owner: String,
+    /// Store the new key's SHA-256 instead of the key
+    #[arg(long)]
+    pub hashed: bool,
+    /// Remove the old keys at once
+    #[arg(long)]
+    pub now: bool,
+    /// Which file
+    #[command(flatten)]
+    pub at: FileArgs,
+}
+
+/// What `llmctl keys check` takes.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Ask every router whether the file's keys are in force
+    #[arg(long)]
+    pub live: bool,
+    /// With --live, how long a router may take
+    #[arg(long, value_name = "TIME", default_value = "12s", value_parser = live::wait, requires = "live")]
+    pub wait: std::time::Duration,
+    /// Fail on warnings too
+    #[arg(long)]
+    pub strict: bool,
+    /// Which file
+    #[command(flatten)]
+    pub at: FileArgs,
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// When the file cannot be read or replaced, or nothing of it is meant.
+pub async fn run(
+    command: &KeysCommand,
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    match command {
+        KeysCommand::List(args) => list::run(&path(args, settings)?, screen),
+        KeysCommand::Add(args) => change::add(args, &path(&args.at, settings)?, screen).await,
+        KeysCommand::Revoke(args) => change::revoke(args, &path(&args.at, settings)?, screen).await,
+        KeysCommand::Rotate(args) => change::rotate(args, &path(&args.at, settings)?, screen).await,
+        KeysCommand::Check(args) => {
+            check::run(args, &path(&args.at, settings)?, settings, screen).await
+        }
+    }
+}
+
+/// `--file`, or else `keys.file` of the main file.
+fn path(args: &FileArgs, settings: &Settings) -> Result<PathBuf, Failure> {
+    if let Some(file) = &args.file {
+        return Ok(file.clone());
+    }
+    match load(&sources(settings)).main.result {
+        Ok(main) => Ok(main.keys.file),
+        Err(_) => Err(Failure::Wrong(
+            "the main file is invalid, so the key file is not known: see `llmctl route check`, or give --file"
+                .to_owned(),
+        )),
+    }
+}

@@ -1,0 +1,63 @@
+//! New keys, and keys as they may be shown.
+
+use router::config::keys::Digest;
+
+use crate::exit::Failure;
+use crate::nonce::random;
+
+/// What a new key begins with, as clients of the OpenAI API expect.
+const PREFIX: &str = "sk-";
+
+/// Bytes of randomness in a key.
+const KEY_BYTES: usize = 24;
+
+/// Hexadecimal digits of a key's ID.
+const ID_DIGITS: usize = 8;
+
+/// A key that is shorter is not shown at all: its end would be too much of it.
+const SHOWN_FROM: usize = 16;
+
+/// A new key: `sk-` and 48 hexadecimal digits.
+///
+/// # Errors
+/// When the system has no randomness to give.
+pub(super) fn new() -> Result<String, Failure> {
+    let bytes = random::<KEY_BYTES>()?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{PREFIX}{digits}"))
+}
+
+/// What tells a key from another without opening anything.
+pub(super) fn id(digest: &Digest) -> String {
+    digest.hex()[..ID_DIGITS].to_owned()
+}
+
+/// A key with all but its end hidden.
+pub(super) fn masked(key: &str) -> String {
+    match key.len().checked_sub(4) {
+        Some(at) if key.len() >= SHOWN_FROM && key.is_char_boundary(at) => {
+            format!("***{}", &key[at..])
+        }
+        _ => "***".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_long_distinct_and_fit_a_header() {
+        let (a, b) = (new().unwrap(), new().unwrap());
+        assert_ne!(a, b);
+        assert_eq!(a.len(), 51);
+        assert!(a.starts_with("sk-") && a[3..].bytes().all(|b| b.is_ascii_hexdigit()));
+    }
+
+    #[test]
+    fn a_mask_shows_the_end_of_long_keys_alone() {
+        assert_eq!(masked("sk-0123456789abcdef"), "***cdef");
+        assert_eq!(masked("sk-short"), "***");
+        assert_eq!(masked(""), "***");
+    }
+}
