@@ -605,6 +605,53 @@ pub struct RejectRulesStatus {
     pub rules: Vec<RejectRule>,
 }
 
+/// `GET /<route>/_cch_strip_status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CchStripStatus {
+    /// The route.
+    pub route: String,
+    /// Whether billing headers are taken out now.
+    pub enabled: bool,
+    /// Where that comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    pub source: String,
+    /// What the files say.
+    pub default: bool,
+    /// Bodies looked at since the start or the last `?reset_counters=1`.
+    pub parsed_total: u64,
+    /// Bodies that lost a header.
+    pub stripped_total: u64,
+    /// Their share, from 0 to 1.
+    pub strip_ratio: f64,
+}
+
+/// `POST /<route>/_cch_test?path=&full=1`: what the transforms would make of a body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CchTest {
+    /// The route.
+    pub route: String,
+    /// The API path that the body would be for.
+    pub path: String,
+    /// A billing header would be taken out.
+    pub cch_stripped: bool,
+    /// The stream would be asked for its usage.
+    pub include_usage_injected: bool,
+    /// Tool-call ids that would be replaced.
+    pub kimi_changes: usize,
+    /// System messages that would move.
+    pub system_hoisted: usize,
+    /// As `X-Routed-Session` would show it.
+    pub session_id: String,
+    /// As `X-Routed-Source` would.
+    pub source: String,
+    /// Length of the body as it came, bytes.
+    pub body_len_before: usize,
+    /// Length of what an engine would get, bytes.
+    pub body_len: usize,
+    /// What an engine would get, with `full=1`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub body_after: Option<String>,
+}
+
 /// One rule of [`RejectRulesStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectRule {

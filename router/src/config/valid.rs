@@ -22,6 +22,7 @@ use router_core::signal::Metric;
 
 use super::units;
 
+use crate::content::transform::IdStrategy;
 use crate::upstream::engine::Dialect;
 
 /// A text that must not be shown: `Debug` prints `***`, and there is no `Display`.
@@ -407,6 +408,14 @@ pub struct RouteOptions {
     pub reject_rules_status: Setting<u16>,
     /// A stream of the chat and completion APIs is asked for its usage.
     pub include_usage: Setting<bool>,
+    /// Billing headers are taken out of prompts.
+    pub cch_strip: Setting<bool>,
+    /// Tool-call ids are written as Kimi K2 writes them.
+    pub kimi_normalize: Setting<bool>,
+    /// How their numbers are found.
+    pub kimi_normalize_strategy: Setting<IdStrategy>,
+    /// System messages of `/v1/messages` move to `system`.
+    pub system_hoist: Setting<bool>,
     /// Bodies byte for byte both ways: nothing is ever inserted or removed.
     pub transparent: Setting<bool>,
     /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.

@@ -62,6 +62,12 @@ impl<'b> Inspection<'b> {
         }
     }
 
+    /// Whether the body is one JSON object.
+    pub fn is_object(&self) -> bool {
+        // `model` is always among the fields.
+        !self.values.is_empty()
+    }
+
     /// The `model`, when it is a string.
     pub fn model(&self) -> Option<Cow<'b, str>> {
         let raw = self.top("model")?;

@@ -1,9 +1,11 @@
-//! Where the parts of a JSON body are: spans, never copies, in one pass over each level looked at.
+//! Where the parts of a JSON text are: spans, never copies, in one pass from front to back.
 //!
-//! The scanner knows strings, escapes and depth, so a look-alike inside a prompt or in a nested
-//! object is none. A value that is skipped is skipped without recursion. What breaks the grammar
-//! where the scanner looks is no JSON to it; what it skips it does not judge, the engine does.
+//! A [`Cursor`] knows strings, escapes and depth, so a look-alike inside a prompt or in a nested
+//! object is none. It goes down only where its caller does; what is skipped is skipped without
+//! recursion, so depth costs nothing. What breaks the grammar where it looks is no JSON to it; what
+//! it skips it does not judge.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memchr2;
@@ -12,6 +14,108 @@ use super::json::{is_blank, unescaped};
 
 /// Bytes of the body.
 pub type Span = Range<usize>;
+
+/// Strings up to this length are read without calling `memchr`: most keys are shorter.
+const SHORT: usize = 16;
+
+/// A place in a JSON text, before a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'b> {
+    body: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Cursor<'b> {
+    /// Before the first value.
+    pub fn new(body: &'b [u8]) -> Self {
+        Self::at(body, 0)
+    }
+
+    /// Before the value that begins at `at`, white space before it aside.
+    pub fn at(body: &'b [u8], at: usize) -> Self {
+        Self { body, at }
+    }
+
+    /// The first byte of the value that comes next: its kind.
+    pub fn peek(&mut self) -> Option<u8> {
+        self.at = blank_end(self.body, self.at);
+        self.body.get(self.at).copied()
+    }
+
+    /// Takes the next value, whatever it is: its first byte to its last.
+    pub fn skip(&mut self) -> Option<Span> {
+        let first = self.peek()?;
+        let start = self.at;
+        self.at = value_end(self.body, start, first)?;
+        Some(start..self.at)
+    }
+
+    /// Takes the next value. If it is an object `on` is told of its members, in order, duplicates one
+    /// by one: of the key between its quotes, with the cursor before the value, which it must take.
+    /// `None` from `on` ends the scan.
+    pub fn members(&mut self, mut on: impl FnMut(&mut Self, Span) -> Option<()>) -> Option<Span> {
+        if self.peek()? != b'{' {
+            return self.skip();
+        }
+        let start = self.at;
+        self.at += 1;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(start..self.at);
+        }
+        loop {
+            if self.peek()? != b'"' {
+                return None;
+            }
+            let key = self.at + 1;
+            self.at = text_end(self.body, self.at)?;
+            let key = key..self.at - 1;
+            if self.peek()? != b':' {
+                return None;
+            }
+            self.at += 1;
+            on(self, key)?;
+            if self.next_or(b'}')? {
+                return Some(start..self.at);
+            }
+        }
+    }
+
+    /// Takes the next value. If it is an array `on` is called before each of its items, which it must
+    /// take. `None` from `on` ends the scan.
+    pub fn items(&mut self, mut on: impl FnMut(&mut Self) -> Option<()>) -> Option<Span> {
+        if self.peek()? != b'[' {
+            return self.skip();
+        }
+        let start = self.at;
+        self.at += 1;
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Some(start..self.at);
+        }
+        loop {
+            on(self)?;
+            if self.next_or(b']')? {
+                return Some(start..self.at);
+            }
+        }
+    }
+
+    /// `Some` when nothing but white space is left.
+    pub fn end(&mut self) -> Option<()> {
+        self.peek().is_none().then_some(())
+    }
+
+    /// Takes the comma, or else the bracket that closes; whether it closed.
+    fn next_or(&mut self, close: u8) -> Option<bool> {
+        let found = self.peek()?;
+        self.at += 1;
+        if found == b',' {
+            return Some(false);
+        }
+        (found == close).then_some(true)
+    }
+}
 
 /// One member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,26 +137,15 @@ pub fn document(body: &[u8]) -> Option<Span> {
 /// Tells every member of the object at `object`, in order; `None` when it is no object. Duplicates
 /// are told one by one.
 pub fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) -> Option<()> {
-    let mut at = open(body, object, b'{')?;
-    if body.get(at) == Some(&b'}') {
-        return (at + 1 == object.end).then_some(());
+    if body.get(object.start) != Some(&b'{') {
+        return None;
     }
-    loop {
-        let key_end = text_end(body, at)?;
-        let key = at + 1..key_end - 1;
-        at = blank_end(body, key_end);
-        if body.get(at) != Some(&b':') {
-            return None;
-        }
-        let value = next_value(body, at + 1)?;
-        at = blank_end(body, value.end);
+    let read = Cursor::at(body, object.start).members(|cursor, key| {
+        let value = cursor.skip()?;
         on(Member { key, value });
-        at = match body.get(at)? {
-            b',' => blank_end(body, at + 1),
-            b'}' => return (at + 1 == object.end).then_some(()),
-            _ => return None,
-        };
-    }
+        Some(())
+    })?;
+    (read == *object).then_some(())
 }
 
 /// The value of the last member called `name`: the one that counts to an engine's parser.
@@ -71,6 +164,19 @@ pub fn is_key(key: &[u8], name: &str) -> bool {
     key == name.as_bytes() || (key.contains(&b'\\') && *unescaped(key) == *name.as_bytes())
 }
 
+/// The text of a string value with its escapes decoded; `None` for a value of another kind.
+pub fn text<'b>(body: &'b [u8], value: &Span) -> Option<Cow<'b, [u8]>> {
+    written(body, value).map(unescaped)
+}
+
+/// The text of a string value as it is written, between its quotes; `None` for a value of another
+/// kind.
+pub fn written<'b>(body: &'b [u8], value: &Span) -> Option<&'b [u8]> {
+    body.get(value.clone())?
+        .strip_prefix(b"\"")?
+        .strip_suffix(b"\"")
+}
+
 /// The first byte that is no white space, at or after `at`.
 pub fn blank_end(body: &[u8], mut at: usize) -> usize {
     while body.get(at).is_some_and(|byte| is_blank(*byte)) {
@@ -79,18 +185,9 @@ pub fn blank_end(body: &[u8], mut at: usize) -> usize {
     at
 }
 
-fn open(body: &[u8], container: &Span, bracket: u8) -> Option<usize> {
-    (body.get(container.start) == Some(&bracket)).then(|| blank_end(body, container.start + 1))
-}
-
-fn next_value(body: &[u8], at: usize) -> Option<Span> {
-    let start = blank_end(body, at);
-    Some(start..value_end(body, start)?)
-}
-
-/// After the value that begins at `start`.
-fn value_end(body: &[u8], start: usize) -> Option<usize> {
-    match body.get(start)? {
+/// After the value that begins at `start` with `first`.
+fn value_end(body: &[u8], start: usize, first: u8) -> Option<usize> {
+    match first {
         b'"' => text_end(body, start),
         b'{' | b'[' => container_end(body, start),
         b',' | b'}' | b']' | b':' => None,
@@ -104,25 +201,28 @@ fn value_end(body: &[u8], start: usize) -> Option<usize> {
 
 /// After the closing quote of the string whose opening quote is at `start`.
 fn text_end(body: &[u8], start: usize) -> Option<usize> {
-    if body.get(start) != Some(&b'"') {
-        return None;
-    }
     let mut at = start + 1;
+    let short = &body[at..body.len().min(at + SHORT)];
+    let mut found = short.iter().position(|byte| matches!(byte, b'"' | b'\\'));
     loop {
-        at += memchr2(b'"', b'\\', body.get(at..)?)?;
+        at += match found {
+            Some(found) => found,
+            None => memchr2(b'"', b'\\', body.get(at..)?)?,
+        };
         if body[at] == b'"' {
             return Some(at + 1);
         }
         at += 2;
+        found = None;
     }
 }
 
+/// After the bracket that closes the container whose opening bracket is at `start`.
 fn container_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
     loop {
-        let mark = |byte: &u8| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']');
-        at += body.get(at..)?.iter().position(mark)?;
+        at = mark(body, at)?;
         match body[at] {
             b'"' => {
                 at = text_end(body, at)?;
@@ -135,5 +235,117 @@ fn container_end(body: &[u8], start: usize) -> Option<usize> {
         if depth == 0 {
             return Some(at);
         }
+    }
+}
+
+/// The first quote or bracket at or after `at`. Blocks without one are skipped whole: the compiler
+/// makes a few vector instructions of each.
+fn mark(body: &[u8], mut at: usize) -> Option<usize> {
+    const BLOCK: usize = 32;
+    // The two kinds of brackets differ in one bit.
+    let is_mark = |byte: &u8| *byte == b'"' || matches!(byte | 0x20, b'{' | b'}');
+    // Marks stand close together more often than not.
+    for byte in body.get(at..)?.iter().take(4) {
+        if is_mark(byte) {
+            return Some(at);
+        }
+        at += 1;
+    }
+    while let Some(block) = body.get(at..at + BLOCK) {
+        if block.iter().fold(false, |any, byte| any | is_mark(byte)) {
+            break;
+        }
+        at += BLOCK;
+    }
+    let found = body[at..].iter().position(is_mark)?;
+    Some(at + found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(body: &str) -> Option<&str> {
+        Cursor::new(body.as_bytes()).skip().map(|span| &body[span])
+    }
+
+    #[test]
+    fn a_value_ends_where_its_grammar_says() {
+        for (body, value) in [
+            (r#" "a\"]}\\" ,"#, r#""a\"]}\\""#),
+            (r#"{"a":[1,{"b":"}"}]}]"#, r#"{"a":[1,{"b":"}"}]}"#),
+            ("[[],[ ]] x", "[[],[ ]]"),
+            ("-1.5e3}", "-1.5e3"),
+            ("null\n", "null"),
+            ("7", "7"),
+        ] {
+            assert_eq!(skipped(body), Some(value));
+        }
+        for body in ["", " ", "\"a", "\"a\\\"", "[1,2", "{\"a\":\"]}", ",", "]"] {
+            assert_eq!(skipped(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn strings_and_lists_of_every_length_are_measured() {
+        for length in 0..100 {
+            for end in ["", "\\\"", "\\\\", "\\u0022"] {
+                let text = format!("\"{}{end}\"", "x".repeat(length));
+                assert_eq!(skipped(&format!("{text}\"")), Some(&*text));
+            }
+            let list = format!("[{}[\"]\"]]", "1,".repeat(length));
+            assert_eq!(skipped(&format!("{list}]")), Some(&*list));
+        }
+    }
+
+    #[test]
+    fn members_and_items_are_told_in_order_and_other_values_are_taken_whole() {
+        let body = br#" { "a" : [1, "x" ,{}] ,"a":5, "b":[ ] } "#;
+        let mut told = Vec::new();
+        let mut cursor = Cursor::new(body);
+        let object = cursor.members(|cursor, key| {
+            told.push(key);
+            cursor.items(|item| {
+                told.push(item.skip()?);
+                Some(())
+            })?;
+            Some(())
+        });
+        let told: Vec<_> = told.into_iter().map(|span| &body[span]).collect();
+        assert_eq!(told, [&b"a"[..], b"1", b"\"x\"", b"{}", b"a", b"b"]);
+        assert_eq!(object, Some(1..body.len() - 1));
+        assert_eq!(cursor.end(), Some(()));
+    }
+
+    #[test]
+    fn what_breaks_the_grammar_where_it_is_looked_at_is_no_json() {
+        for body in [
+            "{\"a\":1,}",
+            "{\"a\" 1}",
+            "{a:1}",
+            "{\"a\":}",
+            "{,}",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "{\"a\":1]",
+            "[1}",
+            "{\"a\":1 \"b\":2}",
+            "{",
+            "[",
+        ] {
+            let mut cursor = Cursor::new(body.as_bytes());
+            let taken = match body.starts_with('{') {
+                true => cursor.members(|cursor, _| cursor.skip().map(|_| ())),
+                false => cursor.items(|cursor| cursor.skip().map(|_| ())),
+            };
+            assert_eq!(taken, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn depth_costs_nothing() {
+        let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+        assert_eq!(skipped(&deep), Some(&*deep));
     }
 }

@@ -4,10 +4,19 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Edits collected in any order.
-#[derive(Debug, Default)]
+/// Edits collected in any order, bounded by what they add.
+#[derive(Debug)]
 pub struct Splices {
     edits: Vec<Splice>,
+    /// Bytes that may still be added; `None` once that was too little.
+    room: Option<usize>,
+}
+
+impl Default for Splices {
+    /// Without a bound.
+    fn default() -> Self {
+        Self::at_most(usize::MAX)
+    }
 }
 
 #[derive(Debug)]
@@ -17,11 +26,24 @@ struct Splice {
 }
 
 impl Splices {
+    /// Edits that may put in `added` bytes together, whatever they take out. With more nothing is
+    /// edited at all.
+    pub fn at_most(added: usize) -> Self {
+        Self {
+            edits: Vec::new(),
+            room: Some(added),
+        }
+    }
+
     /// Puts `with` in place of a range. Ranges must not overlap; insertions at one place keep
     /// their order.
     pub fn replace(&mut self, at: Range<usize>, with: impl Into<Cow<'static, [u8]>>) {
         let with = with.into();
-        self.edits.push(Splice { at, with });
+        self.room = self.room.and_then(|room| room.checked_sub(with.len()));
+        match self.room {
+            Some(_) => self.edits.push(Splice { at, with }),
+            None => self.edits = Vec::new(),
+        }
     }
 
     /// Puts `with` before the byte at `at`.
@@ -29,14 +51,22 @@ impl Splices {
         self.replace(at..at, with);
     }
 
+    /// Leaves a range out.
+    pub fn remove(&mut self, at: Range<usize>) {
+        self.replace(at, &b""[..]);
+    }
+
     /// Whether nothing is to be changed.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty()
     }
 
-    /// The edited body. `None` when an edit lies outside the body or two overlap: a body whose
-    /// edits contradict each other is left alone.
+    /// The edited body. `None` when there are no edits, they add too much, one lies outside the body
+    /// or two overlap: a body whose edits contradict each other is left alone.
     pub fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
+        if self.is_empty() {
+            return None;
+        }
         self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
         let added: usize = self.edits.iter().map(|edit| edit.with.len()).sum();
         let mut out = Vec::with_capacity(body.len() + added);
@@ -60,7 +90,7 @@ mod tests {
         let mut splices = Splices::default();
         splices.replace(4..5, &b"E"[..]);
         splices.insert(0, &b"<"[..]);
-        splices.replace(1..3, &b""[..]);
+        splices.remove(1..3);
         splices.insert(6, &b">"[..]);
         splices.insert(6, &b"!"[..]);
         assert_eq!(splices.apply(b"abcdef").unwrap(), b"<adEf>!");
@@ -75,5 +105,17 @@ mod tests {
             }
             assert_eq!(splices.apply(b"abcdef"), None);
         }
+    }
+
+    #[test]
+    fn edits_that_add_more_than_they_may_change_nothing() {
+        for (second, fits) in [(&b"xyz"[..], true), (b"wxyz", false)] {
+            let mut splices = Splices::at_most(5);
+            splices.replace(0..3, &b"12"[..]);
+            splices.insert(6, second);
+            splices.remove(4..5);
+            assert_eq!(splices.apply(b"abcdef").is_some(), fits);
+        }
+        assert_eq!(Splices::default().apply(b"abcdef"), None);
     }
 }

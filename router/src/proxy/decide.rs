@@ -47,6 +47,7 @@ pub(super) async fn decide(
         .model()
         .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));
     // A receipt outlives its request: what it remembers of a client's text is bounded.
+    exchange.is_json_object = inspection.is_object();
     exchange.model = model.as_deref().map(|model| Arc::from(clip(model)));
     let asker = Asker::of(route, &parts.headers, &inspection);
     let exempt = is_probe(exchange.path());

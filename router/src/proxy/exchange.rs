@@ -74,6 +74,8 @@ pub struct Exchange {
     pub owner: Option<Arc<str>>,
     /// The body's `model`, its first 128 bytes.
     pub model: Option<Arc<str>>,
+    /// The body is one JSON object.
+    pub is_json_object: bool,
     /// As `X-Routed-Session` shows it.
     pub session: Arc<str>,
     /// As `X-Routed-Source` shows it.
@@ -137,6 +139,7 @@ impl Exchange {
             reservation: None,
             owner: None,
             model: None,
+            is_json_object: false,
             session: dash(),
             source: no_source(),
             choice: None,

@@ -34,3 +34,4 @@ pub use decide::{Asker, Lookups, is_probe, rule_against};
 pub use handle::Proxy;
 pub use head::HeadWatch;
 pub use relay::Body;
+pub use rewrite::transforms_for;

@@ -28,11 +28,17 @@ pub enum Switch {
     Affinity,
     /// Off: a stream tells its usage only where the client asked.
     IncludeUsage,
+    /// Off: billing headers stay in prompts.
+    CchStrip,
+    /// Off: tool-call ids stay as clients made them.
+    KimiNormalize,
+    /// Off: system messages stay where they are.
+    SystemHoist,
 }
 
 impl Switch {
     /// Every switch, in the order status pages show them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::RateLimit,
         Self::Ttft,
         Self::Ttft429,
@@ -42,6 +48,9 @@ impl Switch {
         Self::Bodylog,
         Self::Affinity,
         Self::IncludeUsage,
+        Self::CchStrip,
+        Self::KimiNormalize,
+        Self::SystemHoist,
     ];
 
     /// The name `llmctl toggle` takes; also the `switch` label of `override_active`.
@@ -56,6 +65,9 @@ impl Switch {
             Self::Bodylog => "bodylog",
             Self::Affinity => "affinity",
             Self::IncludeUsage => "include-usage",
+            Self::CchStrip => "cch-strip",
+            Self::KimiNormalize => "kimi-normalize",
+            Self::SystemHoist => "system-hoist",
         }
     }
 
@@ -71,6 +83,9 @@ impl Switch {
             Self::Bodylog => "_bodylog_toggle",
             Self::Affinity => "_affinity_toggle",
             Self::IncludeUsage => "_include_usage_toggle",
+            Self::CchStrip => "_cch_strip_toggle",
+            Self::KimiNormalize => "_kimi_normalize_toggle",
+            Self::SystemHoist => "_system_hoist_toggle",
         }
     }
 
@@ -86,6 +101,9 @@ impl Switch {
             Self::Bodylog => "bodylog",
             Self::Affinity => "affinity_enabled",
             Self::IncludeUsage => "include_usage",
+            Self::CchStrip => "cch_strip",
+            Self::KimiNormalize => "kimi_normalize",
+            Self::SystemHoist => "system_hoist",
         }
     }
 
@@ -101,6 +119,9 @@ impl Switch {
             Self::Bodylog => options.bodylog.enabled,
             Self::Affinity => options.affinity_enabled,
             Self::IncludeUsage => options.include_usage,
+            Self::CchStrip => options.cch_strip,
+            Self::KimiNormalize => options.kimi_normalize,
+            Self::SystemHoist => options.system_hoist,
         }
     }
 }

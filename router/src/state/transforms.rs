@@ -3,18 +3,46 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Switch;
+use crate::content::transform::Transformed;
 
 /// One counter per thing a transform does; since the start or the last reset.
 #[derive(Debug, Default)]
 pub struct Transforms {
     /// Streams asked for usage that the client had not asked for.
     injected: AtomicU64,
+    /// Bodies looked at for billing headers.
+    parsed: AtomicU64,
+    /// Bodies that lost one.
+    stripped: AtomicU64,
+    /// Tool-call ids replaced.
+    ids: AtomicU64,
+    /// Bodies in which some were.
+    renamed: AtomicU64,
+    /// System messages moved.
+    messages: AtomicU64,
+    /// Bodies in which some were.
+    hoisted: AtomicU64,
 }
 
 impl Transforms {
-    /// A stream was asked for its usage.
-    pub fn asked_for_usage(&self) {
-        self.injected.fetch_add(1, Ordering::Relaxed);
+    /// A JSON object was looked at for billing headers.
+    pub fn parsed(&self) {
+        self.parsed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A body went through the transforms.
+    pub fn done(&self, done: &Transformed) {
+        let add = |counter: &AtomicU64, count: usize| {
+            if count > 0 {
+                counter.fetch_add(count as u64, Ordering::Relaxed);
+            }
+        };
+        add(&self.injected, usize::from(done.asked_for_usage));
+        add(&self.stripped, usize::from(done.headers_stripped > 0));
+        add(&self.ids, done.ids_renamed);
+        add(&self.renamed, usize::from(done.ids_renamed > 0));
+        add(&self.messages, done.messages_hoisted);
+        add(&self.hoisted, usize::from(done.messages_hoisted > 0));
     }
 
     /// What a switch's transform counted, by name; empty for a switch of another kind.
@@ -22,6 +50,11 @@ impl Transforms {
         self.of(switch)
             .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
             .collect()
+    }
+
+    /// Whether a switch's transform counts anything.
+    pub fn has_counts(&self, switch: Switch) -> bool {
+        self.of(switch).next().is_some()
     }
 
     /// Zeroes what a switch's transform counted.
@@ -32,9 +65,17 @@ impl Transforms {
     }
 
     fn of(&self, switch: Switch) -> impl Iterator<Item = (&'static str, &AtomicU64)> {
-        [(Switch::IncludeUsage, "injected_total", &self.injected)]
-            .into_iter()
-            .filter(move |(of, ..)| *of == switch)
-            .map(|(_, name, counter)| (name, counter))
+        [
+            (Switch::IncludeUsage, "injected_total", &self.injected),
+            (Switch::CchStrip, "parsed_total", &self.parsed),
+            (Switch::CchStrip, "stripped_total", &self.stripped),
+            (Switch::KimiNormalize, "changes_total", &self.ids),
+            (Switch::KimiNormalize, "req_count", &self.renamed),
+            (Switch::SystemHoist, "hoisted_total", &self.messages),
+            (Switch::SystemHoist, "req_count", &self.hoisted),
+        ]
+        .into_iter()
+        .filter(move |(of, ..)| *of == switch)
+        .map(|(_, name, counter)| (name, counter))
     }
 }

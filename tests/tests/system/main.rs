@@ -30,6 +30,7 @@ mod simulated;
 mod smuggling;
 mod streaming;
 mod supervisor;
+mod transforms;
 mod upstream_tls;
 mod usage;
 mod vectors;

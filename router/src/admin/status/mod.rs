@@ -15,6 +15,7 @@ mod seats;
 mod sessions;
 mod signal;
 mod toggle;
+mod transforms;
 
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -71,6 +72,10 @@ pub enum Endpoint {
     RejectRulesStatus,
     /// `_bodylog_status`
     BodylogStatus,
+    /// `_cch_strip_status`
+    CchStripStatus,
+    /// `_cch_test`
+    CchTest,
     /// `_<switch>_toggle`
     Toggle(Switch),
 }
@@ -97,6 +102,8 @@ impl Endpoint {
             "_tps_limit" => Self::Limit(Signal::Tps),
             "_reject_rules_status" => Self::RejectRulesStatus,
             "_bodylog_status" => Self::BodylogStatus,
+            "_cch_strip_status" => Self::CchStripStatus,
+            "_cch_test" => Self::CchTest,
             name => Self::Toggle(
                 Switch::ALL
                     .into_iter()
@@ -119,12 +126,12 @@ impl Endpoint {
 
     /// Whether the request's body matters.
     pub fn reads_body(self) -> bool {
-        self == Self::RouteInspect
+        matches!(self, Self::RouteInspect | Self::CchTest)
     }
 
     fn allows(self) -> &'static str {
         match self {
-            Self::RouteInspect => POSTS,
+            Self::RouteInspect | Self::CchTest => POSTS,
             Self::Toggle(_) | Self::Limit(_) | Self::Refusals => BOTH,
             _ => READS,
         }
@@ -180,6 +187,8 @@ pub fn answer(
         Endpoint::Limit(signal) => limit::limit(route, signal, &parts.method, &params, events),
         Endpoint::RejectRulesStatus => Ok(rules::status(route)),
         Endpoint::BodylogStatus => Ok(bodylog::status(route, log)),
+        Endpoint::CchStripStatus => Ok(transforms::cch_strip(route)),
+        Endpoint::CchTest => transforms::test(table, route, parts, &params, body),
         Endpoint::Toggle(Switch::Bodylog) if parts.method == Method::POST => {
             bodylog::set(route, &params, events)
         }

@@ -41,7 +41,7 @@ pub(super) fn set(
     let Change {
         to,
         counters: counters_reset,
-    } = change(switch, params)?;
+    } = change(route, switch, params)?;
     let below = switch.below(&route.options);
     let overrides = &route.state.overrides;
     let (before, after) = match to {
@@ -82,10 +82,10 @@ struct Change {
     counters: bool,
 }
 
-fn change(switch: Switch, params: &Params) -> Result<Change, Refused> {
+fn change(route: &Route, switch: Switch, params: &Params) -> Result<Change, Refused> {
     params.only(&CHANGES)?;
     let counters = params.flag("reset_counters")?;
-    if counters && !has_counters(switch) {
+    if counters && !has_counters(route, switch) {
         return Err("this switch has no counters".to_owned());
     }
     let to = match (params.get("on")?, params.flag("reset")?) {
@@ -108,11 +108,9 @@ fn counters(route: &Route, switch: Switch) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn has_counters(switch: Switch) -> bool {
-    matches!(
-        switch,
-        Switch::RateLimit | Switch::SessionPrio | Switch::RejectRules | Switch::IncludeUsage
-    )
+fn has_counters(route: &Route, switch: Switch) -> bool {
+    let elsewhere = [Switch::RateLimit, Switch::SessionPrio, Switch::RejectRules];
+    elsewhere.contains(&switch) || route.state.transforms.has_counts(switch)
 }
 
 fn reset_counters(route: &Route, switch: Switch) {
@@ -122,7 +120,9 @@ fn reset_counters(route: &Route, switch: Switch) {
         }
         Switch::SessionPrio => route.reset_priority(),
         Switch::RejectRules => route.rules.reset_hits(),
-        Switch::IncludeUsage => route.state.transforms.reset(switch),
+        Switch::IncludeUsage | Switch::CchStrip | Switch::KimiNormalize | Switch::SystemHoist => {
+            route.state.transforms.reset(switch);
+        }
         Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::Bodylog | Switch::Affinity => {}
     }
 }

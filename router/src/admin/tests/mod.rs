@@ -4,6 +4,7 @@ mod gates;
 mod guard;
 mod process;
 mod status;
+mod transforms;
 
 use std::net::SocketAddr;
 

@@ -14,13 +14,13 @@ use super::section::{Layers, keys};
 use super::{guard, load};
 use crate::config::options::{
     AFFINITY, AFFINITY_ENABLED, AFFINITY_FALLBACK, AFFINITY_MAX_LOAD_FACTOR, API_KEYS, BALANCE,
-    CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK, DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS,
-    FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH, HASH_SATURATED, HEALTH_BAN_TTL,
-    HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT, INCLUDE_USAGE, LOAD_RATE_LIMIT,
-    MAX_BODY_SIZE, MAX_MORE_TRIES, MAX_SESSIONS, MERGE_MODELS, NAME, REJECT_RULES,
-    REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, SESSION_TTL, TPS, TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT,
-    TTFT_429, WAIT_MAX, WAIT_TIMEOUT,
+    CCH_STRIP, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK, DEFAULT_MAX, EXPOSE_ROUTING_HEADERS,
+    EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH, HASH_SATURATED, HEALTH_BAN_TTL,
+    HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT, INCLUDE_USAGE, KIMI_NORMALIZE,
+    KIMI_NORMALIZE_STRATEGY, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MAX_SESSIONS,
+    MERGE_MODELS, NAME, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT,
+    ROUTE, RT_LIMIT_FACTOR, SESSION_SOURCES, SESSION_TTL, SYSTEM_HOIST, TPS, TPS_MIN_DECODE_S,
+    TPS_MIN_TOKENS, TRANSPARENT, TTFT, TTFT_429, WAIT_MAX, WAIT_TIMEOUT,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -150,6 +150,10 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         reject_rules_enabled: layers.over(reader, &REJECT_RULES_ENABLED, has_rules),
         reject_rules_status: reject_rules_status(reader, layers),
         include_usage: layers.setting(reader, &INCLUDE_USAGE),
+        cch_strip: layers.setting(reader, &CCH_STRIP),
+        kimi_normalize: layers.setting(reader, &KIMI_NORMALIZE),
+        kimi_normalize_strategy: layers.setting(reader, &KIMI_NORMALIZE_STRATEGY),
+        system_hoist: layers.setting(reader, &SYSTEM_HOIST),
         transparent: layers.setting(reader, &TRANSPARENT),
         api_keys: layers.over(reader, &API_KEYS, None),
         forward_auth: layers.setting(reader, &FORWARD_AUTH),

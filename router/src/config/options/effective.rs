@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::adaptive::*;
 use super::bodylog::*;
+use super::content::*;
 use super::load::*;
 use super::priority::*;
 use super::signals::*;
@@ -235,6 +236,14 @@ fn requests(o: &RouteOptions) -> Vec<Row> {
             json!(v)
         }),
         row(&INCLUDE_USAGE.meta, &o.include_usage, |v| json!(v)),
+        row(&CCH_STRIP.meta, &o.cch_strip, |v| json!(v)),
+        row(&KIMI_NORMALIZE.meta, &o.kimi_normalize, |v| json!(v)),
+        row(
+            &KIMI_NORMALIZE_STRATEGY.meta,
+            &o.kimi_normalize_strategy,
+            word,
+        ),
+        row(&SYSTEM_HOIST.meta, &o.system_hoist, |v| json!(v)),
         row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
         row(&API_KEYS.meta, &o.api_keys, |v| match v {
             None => json!("the shared key file"),

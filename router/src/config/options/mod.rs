@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod bodylog;
+mod content;
 mod effective;
 mod load;
 mod peer;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(in crate::config) use adaptive::*;
 pub(in crate::config) use bodylog::*;
+pub(in crate::config) use content::*;
 pub use effective::{Effective, effective, number};
 pub(in crate::config) use load::*;
 pub(in crate::config) use peer::*;

@@ -11,6 +11,7 @@ use router_core::session::SessionSource;
 
 use super::adaptive::*;
 use super::bodylog::*;
+use super::content::*;
 use super::load::*;
 use super::priority::*;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
@@ -110,6 +111,10 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &REJECT_RULES_ENABLED.meta,
     &REJECT_RULES_STATUS.meta,
     &INCLUDE_USAGE.meta,
+    &CCH_STRIP.meta,
+    &KIMI_NORMALIZE.meta,
+    &KIMI_NORMALIZE_STRATEGY.meta,
+    &SYSTEM_HOIST.meta,
     &TRANSPARENT.meta,
     &API_KEYS.meta,
     &FORWARD_AUTH.meta,

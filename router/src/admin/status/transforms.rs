@@ -1,0 +1,72 @@
+//! `_cch_strip_status` and `_cch_test`: what the transforms did, and what they would do.
+
+use http::StatusCode;
+use http::request::Parts;
+use proto::admin::{CchStripStatus, CchTest};
+
+use crate::admin::answer::{self, Answer};
+use crate::admin::query::{Params, Refused};
+use crate::content::Inspection;
+use crate::content::transform::{Transformed, transform};
+use crate::proxy::{Asker, transforms_for};
+use crate::state::{Route, RouteTable, Switch};
+
+/// The path that a body is tried for unless told.
+const DEFAULT_PATH: &str = "/v1/chat/completions";
+
+/// `_cch_strip_status`.
+pub(super) fn cch_strip(route: &Route) -> Answer {
+    let switch = route.switch(Switch::CchStrip);
+    let counts = route.state.transforms.counts(Switch::CchStrip);
+    let count = |name| counts.iter().find(|(of, _)| *of == name);
+    let count = |name| count(name).map_or(0, |(_, count)| *count);
+    let (parsed_total, stripped_total) = (count("parsed_total"), count("stripped_total"));
+    let status = CchStripStatus {
+        route: route.name.to_string(),
+        enabled: switch.value,
+        source: switch.source.as_str().to_owned(),
+        default: Switch::CchStrip.below(&route.options).value,
+        parsed_total,
+        stripped_total,
+        strip_ratio: stripped_total as f64 / parsed_total.max(1) as f64,
+    };
+    answer::json(StatusCode::OK, &status)
+}
+
+/// `_cch_test`. Nothing is sent or counted.
+pub(super) fn test(
+    table: &RouteTable,
+    route: &Route,
+    parts: &Parts,
+    params: &Params,
+    body: &[u8],
+) -> Result<Answer, Refused> {
+    params.only(&["path", "full"])?;
+    let path = params.get("path")?.unwrap_or(DEFAULT_PATH);
+    let full = params.flag("full")?;
+    let inspection = Inspection::read(&table.fields, body);
+    let done = if inspection.is_object() {
+        transform(
+            body,
+            transforms_for(route, path, inspection.model().as_deref()),
+        )
+    } else {
+        Transformed::default()
+    };
+    let asker = Asker::of(route, &parts.headers, &inspection);
+    let after = done.body.as_deref().map_or(body, |edited| edited);
+    let tested = CchTest {
+        route: route.name.to_string(),
+        path: path.to_owned(),
+        cch_stripped: done.headers_stripped > 0,
+        include_usage_injected: done.asked_for_usage,
+        kimi_changes: done.ids_renamed,
+        system_hoisted: done.messages_hoisted,
+        session_id: asker.session.routed_text().into_owned(),
+        source: asker.session.source().to_owned(),
+        body_len_before: body.len(),
+        body_len: after.len(),
+        body_after: full.then(|| String::from_utf8_lossy(after).into_owned()),
+    };
+    Ok(answer::json(StatusCode::OK, &tested))
+}

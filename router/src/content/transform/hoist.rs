@@ -1,0 +1,138 @@
+//! `system_hoist`: system messages of a `/v1/messages` request move to its `system`.
+//!
+//! That API knows no `role: system` inside `messages`; clients that were written for another one send
+//! it all the same. The messages leave the list and become blocks of `system`, in order, behind what
+//! was there: a text one block, the items of a list as they are, bare texts wrapped; other content
+//! goes with its message. A `system` that is neither text nor list is somebody's extension: then
+//! nothing moves.
+
+use super::survey::Survey;
+use crate::content::scan::{Cursor, Span};
+use crate::content::splice::Splices;
+
+/// The system messages of a list.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    /// Their bytes, with the commas that go with them.
+    cuts: Vec<Span>,
+    /// Their contents.
+    contents: Vec<Span>,
+    count: usize,
+    /// A message that stays has been seen.
+    some_stay: bool,
+    /// From the first message to the last, while none stays.
+    leading: Option<Span>,
+    /// After the last message.
+    end: usize,
+}
+
+impl Moves {
+    /// The next message of the list.
+    pub(super) fn message(&mut self, message: Span, is_system: bool, content: Option<Span>) {
+        if is_system {
+            self.count += 1;
+            self.contents.extend(content);
+            if self.some_stay {
+                self.cuts.push(self.end..message.end);
+            } else {
+                let start = self.leading.as_ref().map_or(message.start, |l| l.start);
+                self.leading = Some(start..message.end);
+            }
+        } else {
+            self.cuts
+                .extend(self.leading.take().map(|run| run.start..message.start));
+            self.some_stay = true;
+        }
+        self.end = message.end;
+    }
+
+    /// After the last message.
+    pub(super) fn close(&mut self) {
+        self.cuts.extend(self.leading.take());
+    }
+}
+
+/// Moves the system messages; how many.
+pub(super) fn hoist(body: &[u8], survey: &Survey, splices: &mut Splices) -> usize {
+    let moves = &survey.messages.moves;
+    let Some(blocks) = blocks(body, &moves.contents) else {
+        return 0;
+    };
+    if !blocks.is_empty() && !append(body, survey, blocks, splices) {
+        return 0;
+    }
+    for cut in &moves.cuts {
+        splices.remove(cut.clone());
+    }
+    moves.count
+}
+
+/// Puts blocks behind those of `system`; whether that is possible.
+fn append(body: &[u8], survey: &Survey, blocks: Vec<u8>, splices: &mut Splices) -> bool {
+    let Some(system) = &survey.system else {
+        let member = [br#","system":["#, &*blocks, b"]"].concat();
+        splices.insert(survey.top.end - 1, member);
+        return true;
+    };
+    let Span { start, end } = system.value;
+    match &body[start..end] {
+        b"null" => splices.replace(start..end, [b"[", &*blocks, b"]"].concat()),
+        [b'"', ..] => {
+            splices.insert(start, [b"[", OPEN].concat());
+            splices.insert(end, [CLOSE, b",", &*blocks, b"]"].concat());
+        }
+        [b'[', ..] if system.is_empty => splices.insert(end - 1, blocks),
+        [b'[', ..] => splices.insert(end - 1, [b",", &*blocks].concat()),
+        _ => return false,
+    }
+    true
+}
+
+/// Around the text of a block.
+const OPEN: &[u8] = br#"{"type":"text","text":"#;
+const CLOSE: &[u8] = b"}";
+
+/// The contents as blocks, separated by commas. `None` when they are far more than the body.
+fn blocks(body: &[u8], contents: &[Span]) -> Option<Vec<u8>> {
+    let mut blocks = Blocks {
+        body,
+        written: Vec::new(),
+    };
+    for content in contents {
+        match body[content.start] {
+            b'"' => blocks.push(content)?,
+            b'[' => {
+                Cursor::at(body, content.start).items(|cursor| {
+                    let item = cursor.skip()?;
+                    blocks.push(&item)
+                })?;
+            }
+            _ => {}
+        }
+    }
+    Some(blocks.written)
+}
+
+struct Blocks<'b> {
+    body: &'b [u8],
+    written: Vec<u8>,
+}
+
+impl Blocks<'_> {
+    fn push(&mut self, item: &Span) -> Option<()> {
+        if !self.written.is_empty() {
+            self.written.push(b',');
+        }
+        let item = &self.body[item.clone()];
+        match item.first() {
+            Some(b'"') => {
+                for part in [OPEN, item, CLOSE] {
+                    self.written.extend_from_slice(part);
+                }
+            }
+            _ => self.written.extend_from_slice(item),
+        }
+        let bound = 2 * self.body.len() + super::ADDED_MIN;
+        (self.written.len() <= bound).then_some(())
+    }
+}
