@@ -241,14 +241,23 @@ fn object_of(keys: &[&Meta], required: &[&str]) -> Value {
     row.into()
 }
 
+/// A list, or one text of addresses with commas between them.
+fn peers() -> Value {
+    json!({
+        "type": ["array", "string"],
+        "items": { "$ref": "#/$defs/peer" },
+        "pattern": r"\S",
+    })
+}
+
 fn collection(kind: &Kind) -> Value {
     let list = |item: Value| json!({ "type": "array", "items": item });
     match *kind {
-        Kind::Peers => list(json!({ "$ref": "#/$defs/peer" })),
+        Kind::Peers => peers(),
         Kind::PeersByModel => json!({
             "type": "object",
             "minProperties": 1,
-            "additionalProperties": list(json!({ "$ref": "#/$defs/peer" })),
+            "additionalProperties": peers(),
         }),
         Kind::ApiKeys => json!({
             "type": "object",

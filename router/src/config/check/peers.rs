@@ -10,7 +10,7 @@ use crate::config::options::{
     ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, Knob, MAX_CONCURRENCY, METRICS_URL, Meta,
     PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, ROLE, URL, WEIGHT,
 };
-use crate::config::tree::{Node, Span, Value};
+use crate::config::tree::{Key, Node, Scalar, Span, Style, Value};
 use crate::config::valid::{Peer, Pool, Role};
 
 /// How many requests a peer runs at once; `Some(None)`: its engine is to say it.
@@ -133,7 +133,13 @@ fn same_engine(a: &Peer, b: &Peer) -> bool {
 }
 
 fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
-    let Some(items) = items(reader, node, &PEERS) else {
+    let written;
+    let items = if let Some(listed) = listed(node) {
+        written = listed;
+        &written
+    } else if let Some(items) = items(reader, node, &PEERS) {
+        items
+    } else {
         return Vec::new();
     };
     let mut seen: Vec<(Peer, Span)> = Vec::with_capacity(items.len());
@@ -147,6 +153,35 @@ fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
         });
     }
     seen.into_iter().map(|(peer, _)| peer).collect()
+}
+
+/// `a:8000, https://b/base`: what one environment variable can hold. Each stands where the text does.
+fn listed(node: &Node) -> Option<Vec<Node>> {
+    let scalar = node.as_scalar().filter(|scalar| {
+        scalar.style != Style::Unusable && !scalar.is_null() && !scalar.text.trim().is_empty()
+    })?;
+    let at = |value| Node {
+        value,
+        span: node.span.clone(),
+        defined: node.defined.clone(),
+    };
+    let peer = |text: &str| {
+        let knob = if text.contains("://") {
+            URL.meta.key
+        } else {
+            ADDRESS.meta.key
+        };
+        let key = Key {
+            text: knob.to_owned(),
+            span: node.span.clone(),
+        };
+        let text = Value::Scalar(Scalar {
+            text: text.to_owned(),
+            style: Style::Quoted,
+        });
+        at(Value::Map(vec![(key, at(text))]))
+    };
+    Some(scalar.text.split(',').map(str::trim).map(peer).collect())
 }
 
 fn unique(reader: &mut Reader, peer: &Peer, span: &Span, seen: &[(Peer, Span)]) {
@@ -287,5 +322,42 @@ pub(super) fn first_key(node: &Node) -> Span {
             .first()
             .map_or(node.span.clone(), |(key, _)| key.span.clone()),
         _ => node.span.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::testing::{lines, route};
+
+    #[test]
+    fn one_text_may_list_the_addresses_of_peers() {
+        let (route, problems) = route("peers: 'a:1, https://b.example/base,\n  c:${PORT}'\n");
+        assert!(problems.is_empty(), "{problems:?}");
+        let pool = &route.pools[0];
+        let seen: Vec<_> = pool
+            .peers
+            .iter()
+            .map(|peer| (&*peer.name, peer.tls))
+            .collect();
+        assert_eq!(
+            seen,
+            [("a:1", false), ("b.example:443", true), ("c:8000", false)]
+        );
+    }
+
+    #[test]
+    fn a_wrong_address_in_the_text_is_named() {
+        for (text, expected) in [
+            ("'a:1,b'", "expected `host:port`"),
+            ("'a:1,,b:2'", "expected `host:port`"),
+            ("'a:1,a:1'", "is in this pool twice"),
+            ("'ftp://a:1'", "expected an `http://` or `https://` URL"),
+            ("''", "expected a list of peers"),
+            ("${EMPTY}", "expected a list of peers"),
+            ("5", "expected `host:port`"),
+        ] {
+            let said = lines(&route(&format!("peers: {text}\n")).1).join("\n");
+            assert!(said.contains(expected), "{text}: {said}");
+        }
     }
 }

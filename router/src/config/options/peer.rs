@@ -45,7 +45,7 @@ pub(in crate::config) static PEERS: Meta = Meta {
     group: "peers",
     kind: Kind::Peers,
     default: "required, unless `peers_by_model` is there",
-    doc: "The engines of the route. The order is part of `hash: crc32`. `[]` is valid: the route answers 503.",
+    doc: "The engines of the route. The order is part of `hash: crc32`. `[]` is valid: the route answers 503. One text such as `${BACKENDS}` may list their addresses or URLs, separated by commas.",
     secret: false,
     advanced: false,
 };
