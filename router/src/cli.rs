@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -14,6 +13,7 @@ use crate::config::load::Sources;
 use crate::config::report::{self, Style};
 use crate::config::{self, Loaded};
 use crate::control::Control;
+use crate::healthcheck::{self, Sick};
 use crate::telemetry::log::{self, LogFormat};
 use crate::{Ended, Options, Ready, StartError, run, signals};
 
@@ -23,9 +23,6 @@ const FINE: u8 = 0;
 const WRONG: u8 = 1;
 /// No router answered.
 const UNREACHABLE: u8 = 3;
-
-/// Most time a health check may take.
-const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Routes LLM requests: a session stays on the engine that remembers it, the rest goes where there
 /// is room.
@@ -71,7 +68,12 @@ enum Format {
 enum Command {
     /// Ask the local admin port whether the process is up: 0 yes, 3 no answer. For images without a
     /// shell.
-    Healthcheck,
+    Healthcheck {
+        /// Ask whether it can serve, too: 1, with the reason, when no peer is usable or the key file
+        /// could not be read.
+        #[arg(long)]
+        ready: bool,
+    },
 }
 
 const EXAMPLES: &str = "\
@@ -92,7 +94,7 @@ pub fn main() -> ExitCode {
         ..Sources::default()
     };
     let code = match args.command {
-        Some(Command::Healthcheck) => healthcheck(&sources, args.admin_listen),
+        Some(Command::Healthcheck { ready }) => healthcheck(&sources, args.admin_listen, ready),
         None if args.check => check(&config::load(&sources)),
         None => serve(sources, &args),
     };
@@ -205,7 +207,7 @@ fn ready_line(ready: &Ready, format: LogFormat) -> String {
     }
 }
 
-fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
+fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 {
     crate::install_crypto_provider();
     let configured = || {
         config::load(sources)
@@ -214,58 +216,19 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>) -> u8 {
             .ok()
             .map(|main| main.server.admin_listen)
     };
-    let Some(mut address) = admin.or_else(configured) else {
+    let Some(address) = admin.or_else(configured) else {
         return fail("the main configuration is invalid, so the admin address is not known");
     };
-    if address.ip().is_unspecified() {
-        let loopback = if address.is_ipv4() {
-            "127.0.0.1"
-        } else {
-            "::1"
-        };
-        address.set_ip(loopback.parse().expect("a loopback address"));
-    }
-    let asked = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map(|runtime| {
-            runtime.block_on(async {
-                let client = reqwest::Client::builder()
-                    .no_proxy()
-                    // The images this is for may hold no root certificates, and http needs none.
-                    .tls_certs_only([])
-                    .timeout(HEALTHCHECK_TIMEOUT)
-                    .build()?;
-                client
-                    .get(format!("http://{address}/healthz"))
-                    .send()
-                    .await?
-                    .error_for_status()
-            })
-        });
-    match asked {
-        Ok(Ok(_)) => FINE,
-        Ok(Err(error)) => {
-            fail(&format!(
-                "no healthy answer from {address}: {}",
-                causes(&error)
-            ));
-            UNREACHABLE
+    match healthcheck::run(address, ready) {
+        Ok(()) => FINE,
+        Err(sick) => {
+            let code = fail(&sick.to_string());
+            match sick {
+                Sick::Unreachable { .. } => UNREACHABLE,
+                Sick::Runtime(_) | Sick::Unready(_) => code,
+            }
         }
-        Err(error) => fail(&format!("the runtime cannot start: {error}")),
     }
-}
-
-/// An error and what led to it: a client's own text stops at "error sending request".
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 fn fail(message: &str) -> u8 {

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod content;
 pub mod control;
+mod healthcheck;
 pub mod proxy;
 pub mod reload;
 mod run;

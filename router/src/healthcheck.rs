@@ -1,0 +1,239 @@
+//! `router healthcheck`: what a container's health check runs, where no curl is at hand.
+//!
+//! Without `--ready` it asks whether the process is up. With it, whether the router can do its work:
+//! a route has a usable peer, and the key file it was given could be read. What is wrong is said in
+//! one sentence, which the container engine keeps beside the red light.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::StatusCode;
+use proto::admin::{Readiness, RouteStatus, Routes};
+
+/// Most time for one question.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why the light is red.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Sick {
+    /// No runtime to ask with.
+    #[error("the runtime cannot start: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// Nobody answers, or not as a router does.
+    #[error("no healthy answer from {address}: {detail}")]
+    Unreachable {
+        /// Who was asked.
+        address: SocketAddr,
+        /// What went wrong, with its causes.
+        detail: String,
+    },
+    /// It is up and cannot work.
+    #[error("not ready: {0}")]
+    Unready(String),
+}
+
+/// Asks the admin port at `address`; an unspecified address means this machine.
+pub(crate) fn run(mut address: SocketAddr, ready: bool) -> Result<(), Sick> {
+    if address.ip().is_unspecified() {
+        let loopback = if address.is_ipv4() {
+            "127.0.0.1"
+        } else {
+            "::1"
+        };
+        address.set_ip(loopback.parse().expect("a loopback address"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Sick::Runtime)?;
+    let asked = runtime.block_on(async {
+        if ready {
+            is_ready(address).await
+        } else {
+            ask(address, "/healthz").await?.error_for_status()?;
+            Ok(None)
+        }
+    });
+    match asked {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(Sick::Unready(why)),
+        Err(error) => Err(Sick::Unreachable {
+            address,
+            detail: causes(&error),
+        }),
+    }
+}
+
+async fn ask(address: SocketAddr, path: &str) -> reqwest::Result<reqwest::Response> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        // The images this is for may hold no root certificates, and http needs none.
+        .tls_certs_only([])
+        .timeout(TIMEOUT)
+        .build()?;
+    client.get(format!("http://{address}{path}")).send().await
+}
+
+/// Why it cannot work, if it cannot.
+async fn is_ready(address: SocketAddr) -> reqwest::Result<Option<String>> {
+    let answer = ask(address, "/readyz").await?;
+    let unready = answer.status() == StatusCode::SERVICE_UNAVAILABLE;
+    let readiness: Readiness = if unready {
+        answer
+    } else {
+        answer.error_for_status()?
+    }
+    .json()
+    .await?;
+    // Only for callers on this machine: an admin port bound to one outer address keeps it back.
+    let listing = ask(address, "/_routes").await?;
+    let routes: Option<Routes> = match listing.status().is_success() {
+        true => Some(listing.json().await?),
+        false => None,
+    };
+    Ok(verdict(&readiness, routes.as_ref()))
+}
+
+/// The one sentence, if there is something to say.
+fn verdict(readiness: &Readiness, routes: Option<&Routes>) -> Option<String> {
+    let bad_keys = routes
+        .map(|routes| &routes.keys)
+        .filter(|keys| matches!(keys.status.as_str(), "unreadable" | "empty"));
+    if let Some(keys) = bad_keys {
+        let detail = keys.detail.as_ref();
+        let detail = detail.map_or(String::new(), |detail| format!(" ({detail})"));
+        return Some(format!(
+            "the key file {} is {}{detail}: check its mount, its owner and its content",
+            keys.file, keys.status
+        ));
+    }
+    match readiness.status.as_str() {
+        "ready" => None,
+        "draining" => Some("it is draining".to_owned()),
+        _ => Some(routes.map_or_else(|| "no route has a usable peer".into(), unusable)),
+    }
+}
+
+/// Why no route has a usable peer.
+fn unusable(routes: &Routes) -> String {
+    let broken = |status| status == RouteStatus::Invalid;
+    if routes.routes.is_empty() {
+        return "there are no routes: check the mount of the directory that `routes` names".into();
+    }
+    if let Some(route) = routes.routes.iter().find(|route| broken(route.status)) {
+        let why = route.errors.first().map_or("", |error| &error.message);
+        return format!("the route file {} is invalid: {why}", route.path);
+    }
+    let peers: Vec<&str> = routes
+        .routes
+        .iter()
+        .flat_map(|route| &route.pools)
+        .flat_map(|pool| &pool.peers)
+        .map(|peer| peer.peer.as_str())
+        .collect();
+    match peers.as_slice() {
+        [] => "no route has a peer: name engines under `peers`".into(),
+        peers => format!(
+            "no peer answers its health probe: check that an engine listens on {}",
+            peers.join(", ")
+        ),
+    }
+}
+
+/// An error and what led to it: a client's own text stops at "error sending request".
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(
+        status: &str,
+        routes: &serde_json::Value,
+        keys: (&str, Option<&str>),
+    ) -> Option<String> {
+        let readiness = Readiness {
+            status: status.to_owned(),
+            usable_routes: 0,
+            routes: 1,
+        };
+        let routes = serde_json::from_value(json!({
+            "routes": routes,
+            "keys": {"file": "/run/keys", "status": keys.0, "detail": keys.1,
+                     "in_force": "open", "count": 0, "problems": []},
+            "config": {"last_reload_success": true},
+            "phase": "serving",
+            "version": "1.0.0",
+        }))
+        .unwrap();
+        verdict(&readiness, Some(&routes))
+    }
+
+    fn route(status: &str, peers: &[&str]) -> serde_json::Value {
+        let peers: Vec<_> = peers
+            .iter()
+            .map(|peer| {
+                json!({"peer": peer, "name": peer, "priority": 0, "max": 1, "in_flight": 0,
+                       "enabled": true, "banned": true})
+            })
+            .collect();
+        let error = json!({"file": "routes/chat.yaml", "line": 2, "column": 1,
+                           "message": "peers: expected a list", "severity": "error"});
+        json!({"name": "chat", "path": "routes/chat.yaml", "status": status, "errors": [error],
+               "pools": [{"limit": 1, "in_flight": 0, "healthy_peers": 0, "peers": peers}],
+               "auth": "open", "switches": {}})
+    }
+
+    #[test]
+    fn one_sentence_says_what_to_mend() {
+        let fine = ("ok", None);
+        let chat = |peers| json!([route("ok", peers)]);
+        for (said, expected) in [
+            (said("ready", &chat(&["a:1"]), fine), None),
+            (said("ready", &chat(&["a:1"]), ("missing", None)), None),
+            (
+                said(
+                    "ready",
+                    &chat(&["a:1"]),
+                    ("unreadable", Some("Permission denied")),
+                ),
+                Some(
+                    "the key file /run/keys is unreadable (Permission denied): check its mount, its owner and its content",
+                ),
+            ),
+            (
+                said("unready", &chat(&["a:1", "b:2"]), fine),
+                Some("no peer answers its health probe: check that an engine listens on a:1, b:2"),
+            ),
+            (
+                said("unready", &chat(&[]), fine),
+                Some("no route has a peer: name engines under `peers`"),
+            ),
+            (
+                said("unready", &json!([]), fine),
+                Some("there are no routes: check the mount of the directory that `routes` names"),
+            ),
+            (
+                said("unready", &json!([route("invalid", &[])]), fine),
+                Some("the route file routes/chat.yaml is invalid: peers: expected a list"),
+            ),
+            (
+                said("draining", &chat(&["a:1"]), fine),
+                Some("it is draining"),
+            ),
+        ] {
+            assert_eq!(said.as_deref(), expected);
+        }
+    }
+}
