@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::builder::Resettable;
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::epoch::ColdStart;
+use crate::healthcheck;
 use crate::log::{self, LogFormat};
 use crate::poll::RouterUrl;
 use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, run};
@@ -49,7 +50,8 @@ struct Args {
         long,
         env = "BODYLOG_EXPORTER_LISTEN",
         value_name = "ADDR:PORT",
-        default_value = "0.0.0.0:9110"
+        default_value = "0.0.0.0:9110",
+        global = true
     )]
     listen: SocketAddr,
     /// Admin URL of a router whose state is shown too; repeat it for several.
@@ -89,6 +91,19 @@ struct Args {
         default_value = "text"
     )]
     log_format: LogFormat,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Command {
+    /// Ask the port of this machine whether the process is up: 0 yes, 1 no. For images without
+    /// a shell.
+    Healthcheck {
+        /// Ask whether it does its work, too.
+        #[arg(long)]
+        ready: bool,
+    },
 }
 
 const EXAMPLES: &str = "\
@@ -114,6 +129,16 @@ fn poll_prefix(text: &str) -> Result<String, String> {
 pub fn main() -> ExitCode {
     let matches = blank_is_unset(Args::command()).get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(Command::Healthcheck { ready }) = args.command {
+        let path = if ready { "/readyz" } else { "/healthz" };
+        return match healthcheck::run(args.listen, path) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(sick) => {
+                let _ = writeln!(io::stderr(), "bodylog-exporter: {sick}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -126,10 +151,12 @@ pub fn main() -> ExitCode {
 /// An empty environment variable counts as none, as compose files and unit files leave them.
 fn blank_is_unset(command: clap::Command) -> clap::Command {
     let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command.mut_args(|arg| match arg.get_env() {
-        Some(name) if is_blank(name) => arg.env(Resettable::Reset),
-        _ => arg,
-    })
+    command
+        .mut_args(|arg| match arg.get_env() {
+            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
+            _ => arg,
+        })
+        .mut_subcommands(blank_is_unset)
 }
 
 fn serve(args: Args) -> anyhow::Result<()> {

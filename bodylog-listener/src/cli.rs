@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
-use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
@@ -17,6 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, Durability, MinFree, Secret};
+use crate::healthcheck;
 use crate::run::{Listeners, run};
 use crate::tls;
 
@@ -44,7 +45,7 @@ struct Args {
     #[arg(long, env = "BODYLOG_LISTEN", value_name = "[ADDR:]PORT", default_value = "9999", value_parser = address)]
     listen: SocketAddr,
     /// Where HTTP is served.
-    #[arg(long, env = "BODYLOG_HTTP_LISTEN", value_name = "[ADDR:]PORT", default_value = "9998", value_parser = address)]
+    #[arg(long, env = "BODYLOG_HTTP_LISTEN", value_name = "[ADDR:]PORT", default_value = "9998", value_parser = address, global = true)]
     http_listen: SocketAddr,
     /// Days full records are kept.
     #[arg(long, env = "BODYLOG_KEEP_DAYS", value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u32).range(1..))]
@@ -112,6 +113,19 @@ struct Args {
         default_value = "text"
     )]
     log_format: Format,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Command {
+    /// Ask the HTTP port of this machine whether the process is up: 0 yes, 1 no. For images without
+    /// a shell.
+    Healthcheck {
+        /// Ask whether it does its work, too.
+        #[arg(long)]
+        ready: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -137,7 +151,14 @@ RUST_LOG sets the log level; log lines go to stderr.";
 pub fn main() -> ExitCode {
     let matches = blank_is_unset(Args::command()).get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    ExitCode::from(match start(args) {
+    let done = match args.command {
+        Some(Command::Healthcheck { ready }) => {
+            let path = if ready { "/readyz" } else { "/healthz" };
+            healthcheck::run(args.http_listen, path).map_err(|sick| sick.to_string())
+        }
+        None => start(args),
+    };
+    ExitCode::from(match done {
         Ok(()) => FINE,
         Err(message) => {
             let _ = writeln!(io::stderr(), "bodylog-listener: {message}");
@@ -149,10 +170,12 @@ pub fn main() -> ExitCode {
 /// An empty environment variable counts as none, as compose files and unit files leave them.
 fn blank_is_unset(command: clap::Command) -> clap::Command {
     let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command.mut_args(|arg| match arg.get_env() {
-        Some(name) if is_blank(name) => arg.env(Resettable::Reset),
-        _ => arg,
-    })
+    command
+        .mut_args(|arg| match arg.get_env() {
+            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
+            _ => arg,
+        })
+        .mut_subcommands(blank_is_unset)
 }
 
 fn start(args: Args) -> Result<(), String> {

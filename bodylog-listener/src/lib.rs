@@ -10,6 +10,7 @@ pub mod cli;
 mod clock;
 pub mod config;
 mod extract;
+mod healthcheck;
 mod housekeeping;
 mod http;
 mod ingest;
