@@ -2,20 +2,18 @@
 
 import contextlib
 import json
-import os
-import re
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
 
 from engine import BIN, ROOT, until
-from test_files import TOOLS, accepted, run
+from test_files import accepted, run
 
 sys.path.insert(0, str(ROOT / "tests/clients"))
-import annotate  # noqa: E402
 import stack  # noqa: E402
 
 EXAMPLES = ROOT / "deploy/examples"
@@ -24,30 +22,6 @@ EXAMPLES = ROOT / "deploy/examples"
 def test_every_example_of_a_route_is_accepted_without_a_warning():
     assert "no errors, no warnings" in accepted(run(BIN / "llmctl", "route", "check", "--strict", EXAMPLES))
     accepted(run(BIN / "router", "--check", "--config", EXAMPLES / "router.yaml"))
-
-
-@pytest.mark.parametrize("name", annotate.FILES)
-def test_the_annotated_files_have_every_option(name):
-    made = annotate.FILES[name]()
-    if os.environ.get("UPDATE_DOCS"):
-        (EXAMPLES / name).write_text(made)
-    assert (EXAMPLES / name).read_text() == made, "UPDATE_DOCS=1 writes it anew"
-
-
-def test_what_the_annotated_files_comment_out_is_accepted_too(tmp_path):
-    """The shapes of options that have no default to write down."""
-    schema = json.loads(accepted(run(BIN / "llmctl", "route", "schema")))
-    text = (EXAMPLES / "routes/every-option.yaml").read_text()
-    shapes = re.findall(r"^# ((?!name:|peers)\w+: \S.*)$", text, re.MULTILINE)
-    shapes = [shape for shape in shapes if shape.split(":")[0] in schema["properties"]]
-    assert len(shapes) >= 5
-    for number, shape in enumerate(shapes):
-        (tmp_path / f"shape-{number}.yaml").write_text(f"peers: []\n{shape}\n")
-    lists = re.findall(r"^# (\w+):\n#   (- \{.*\})$", text, re.MULTILINE)
-    for number, (key, item) in enumerate(lists):
-        (tmp_path / f"list-{number}.yaml").write_text(f"peers: []\n{key}:\n  {item}\n")
-    assert len(lists) == len(annotate.TABLES)
-    accepted(run(BIN / "llmctl", "route", "check", tmp_path))
 
 
 class Front:

@@ -2,6 +2,8 @@
 //! meaning. The check reads by it, the JSON Schema and the reference in the docs are made from it.
 
 mod adaptive;
+#[cfg(test)]
+mod annotated;
 mod bodylog;
 mod content;
 mod effective;
