@@ -89,10 +89,13 @@ struct Named {
     pools: usize,
     peers: usize,
     buckets: usize,
+    /// Whether its engines are polled.
+    polls: bool,
 }
 
 impl Book {
-    /// Resolves a spec's peers to their state, creating what is new.
+    /// Resolves a spec's peers to their state, creating what is new. Where the spec attached before
+    /// polled nobody and this one does, its peers stay candidates until their first poll has ended.
     pub fn attach(&mut self, spec: RouteSpec) -> Roster {
         debug_assert!(spec.rt_limit_factor.is_finite() && spec.rt_limit_factor > 0.0);
         let mut members = Vec::with_capacity(spec.pools.len());
@@ -106,12 +109,19 @@ impl Book {
             members.push(Members::new(&spec.guard, pool, slot, peers));
         }
         let buckets = self.priority.acquire(&spec.guard.priority);
+        let before = self.rosters.values().next_back();
+        if spec.load.is_some() && before.is_some_and(|before| !before.polls) {
+            for slot in members.iter().flat_map(|pool| &pool.peers) {
+                self.peers.get_mut(*slot).reading.begin();
+            }
+        }
         let id = self.next_roster;
         self.next_roster += 1;
         let named = Named {
             pools: members.len(),
             peers: members.iter().map(|pool| pool.peers.len()).sum(),
             buckets: buckets.len(),
+            polls: spec.load.is_some(),
         };
         self.rosters.insert(id, named);
         Roster::new(Resolved {

@@ -151,6 +151,10 @@ impl Default for LoadSpec {
 pub struct Reading {
     sample: Option<Taken>,
     last: Last,
+    /// Polling has just begun on a peer in use, and no poll has ended yet.
+    unasked: bool,
+    /// Of a peer that never gave a sample: since when its engine has been silent.
+    silent_since: Option<Instant>,
     sleeping: bool,
     /// When its load last went to zero.
     idle_since: Option<Instant>,
@@ -182,6 +186,17 @@ enum Last {
 }
 
 impl Reading {
+    /// Polling begins on a peer that was in use without it. Until a poll has ended nothing speaks against
+    /// the peer, and its load is our own requests: otherwise a reload would take every peer out at once.
+    pub fn begin(&mut self) {
+        *self = Self {
+            unasked: true,
+            idle_since: self.idle_since,
+            was_used: self.was_used,
+            ..Self::default()
+        };
+    }
+
     /// Takes a poll's result in. `own`: our requests in flight on the peer now.
     pub fn report(&mut self, report: Report, own: u32, now: Instant) {
         let sampled = |sample, blind| Taken {
@@ -190,6 +205,10 @@ impl Reading {
             own,
             blind,
         };
+        self.unasked = false;
+        if !matches!(report, Report::Hung { .. } | Report::Unusable) {
+            self.silent_since = None;
+        }
         let last = match report {
             Report::Sampled(sample) => {
                 let before = self.external();
@@ -215,7 +234,10 @@ impl Reading {
             Report::Dead => Last::Dead,
             Report::Loading => Last::Loading,
             Report::Misconfigured => Last::Misconfigured,
-            Report::Hung { answers_health } => Last::Hung { answers_health },
+            Report::Hung { answers_health } => {
+                self.silent_since.get_or_insert(now);
+                Last::Hung { answers_health }
+            }
             Report::Unusable => return,
         };
         self.last = last;
@@ -242,13 +264,19 @@ impl Reading {
             Last::Misconfigured => return Standing::Misconfigured,
             Last::Nothing | Last::Hung { .. } => {}
         }
-        let Some(taken) = self.sample else {
-            return Standing::Stale;
-        };
-        let age = now.saturating_duration_since(taken.at);
-        if age <= spec.stale_after {
+        if self.unasked {
             return Standing::Fresh;
         }
+        let age_of = |at: Instant| now.saturating_duration_since(at);
+        let age = match self.sample {
+            Some(taken) if age_of(taken.at) <= spec.stale_after => return Standing::Fresh,
+            Some(taken) => age_of(taken.at),
+            // It was silent from the start, as an engine is that prefills while the router restarts.
+            None => match self.silent_since {
+                Some(since) => age_of(since),
+                None => return Standing::Stale,
+            },
+        };
         let alive = match self.last {
             Last::Hung { answers_health } => answers_health || own > 0,
             _ => false,
@@ -427,6 +455,36 @@ mod tests {
         );
         assert_eq!(reading.external(), 3);
         assert_eq!(reading.standing(&SPEC, 0, after(3_001)), Standing::Stale);
+    }
+
+    #[test]
+    fn an_engine_silent_from_the_start_is_held_for_as_long_as_one_that_fell_silent() {
+        let silent = Report::Hung {
+            answers_health: true,
+        };
+        let mut reading = read(silent, 0);
+        reading.report(silent, 0, after(30_000));
+        let standing = |spec: &LoadSpec, at| reading.standing(spec, 0, after(at));
+        assert_eq!(standing(&EXCLUDE, 0), Standing::Stale);
+        assert_eq!(standing(&SPEC, 60_000), Standing::Held);
+        assert_eq!(reading.load(&SPEC, Standing::Held, 0, 4), 4);
+        assert_eq!(standing(&SPEC, 60_001), Standing::Stale);
+        // Whatever it says in between begins its time anew.
+        reading.report(Report::Loading, 0, after(61_000));
+        reading.report(silent, 0, after(62_000));
+        assert_eq!(reading.standing(&SPEC, 0, after(62_000)), Standing::Held);
+    }
+
+    #[test]
+    fn until_its_first_poll_ends_a_peer_in_use_counts_by_our_own_requests() {
+        let mut reading = read(busy(3), 1);
+        reading.begin();
+        let standing = reading.standing(&SPEC, 2, after(90_000));
+        assert_eq!(standing, Standing::Fresh);
+        assert_eq!(reading.load(&SPEC, standing, 2, 4), 2);
+        assert_eq!(reading.sample(after(90_000)), None);
+        reading.report(Report::Unusable, 2, after(90_000));
+        assert_eq!(reading.standing(&SPEC, 2, after(90_000)), Standing::Stale);
     }
 
     #[test]

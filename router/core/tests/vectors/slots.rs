@@ -323,3 +323,23 @@ fn a_session_that_expired_does_not_count_against_its_own_worker() {
     assert_eq!(worker(&mut bench, "sess-3"), ("w1".into(), Mode::StickyNew));
     assert_eq!(sessions(&bench), [1, 1]);
 }
+
+#[test]
+fn polling_that_a_reload_turns_on_takes_no_peer_out() {
+    let single: Vec<_> = ["a:1", "b:1"].map(|peer| (peer, 0, 1)).into();
+    let mut bench = Bench::new(Affinity::None, &single);
+    let first = sent(&mut bench, Ask::new(POOL, None)).unwrap();
+    let mut spec = bench.roster.spec().clone();
+    spec.load = Some(LoadSpec::default());
+    let polled = bench.book.attach(spec);
+    bench.book.detach(&bench.roster);
+    bench.roster = polled;
+    let second = sent(&mut bench, Ask::new(POOL, None)).unwrap();
+    assert_ne!(first.0, second.0, "its own requests count");
+    said(&mut bench, &first.0, Report::Unusable);
+    let facts = bench.book.peers(&bench.roster, POOL, bench.now);
+    let standing = |peer: &str| facts.iter().find(|facts| facts.peer.as_str() == peer);
+    let standing = |peer: &str| standing(peer).and_then(|facts| facts.standing);
+    assert_eq!(standing(&first.0), Some(Standing::Stale));
+    assert_eq!(standing(&second.0), Some(Standing::Fresh));
+}
