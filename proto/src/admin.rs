@@ -19,7 +19,9 @@ pub use gates::{
     SignalStatus, TpsStatus, Trips, TtftStatus,
 };
 pub use limits::{LimitScope, TpsLimit, TtftLimit};
-pub use load::{Backend, Backends, PoolSessions, SessionHome, Sessions};
+pub use load::{
+    AllSessions, Backend, Backends, FinishedSession, PoolSessions, RouteLoad, SessionHome, Sessions,
+};
 
 /// The body of every error: OpenAI's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

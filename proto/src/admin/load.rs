@@ -9,6 +9,26 @@ use serde::{Deserialize, Serialize};
 pub struct Backends {
     /// The peers of the routes that the caller's key opens, by route, then in file order.
     pub backends: Vec<Backend>,
+    /// The same routes, each as a whole, by name.
+    #[serde(default)]
+    pub routes: Vec<RouteLoad>,
+}
+
+/// One route's requests as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RouteLoad {
+    /// The route.
+    pub route: String,
+    /// Requests that wait for a slot now.
+    pub waiting: u32,
+    /// Requests finished, by the status sent to the client.
+    pub requests: BTreeMap<u16, u64>,
+    /// Requests that no peer was chosen for, by the error's code.
+    pub rejected: BTreeMap<String, u64>,
+    /// Sessions pushed out by `max_sessions`.
+    pub sessions_evicted: u64,
+    /// Sessions that expired.
+    pub sessions_expired: u64,
 }
 
 /// One peer of one route, as it is now.
@@ -47,6 +67,12 @@ pub struct Backend {
     /// Sessions that live on it; absent where none are remembered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sessions: Option<u32>,
+    /// Requests placed on it, by why.
+    #[serde(default)]
+    pub selected: BTreeMap<String, u64>,
+    /// Polls of its load, by what they found; absent where it is not polled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub polls: Option<BTreeMap<String, u64>>,
 }
 
 /// `GET /<route>/_sessions`.
@@ -88,4 +114,22 @@ pub struct SessionHome {
     pub age_s: f64,
     /// Seconds since it was used.
     pub idle_s: f64,
+}
+
+/// `GET /_sessions`: of every route that the caller may see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllSessions {
+    /// By name.
+    pub routes: Vec<Sessions>,
+}
+
+/// `POST …/finish_session?session_id=`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishedSession {
+    /// `ok`, whether or not the session was known.
+    pub status: String,
+    /// The session.
+    pub session_id: String,
+    /// In how many pools it lived; 0 when it was unknown, which is no error.
+    pub released: u32,
 }

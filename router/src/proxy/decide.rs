@@ -9,7 +9,7 @@ use http::request::Parts;
 use router_core::admission::Refusal;
 use router_core::affinity::prefix::Prefix;
 use router_core::book::{Ask, PoolId, Switches};
-use router_core::decision::Choice;
+use router_core::decision::{Choice, Mode};
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
@@ -18,7 +18,7 @@ use super::exchange::{self, Exchange};
 use super::local;
 use crate::content::{Inspection, Turn, prefix};
 use crate::state::{Admitted, Lifecycle, Phase, Pin, Placed, Route, RouteTable, Switch, Waiting};
-use crate::telemetry::metrics::Gate;
+use crate::telemetry::metrics::{Gate, Reason, Unplaced};
 
 /// What bounds a wait for a slot besides the route's own `wait_timeout`.
 pub(super) struct Patience<'a> {
@@ -64,21 +64,34 @@ pub(super) async fn decide(
     }
     let pool = route.pool(model.as_deref());
     let pool = pool.ok_or_else(|| {
+        route.state.metrics.unplaced(Unplaced::UnknownModel);
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
     asker.show(exchange);
     let lookups = Lookups::of(route, pool, model.as_deref(), &asker.session, &inspection);
     if lookups.pin == Pin::Unknown {
+        route.state.metrics.unplaced(Unplaced::UnknownModel);
         let error = ApiError::model_not_found(model.as_deref().unwrap_or_default());
         return Err(error.on_route(&route.name));
     }
     let placed = match route.admit(lookups.on(asker.ask(pool, exempt))) {
         Ok(Admitted::Placed(placed)) => Ok(placed),
-        Ok(Admitted::Waiting(waiting)) => wait(waiting, patience).await?,
+        Ok(Admitted::Waiting(waiting)) => {
+            let _timer = route.state.metrics.wait();
+            wait(waiting, patience).await?
+        }
         Err(refusal) => Err(refusal),
     };
     match placed {
         Ok(placed) => {
+            let listed = lookups.pin.indices().is_some();
+            let reason = Reason::of(placed.mode, &placed.facts, listed);
+            let peer = &route.peers[pool.0][placed.peer].spec.key;
+            let strategy = Mode::from(route.spec().balance).as_str();
+            route
+                .state
+                .metrics
+                .selected(peer.as_str(), strategy, reason);
             exchange.reservation = Some(placed.reservation);
             exchange.choice = Some(Choice::Send {
                 mode: placed.mode,
@@ -87,8 +100,9 @@ pub(super) async fn decide(
             Ok((pool, placed.peer))
         }
         Err(refusal) => {
-            if let Some(gate) = refusal.gate() {
-                route.state.metrics.refused(gate.into(), refusal.bucket());
+            match refusal.gate() {
+                Some(gate) => route.state.metrics.refused(gate.into(), refusal.bucket()),
+                None => route.state.metrics.unplaced(Unplaced::NoHealthyPeer),
             }
             let served = route.spec().pools[pool.0].model.as_deref();
             let full_status = route.options.full_status.value;

@@ -108,6 +108,8 @@ pub struct Exchange {
     pub capture: Option<Box<Capture>>,
     /// The stream was asked for usage that the client must not see.
     pub asked_for_usage: bool,
+    /// The first body byte of a peer's answer passed.
+    first_chunk: Option<Instant>,
     trace_id: Option<Box<str>>,
     gaps: Gaps,
     /// Where it is counted and logged.
@@ -162,6 +164,7 @@ impl Exchange {
             measure: None,
             capture: None,
             asked_for_usage: false,
+            first_chunk: None,
             trace_id: trace_id(headers),
             gaps: Gaps {
                 seconds: [0.0; GAPS_MAX],
@@ -203,6 +206,7 @@ impl Exchange {
         if let Some(measure) = &mut self.measure {
             measure.feed(data);
         }
+        self.first_chunk.get_or_insert(now);
         if stream {
             self.stream_times(now);
         }
@@ -295,6 +299,7 @@ impl Exchange {
             code: status,
             request_seconds: seconds,
             ttft_seconds: ttft.map(|ttft| ttft.as_secs_f64()),
+            ttfb_seconds: self.first_chunk.map(|at| since(at).as_secs_f64()),
             overhead_seconds: self.overhead(),
             owner: self.owner.as_deref(),
             usage: self.meter().and_then(Meter::usage),

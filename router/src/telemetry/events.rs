@@ -92,6 +92,7 @@ impl Events {
     ) {
         let PeerRef { route, peer, name } = at;
         let standing = standing.map_or("gone", Standing::as_str);
+        self.metrics.polled(route, peer.as_str(), report);
         match report {
             Report::Misconfigured if self.speaks(Warning::PollRefused, at, now) => {
                 tracing::error!(route, %peer, name, "the engine refuses the router's credential on its load page: the peer is out");

@@ -1,4 +1,4 @@
-//! The families of `/proxy/metrics`: each peer's load as placement sees it.
+//! The families of `/proxy/metrics`: each peer's load as placement sees it, and what came of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,52 +7,87 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use proto::admin::{self, Backend};
+use prometheus_client::metrics::histogram::Histogram;
+use proto::admin::{self, Backend, RouteLoad};
 use router_core::decision::PeerFacts;
 use router_core::load::{Idle, Standing};
 
 use super::encode::{Labels, family};
+use super::placement::{self, Names, SeenPlacements};
 use crate::state::Route;
 
 /// What one scrape saw of some routes.
 #[derive(Debug)]
 pub struct Backends {
     backends: Vec<Backend>,
-    /// Finished requests by route and by the status sent to the client.
-    requests: Vec<(String, BTreeMap<u16, u64>)>,
+    routes: Vec<RouteLoad>,
+    placements: Vec<SeenPlacements>,
+    request_seconds: Vec<Histogram>,
 }
+
+const NAMES: Names = Names {
+    peer: "backend",
+    by_name: true,
+    polls: "proxy_backend_polls",
+    selected: "proxy_selected",
+    evicted: "proxy_sessions_evicted",
+    expired: "proxy_sessions_expired",
+    wait_seconds: "proxy_wait_seconds",
+    ttfb_seconds: "proxy_ttfb_seconds",
+};
 
 impl Backends {
     /// The peers of `routes` as they are now: one short lock per pool and per peer.
     pub fn of<'r>(routes: impl IntoIterator<Item = &'r Route>) -> Self {
-        let (mut backends, mut requests) = (Vec::new(), Vec::new());
+        let mut seen = Self {
+            backends: Vec::new(),
+            routes: Vec::new(),
+            placements: Vec::new(),
+            request_seconds: Vec::new(),
+        };
         for route in routes {
-            backends.extend(of_route(route));
-            let mut by_code = BTreeMap::new();
-            let tally = route.state.metrics.tally.lock();
-            for (code, count) in tally
-                .requests
-                .values()
-                .flatten()
-                .flat_map(|(_, codes)| codes)
-            {
-                *by_code.entry(*code).or_default() += count;
-            }
-            requests.push((route.name.to_string(), by_code));
+            let placements = SeenPlacements::of(route);
+            seen.backends.extend(of_route(route, &placements));
+            seen.routes.push(route_load(route, &placements));
+            seen.placements.push(placements);
+            let metrics = &route.state.metrics;
+            seen.request_seconds.push(metrics.request_seconds.clone());
         }
-        Self { backends, requests }
+        seen
     }
 
     /// The same as JSON has it.
     pub fn into_json(self) -> admin::Backends {
         admin::Backends {
             backends: self.backends,
+            routes: self.routes,
         }
     }
 }
 
+fn route_load(route: &Route, placements: &SeenPlacements) -> RouteLoad {
+    let metrics = &route.state.metrics;
+    let mut requests = BTreeMap::new();
+    let tally = metrics.tally.lock();
+    let by_peer = tally.requests.values().flatten();
+    for (code, count) in by_peer.flat_map(|(_, codes)| codes) {
+        *requests.entry(*code).or_default() += count;
+    }
+    drop(tally);
+    let rejected = metrics.refusals.by_code().into_iter();
+    let (sessions_evicted, sessions_expired) = placements.losses();
+    RouteLoad {
+        route: route.name.to_string(),
+        waiting: route.protections().iter().map(|pool| pool.waiting).sum(),
+        requests,
+        rejected: rejected.map(|(code, n)| (code.to_owned(), n)).collect(),
+        sessions_evicted,
+        sessions_expired,
+    }
+}
+
 /// A peer that several pools name is one engine: only its sessions are apart.
-fn of_route(route: &Route) -> Vec<Backend> {
+fn of_route(route: &Route, placements: &SeenPlacements) -> Vec<Backend> {
     let mut seen: Vec<(PeerFacts, Backend)> = Vec::new();
     for facts in route.pool_ids().flat_map(|pool| route.peer_facts(pool)) {
         match seen.iter_mut().find(|(other, _)| other.peer == facts.peer) {
@@ -60,7 +95,7 @@ fn of_route(route: &Route) -> Vec<Backend> {
                 known.sessions = known.sessions.zip(facts.sessions).map(|(a, b)| a + b);
             }
             None => {
-                let backend = backend(route, &facts);
+                let backend = backend(route, &facts, placements);
                 seen.push((facts, backend));
             }
         }
@@ -68,7 +103,7 @@ fn of_route(route: &Route) -> Vec<Backend> {
     seen.into_iter().map(|(_, backend)| backend).collect()
 }
 
-fn backend(route: &Route, facts: &PeerFacts) -> Backend {
+fn backend(route: &Route, facts: &PeerFacts, placements: &SeenPlacements) -> Backend {
     let now = tokio::time::Instant::now().into_std();
     let load = facts.load.unwrap_or(facts.in_flight);
     let known = route.known_load(&facts.peer).filter(|_| route.polls());
@@ -94,6 +129,8 @@ fn backend(route: &Route, facts: &PeerFacts) -> Backend {
         sample_age_seconds: sample.map(|(_, age)| age.as_secs_f64()),
         idle_seconds: idle,
         sessions: facts.sessions,
+        selected: placements.by_reason(facts.peer.as_str()),
+        polls: placements.by_result(facts.peer.as_str()),
     }
 }
 
@@ -107,12 +144,43 @@ impl Collector for Backends {
             });
             family(encoder, name, help, series)?;
         }
-        let requests = self.requests.iter().flat_map(|(route, codes)| {
-            codes.iter().map(move |(code, count)| {
-                let labels: Labels<'_> = vec![
-                    ("route", route.as_str().into()),
-                    ("code", code.to_string().into()),
-                ];
+        placement::encode(encoder, &NAMES, &self.placements)?;
+        self.routes(encoder)
+    }
+}
+
+impl Backends {
+    fn routes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let route = |load: &RouteLoad| ("route", load.route.clone().into());
+        family(
+            encoder,
+            "proxy_waiting",
+            "Requests that wait for a slot of a full pool.",
+            self.routes
+                .iter()
+                .map(|load| (vec![route(load)], ConstGauge::new(u64::from(load.waiting)))),
+        )?;
+        family(
+            encoder,
+            "proxy_rejected",
+            "Requests that no peer was chosen for, by the error's code.",
+            self.routes.iter().flat_map(|load| {
+                load.rejected.iter().map(move |(reason, count)| {
+                    let labels: Labels<'_> = vec![route(load), ("reason", reason.into())];
+                    (labels, ConstCounter::new(*count))
+                })
+            }),
+        )?;
+        let histograms = self.routes.iter().zip(&self.request_seconds);
+        family(
+            encoder,
+            "proxy_request_seconds",
+            "Arrival of a request to the last byte of its answer.",
+            histograms.map(|(load, seconds)| (vec![route(load)], seconds.clone())),
+        )?;
+        let requests = self.routes.iter().flat_map(|load| {
+            load.requests.iter().map(move |(code, count)| {
+                let labels: Labels<'_> = vec![route(load), ("code", code.to_string().into())];
                 (labels, ConstCounter::new(*count))
             })
         });

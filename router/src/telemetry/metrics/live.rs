@@ -13,6 +13,7 @@ use router_core::decision::PeerFacts;
 
 use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
+use super::placement::{self, Names, SeenPlacements};
 use crate::bodylog::{self, BodyLog};
 use crate::config::keys::KeyFileStatus;
 use crate::proxy::budget::ByteBudget;
@@ -24,6 +25,17 @@ const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
     KeyFileStatus::Unreadable,
     KeyFileStatus::Empty,
 ];
+
+const NAMES: Names = Names {
+    peer: "peer",
+    by_name: false,
+    polls: "llm_router_polls",
+    selected: "llm_router_selected",
+    evicted: "llm_router_sessions_evicted",
+    expired: "llm_router_sessions_expired",
+    wait_seconds: "llm_router_wait_seconds",
+    ttfb_seconds: "llm_router_ttfb_seconds",
+};
 
 /// The families of the table in force.
 #[derive(Debug)]
@@ -64,6 +76,11 @@ impl Collector for Live {
         peers(encoder, &seen)?;
         routes(encoder, &seen)?;
         gates::encode(encoder, seen.iter().map(|seen| &seen.gates))?;
+        let placements: Vec<_> = table
+            .routes()
+            .map(|route| SeenPlacements::of(route))
+            .collect();
+        placement::encode(encoder, &NAMES, &placements)?;
         configuration(encoder, &table)?;
         bodylog::page::families(encoder, &self.bodylog.status())?;
         let used = self.budget.used() as f64;

@@ -7,6 +7,7 @@ mod encode;
 mod gates;
 mod live;
 mod page;
+mod placement;
 mod process;
 mod refusals;
 mod route;
@@ -17,13 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use router_core::load::Report;
 use router_core::pool::PeerKey;
 
 pub use backends::Backends;
 pub(crate) use encode::{Labels, family, gauge};
 pub use live::Live;
 pub use page::{Page, PageError};
-pub use refusals::Gate;
+pub use placement::{Reason, WaitTimer};
+pub use refusals::{Gate, Unplaced};
 pub(crate) use route::histogram;
 pub use route::{RequestDone, RouteMetrics};
 
@@ -82,6 +85,13 @@ impl Metrics {
     pub(super) fn banned(&self, route: &str, peer: &str) {
         if let Some(known) = self.routes.read().get(route) {
             known.banned(peer);
+        }
+    }
+
+    /// Counts a poll of a configured peer; a route that is gone gets no series back.
+    pub(super) fn polled(&self, route: &str, peer: &str, report: Report) {
+        if let Some(known) = self.routes.read().get(route) {
+            known.polled(peer, report);
         }
     }
 

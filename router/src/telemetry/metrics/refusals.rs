@@ -49,6 +49,15 @@ impl From<admission::Gate> for Gate {
     }
 }
 
+/// Why a request got no peer although no gate refused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// No peer is usable.
+    NoHealthyPeer,
+    /// Nobody serves its model.
+    UnknownModel,
+}
+
 /// Refusals of one route.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Counts>);
@@ -63,6 +72,8 @@ struct Counts {
     series: BTreeMap<Series, u64>,
     /// Since the last reset, index = gate.
     since_reset: [u64; Gate::ALL.len()],
+    /// Index = [`Unplaced`].
+    unplaced: [u64; 2],
 }
 
 impl Refusals {
@@ -84,6 +95,28 @@ impl Refusals {
         let mut counts = self.0.lock();
         *counts.series.entry((gate, bucket)).or_default() += 1;
         counts.since_reset[gate as usize] += 1;
+    }
+
+    pub(super) fn unplaced(&self, why: Unplaced) {
+        self.0.lock().unplaced[why as usize] += 1;
+    }
+
+    /// Everybody who got no peer, since the series began, by the error's code.
+    pub(super) fn by_code(&self) -> [(&'static str, u64); 6] {
+        let counts = self.0.lock();
+        let of = |gate: Gate| {
+            let series = counts.series.iter().filter(|((of, _), _)| *of == gate);
+            series.map(|(_, count)| count).sum()
+        };
+        let [no_peer, no_model] = counts.unplaced;
+        [
+            ("concurrency_limit", of(Gate::Concurrency)),
+            ("ttft_limit", of(Gate::Ttft)),
+            ("tps_limit", of(Gate::Tps)),
+            ("rejected_by_rule", of(Gate::Rule)),
+            ("no_healthy_peer", no_peer),
+            ("unknown_model", no_model),
+        ]
     }
 
     /// By gate since the last reset, index = gate.

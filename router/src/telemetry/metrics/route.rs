@@ -8,7 +8,8 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use router_core::decision::Usage;
 use router_core::pool::PeerKey;
 
-use super::refusals::{Gate, Refusals};
+use super::placement::PeerPlacements;
+use super::refusals::{Gate, Refusals, Unplaced};
 use super::tokens::TokenTally;
 
 /// Model names a route keeps apart; clients invent them, so what comes later is counted as
@@ -40,6 +41,7 @@ const TTFT_BOUNDS: [f64; 14] = [
 const INTER_CHUNK_BOUNDS: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 ];
+const WAIT_BOUNDS: [f64; 11] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const OVERHEAD_BOUNDS: [f64; 11] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 ];
@@ -57,6 +59,8 @@ pub struct RequestDone<'a> {
     pub request_seconds: f64,
     /// Arrival to the first body byte of a stream.
     pub ttft_seconds: Option<f64>,
+    /// Arrival to the first body byte of whatever a peer answered.
+    pub ttfb_seconds: Option<f64>,
     /// The router's own share: arrival to the request handed to a peer, without reading the body.
     pub overhead_seconds: Option<f64>,
     /// Owner of the key.
@@ -75,6 +79,8 @@ pub struct RouteMetrics {
     pub(super) ttft_seconds: Histogram,
     pub(super) inter_chunk_seconds: Histogram,
     pub(super) overhead_seconds: Histogram,
+    pub(super) wait_seconds: Histogram,
+    pub(super) ttfb_seconds: Histogram,
 }
 
 /// Counters by peer label.
@@ -92,10 +98,11 @@ pub(super) struct Tally {
     models: Vec<Arc<str>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PeerTally {
     pub(super) retries: u64,
     pub(super) bans: u64,
+    pub(super) placements: PeerPlacements,
 }
 
 impl RouteMetrics {
@@ -108,6 +115,8 @@ impl RouteMetrics {
             ttft_seconds: histogram(TTFT_BOUNDS),
             inter_chunk_seconds: histogram(INTER_CHUNK_BOUNDS),
             overhead_seconds: histogram(OVERHEAD_BOUNDS),
+            wait_seconds: histogram(WAIT_BOUNDS),
+            ttfb_seconds: histogram(TTFT_BOUNDS),
         }
     }
 
@@ -117,6 +126,9 @@ impl RouteMetrics {
         self.request_seconds.observe(done.request_seconds);
         if let Some(ttft) = done.ttft_seconds {
             self.ttft_seconds.observe(ttft);
+        }
+        if let Some(ttfb) = done.ttfb_seconds {
+            self.ttfb_seconds.observe(ttfb);
         }
         if let Some(overhead) = done.overhead_seconds {
             self.overhead_seconds.observe(overhead);
@@ -133,6 +145,11 @@ impl RouteMetrics {
     /// Counts a refusal; `bucket` is the first turn of the bucket it was graded by.
     pub fn refused(&self, gate: Gate, bucket: Option<u32>) {
         self.refusals.count(gate, bucket);
+    }
+
+    /// Counts a request that no peer could be chosen for, whatever its load.
+    pub fn unplaced(&self, why: Unplaced) {
+        self.refusals.unplaced(why);
     }
 
     /// Refusals since the last reset, in the order of [`Gate::ALL`].

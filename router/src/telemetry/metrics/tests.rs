@@ -37,6 +37,7 @@ fn done<'a>(model: Option<&'a str>, peer: Option<&'a str>, code: u16) -> Request
         code,
         request_seconds: 0.3,
         ttft_seconds: None,
+        ttfb_seconds: None,
         overhead_seconds: None,
         owner: None,
         usage: None,

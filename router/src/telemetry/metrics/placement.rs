@@ -1,0 +1,369 @@
+//! Which peer got a request and why, who got none, what waiting cost and what polls found.
+//!
+//! Counted in [`RouteMetrics`]; shown twice, under the names of `/proxy/metrics` and of `/metrics`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
+use router_core::book::MemoryState;
+use router_core::decision::{Facts, Mode};
+use router_core::load::Report;
+
+use super::encode::{Labels, family};
+use super::route::{NONE, RouteMetrics};
+use crate::state::Route;
+
+/// Why a peer got a request: the first that fits, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Its session lives there, or was placed there as a new one.
+    Sticky,
+    /// It computed the beginning of the conversation.
+    Prefix,
+    /// It waited for a slot and got one.
+    Waited,
+    /// Nobody had room, and `full_policy` sends all the same.
+    Overflow,
+    /// None of those that list its model was usable.
+    PinFallback,
+    /// It lists the model.
+    Pin,
+    /// `balance` alone.
+    Strategy,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 7] = [
+        Self::Sticky,
+        Self::Prefix,
+        Self::Waited,
+        Self::Overflow,
+        Self::PinFallback,
+        Self::Pin,
+        Self::Strategy,
+    ];
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sticky => "sticky",
+            Self::Prefix => "prefix",
+            Self::Waited => "waited",
+            Self::Overflow => "overflow",
+            Self::PinFallback => "pin_fallback",
+            Self::Pin => "pin",
+            Self::Strategy => "strategy",
+        }
+    }
+
+    /// Of one placement; `listed`: some peer lists the request's model, and models pin.
+    pub fn of(mode: Mode, facts: &Facts, listed: bool) -> Self {
+        let is_full = f64::from(facts.peer_in_flight) >= f64::from(facts.peer_slots) * facts.factor;
+        match mode {
+            Mode::Hash | Mode::Sticky | Mode::StickyNew => Self::Sticky,
+            Mode::Prefix => Self::Prefix,
+            _ if is_full => Self::Overflow,
+            _ if facts.waited_ms.is_some() => Self::Waited,
+            _ if listed && facts.pinned.is_none() => Self::PinFallback,
+            _ if listed => Self::Pin,
+            _ => Self::Strategy,
+        }
+    }
+}
+
+/// What the poll of an engine's load found, as a label.
+fn result(report: Report) -> usize {
+    match report {
+        Report::Sampled(_) => 0,
+        Report::Blind => 1,
+        Report::Sleeping => 2,
+        Report::Dead => 3,
+        Report::Loading => 4,
+        Report::Misconfigured => 5,
+        Report::Hung { .. } => 6,
+        Report::Unusable => 7,
+    }
+}
+
+/// The labels of [`result`].
+const RESULTS: [&str; 8] = [
+    "sampled",
+    "blind",
+    "sleeping",
+    "dead",
+    "loading",
+    "misconfigured",
+    "hung",
+    "unusable",
+];
+
+/// Counts of one peer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerPlacements {
+    /// By `balance` and reason: at most every pair of them.
+    selected: BTreeMap<(&'static str, Reason), u64>,
+    /// Index as [`RESULTS`].
+    polls: [u64; RESULTS.len()],
+}
+
+/// Measures a wait for a slot, however it ends.
+#[derive(Debug)]
+pub struct WaitTimer {
+    metrics: Arc<RouteMetrics>,
+    since: Instant,
+}
+
+impl Drop for WaitTimer {
+    fn drop(&mut self) {
+        let now = tokio::time::Instant::now().into_std();
+        let waited = now.saturating_duration_since(self.since);
+        self.metrics.wait_seconds.observe(waited.as_secs_f64());
+    }
+}
+
+impl RouteMetrics {
+    /// Counts a request's first placement; `strategy` is the `balance` in force.
+    pub fn selected(&self, peer: &str, strategy: &'static str, reason: Reason) {
+        if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
+            let count = tally.placements.selected.entry((strategy, reason));
+            *count.or_default() += 1;
+        }
+    }
+
+    /// Counts a poll.
+    pub(in crate::telemetry) fn polled(&self, peer: &str, report: Report) {
+        if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
+            tally.placements.polls[result(report)] += 1;
+        }
+    }
+
+    /// A wait for a slot begins; it ends with the value.
+    pub fn wait(self: &Arc<Self>) -> WaitTimer {
+        WaitTimer {
+            metrics: Arc::clone(self),
+            since: tokio::time::Instant::now().into_std(),
+        }
+    }
+}
+
+/// What one scrape saw of one route.
+#[derive(Debug)]
+pub(super) struct SeenPlacements {
+    route: String,
+    metrics: Arc<RouteMetrics>,
+    /// The `balance` in force.
+    strategy: &'static str,
+    polls: bool,
+    /// Distinct peers, file order: `host:port` and name.
+    peers: Vec<(String, String)>,
+    /// By model label; empty where no session is remembered.
+    memories: Vec<(String, MemoryState)>,
+}
+
+impl SeenPlacements {
+    pub(super) fn of(route: &Route) -> Self {
+        let peers = route.distinct_peers().into_iter();
+        let peers = peers.map(|peer| (peer.spec.key.to_string(), peer.spec.name.to_string()));
+        let memory = |pool: router_core::book::PoolId| {
+            let model = route.spec().pools[pool.0].model.as_deref();
+            (model.unwrap_or(NONE).to_owned(), route.memory(pool))
+        };
+        let remembers = route.spec().remembers_sessions();
+        Self {
+            route: route.name.to_string(),
+            metrics: Arc::clone(&route.state.metrics),
+            strategy: Mode::from(route.spec().balance).as_str(),
+            polls: route.polls(),
+            peers: peers.collect(),
+            memories: route.pool_ids().filter(|_| remembers).map(memory).collect(),
+        }
+    }
+
+    /// Of one peer by strategy and reason; every reason of the strategy in force.
+    fn selected(&self, peer: &str) -> BTreeMap<(&'static str, Reason), u64> {
+        let zero = Reason::ALL.map(|reason| ((self.strategy, reason), 0));
+        let mut selected = BTreeMap::from(zero);
+        if let Some(tally) = self.metrics.tally.lock().peers.get(peer) {
+            selected.extend(&tally.placements.selected);
+        }
+        selected
+    }
+
+    /// Of one peer by reason.
+    pub(super) fn by_reason(&self, peer: &str) -> BTreeMap<String, u64> {
+        let mut by_reason = BTreeMap::new();
+        for ((_, reason), count) in self.selected(peer) {
+            *by_reason.entry(reason.as_str().to_owned()).or_default() += count;
+        }
+        by_reason
+    }
+
+    /// Of one peer by result; `None` where it is not polled.
+    pub(super) fn by_result(&self, peer: &str) -> Option<BTreeMap<String, u64>> {
+        let tally = self.metrics.tally.lock();
+        let polls = tally.peers.get(peer).map(|tally| tally.placements.polls);
+        let results = RESULTS.map(str::to_owned);
+        let zipped = results.into_iter().zip(polls.unwrap_or_default());
+        self.polls.then(|| zipped.collect())
+    }
+
+    /// Sessions lost to the cap and to time, all pools together.
+    pub(super) fn losses(&self) -> (u64, u64) {
+        let memories = self.memories.iter();
+        memories.fold((0, 0), |(evicted, expired), (_, memory)| {
+            (evicted + memory.evicted, expired + memory.expired)
+        })
+    }
+}
+
+/// How one page names what is counted.
+pub(super) struct Names {
+    /// Label of a peer.
+    pub(super) peer: &'static str,
+    /// Whether that is its name, or its `host:port`.
+    pub(super) by_name: bool,
+    pub(super) polls: &'static str,
+    pub(super) selected: &'static str,
+    pub(super) evicted: &'static str,
+    pub(super) expired: &'static str,
+    pub(super) wait_seconds: &'static str,
+    pub(super) ttfb_seconds: &'static str,
+}
+
+/// Writes every family.
+pub(super) fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    names: &Names,
+    seen: &[SeenPlacements],
+) -> fmt::Result {
+    peers(encoder, names, seen)?;
+    let losses = |of: fn(&MemoryState) -> u64| {
+        seen.iter().flat_map(move |seen| {
+            seen.memories.iter().map(move |(model, memory)| {
+                let labels: Labels<'_> = vec![
+                    ("route", seen.route.as_str().into()),
+                    ("model", model.as_str().into()),
+                ];
+                (labels, ConstCounter::new(of(memory)))
+            })
+        })
+    };
+    family(
+        encoder,
+        names.evicted,
+        "Remembered sessions pushed out by max_sessions.",
+        losses(|memory| memory.evicted),
+    )?;
+    family(
+        encoder,
+        names.expired,
+        "Remembered sessions that were idle for session_ttl.",
+        losses(|memory| memory.expired),
+    )?;
+    let label =
+        |seen: &SeenPlacements| -> Labels<'static> { vec![("route", seen.route.clone().into())] };
+    let waits = seen.iter();
+    family(
+        encoder,
+        names.wait_seconds,
+        "Waits for a slot of a full pool, however they ended.",
+        waits.map(|seen| (label(seen), seen.metrics.wait_seconds.clone())),
+    )?;
+    let answers = seen.iter();
+    family(
+        encoder,
+        names.ttfb_seconds,
+        "Arrival of a request to the first body byte of a peer's answer.",
+        answers.map(|seen| (label(seen), seen.metrics.ttfb_seconds.clone())),
+    )
+}
+
+fn peers(
+    encoder: &mut DescriptorEncoder<'_>,
+    names: &Names,
+    seen: &[SeenPlacements],
+) -> fmt::Result {
+    let (mut polls, mut selected) = (Vec::new(), Vec::new());
+    for route in seen {
+        for (key, name) in &route.peers {
+            let peer = if names.by_name { name } else { key };
+            let labels = || -> Labels<'_> {
+                vec![
+                    ("route", route.route.as_str().into()),
+                    (names.peer, peer.as_str().into()),
+                ]
+            };
+            for ((strategy, reason), count) in route.selected(key) {
+                let mut labels = labels();
+                labels.push(("strategy", strategy.into()));
+                labels.push(("reason", reason.as_str().into()));
+                selected.push((labels, ConstCounter::new(count)));
+            }
+            for (result, count) in route.by_result(key).into_iter().flatten() {
+                let mut labels = labels();
+                labels.push(("result", result.into()));
+                polls.push((labels, ConstCounter::new(count)));
+            }
+        }
+    }
+    family(
+        encoder,
+        names.polls,
+        "Polls of an engine's load, by what they found.",
+        polls,
+    )?;
+    family(
+        encoder,
+        names.selected,
+        "Requests placed on a peer, by balance and by why; a retry elsewhere is not counted again.",
+        selected,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(peer_in_flight: u32) -> Facts {
+        Facts {
+            factor: 1.0,
+            peer_in_flight,
+            peer_slots: 1,
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_placement_is_what_decided_it() {
+        let pinned = Facts {
+            pinned: Some(1),
+            ..facts(0)
+        };
+        let waited = Facts {
+            waited_ms: Some(3),
+            ..facts(0)
+        };
+        let late = Facts {
+            waited_ms: Some(3),
+            ..facts(1)
+        };
+        for (mode, facts, listed, reason) in [
+            (Mode::IdleAware, facts(0), false, Reason::Strategy),
+            (Mode::HashFallback, facts(0), false, Reason::Strategy),
+            (Mode::LeastBusy, facts(1), false, Reason::Overflow),
+            (Mode::LeastBusy, waited, false, Reason::Waited),
+            (Mode::LeastBusy, late, false, Reason::Overflow),
+            (Mode::Pin, pinned, true, Reason::Pin),
+            (Mode::IdleAware, facts(0), true, Reason::PinFallback),
+            (Mode::Sticky, facts(1), false, Reason::Sticky),
+            (Mode::Prefix, facts(0), false, Reason::Prefix),
+        ] {
+            assert_eq!(Reason::of(mode, &facts, listed), reason, "{mode:?}");
+        }
+    }
+}
