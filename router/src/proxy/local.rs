@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use router_core::book::PoolId;
+use router_core::decision::PeerFacts;
+use router_core::load::Standing;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -129,7 +131,11 @@ fn by_model_entries(route: &Route) -> Vec<(Box<str>, String)> {
 fn merged_entries(route: &Route) -> Vec<(Box<str>, String)> {
     let mut all: Vec<(Box<str>, String)> = Vec::new();
     let facts = route.peer_facts(PoolId(0));
-    for peer in facts.iter().filter(|peer| peer.enabled && !peer.banned) {
+    let is_usable = |peer: &&PeerFacts| {
+        let is_read = peer.standing.is_none_or(Standing::is_candidate);
+        peer.enabled && !peer.banned && is_read
+    };
+    for peer in facts.iter().filter(is_usable) {
         let Some(models) = route.state.models.get(&peer.peer) else {
             continue;
         };

@@ -52,6 +52,15 @@ enum Fetched {
     Nothing,
 }
 
+/// What asking for the load page came to.
+enum Load {
+    Told(Fetched),
+    /// Nothing in time, from an engine that takes connections.
+    Silent {
+        answers_health: bool,
+    },
+}
+
 impl Poller {
     pub(in crate::upstream) fn new(events: Arc<Events>) -> Self {
         let client = super::super::probe::client_with(|builder| {
@@ -70,7 +79,12 @@ impl Poller {
             Engine::Auto => self.read(at, None, memory).await,
             Engine::Known(dialect) => self.read(at, Some(dialect), memory).await,
         };
-        self.learn_props(at, memory).await;
+        // The slots come before the first sample, so that it is compared with the right number; later
+        // samples do not wait for another page.
+        let is_first = memory.props_at.is_none();
+        if is_first {
+            self.learn_props(at, memory).await;
+        }
         let report = match report {
             Report::Sampled(_) | Report::Blind if memory.sleeping => Report::Sleeping,
             report => report,
@@ -83,6 +97,9 @@ impl Poller {
         let standing = at.route.report_load(&at.peer.spec.key, report);
         self.events
             .peer_polled(peer, report, standing, Instant::now().into_std());
+        if !is_first {
+            self.learn_props(at, memory).await;
+        }
     }
 
     async fn read(&self, at: &Assignment, dialect: Option<Dialect>, memory: &mut Memory) -> Report {
@@ -96,7 +113,21 @@ impl Poller {
             Some(url) => Some(url.to_string()),
             None => url_of(at, "/metrics"),
         };
-        match self.fetch(at, url).await {
+        match self.fetch_load(at, url).await {
+            Load::Silent { answers_health } => Report::Hung { answers_health },
+            Load::Told(fetched) => self.told(at, dialect, fetched, memory).await,
+        }
+    }
+
+    /// What the load page, or its absence, says.
+    async fn told(
+        &self,
+        at: &Assignment,
+        dialect: Option<Dialect>,
+        fetched: Fetched,
+        memory: &mut Memory,
+    ) -> Report {
+        match fetched {
             Fetched::Page(StatusCode::OK, page) => {
                 self.understand(at, dialect, &page, memory).await
             }
@@ -117,8 +148,39 @@ impl Poller {
             Fetched::Page(..) | Fetched::Nothing => Report::Unusable,
             Fetched::Dead => Report::Dead,
             Fetched::Hung => Report::Hung {
-                answers_health: self.answers(at, "/health").await,
+                answers_health: false,
             },
+        }
+    }
+
+    /// Fetches the load page. When half of its time is over the engine may be too busy to answer:
+    /// whether it is alive is asked beside, and told at once. Otherwise the last sample would be too old
+    /// before the poll has timed out, and the busiest engine out for a moment.
+    async fn fetch_load(&self, at: &Assignment, url: Option<String>) -> Load {
+        let key = &at.peer.spec.key;
+        let fetch = self.fetch(at, url);
+        tokio::pin!(fetch);
+        let slow = at.route.options.load.poll_timeout.value / 2;
+        if let Ok(fetched) = tokio::time::timeout(slow, &mut fetch).await {
+            return Load::Told(fetched);
+        }
+        let health = self.answers(at, "/health");
+        tokio::pin!(health);
+        tokio::select! {
+            answers_health = &mut health => {
+                at.route.report_load(key, Report::Hung { answers_health });
+                match fetch.await {
+                    Fetched::Hung => Load::Silent { answers_health },
+                    fetched => Load::Told(fetched),
+                }
+            }
+            fetched = &mut fetch => match fetched {
+                Fetched::Hung => {
+                    at.route.report_load(key, Report::Hung { answers_health: false });
+                    Load::Silent { answers_health: health.await }
+                }
+                fetched => Load::Told(fetched),
+            }
         }
     }
 
@@ -194,7 +256,11 @@ impl Poller {
     }
 
     async fn answers(&self, at: &Assignment, path: &str) -> bool {
-        matches!(self.fetch(at, url_of(at, path)).await, Fetched::Page(status, _) if status.is_success())
+        match self.fetch(at, url_of(at, path)).await {
+            // It speaks HTTP and knows no such path: alive is all that there is to know.
+            Fetched::Page(status, _) => status.is_success() || status == StatusCode::NOT_FOUND,
+            Fetched::Hung | Fetched::Dead | Fetched::Nothing => false,
+        }
     }
 
     /// Asks a llama.cpp for its slots and its sleep, now and then: the page wakes nobody.
