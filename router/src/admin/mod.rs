@@ -18,7 +18,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
@@ -26,7 +26,7 @@ use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use self::access::{Caller, Denied};
-use self::status::Endpoint;
+use self::status::{Endpoint, Together};
 use crate::bodylog::BodyLog;
 use crate::control::Control;
 use crate::proxy::budget::ByteBudget;
@@ -81,11 +81,20 @@ pub fn router(state: AdminState) -> Router {
     let reads = Router::new()
         .route("/_routes", get(process::routes))
         .route("/_keys", get(process::keys))
-        .route("/_decisions", get(process::decisions))
+        .route(
+            "/_decisions",
+            get(process::together).layer(Extension(Together::Decisions)),
+        )
+        .route(
+            "/_sessions",
+            get(process::together).layer(Extension(Together::Sessions)),
+        )
         .route_layer(from_fn_with_state(state.clone(), guard_read));
     let writes = Router::new()
         .route("/_reload", post(process::reload))
         .route("/_drain", post(process::drain))
+        .route("/finish_session", post(process::finish_session))
+        .route("/{route}/finish_session", post(process::finish_session_on))
         .route_layer(from_fn_with_state(state.clone(), guard_write));
     Router::new()
         .route("/healthz", get(process::healthz))

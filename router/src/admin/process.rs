@@ -1,6 +1,6 @@
 //! Endpoints about the process: health, readiness, metrics, routes, reload, drain.
 
-use axum::extract::State;
+use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use http::header::{self, HeaderMap};
 use http::{StatusCode, Uri};
@@ -8,6 +8,7 @@ use proto::admin::{Drain, Readiness, Reload};
 use proto::exposition::Format;
 
 use super::query::Params;
+use super::status::Together;
 use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
 use crate::config::keys::Digest;
 use crate::state::{Lifecycle, Phase, RouteTable};
@@ -98,10 +99,35 @@ pub(super) async fn keys(State(state): State<AdminState>, uri: Uri) -> Response 
     answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 
-/// `GET /_decisions`: of all routes together.
-pub(super) async fn decisions(State(state): State<AdminState>, uri: Uri) -> Response {
+/// `GET /_decisions` and `GET /_sessions`: of all routes together.
+pub(super) async fn together(
+    State(state): State<AdminState>,
+    Extension(what): Extension<Together>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    status::together(what, state.tables.load_full().routes(), &parts).into_axum()
+}
+
+/// `POST /finish_session?session_id=`: on every route.
+pub(super) async fn finish_session(State(state): State<AdminState>, uri: Uri) -> Response {
     let table = state.tables.load_full();
-    let answered = Params::of(&uri).and_then(|params| status::recent(table.routes(), &params));
+    let answered = Params::of(&uri).and_then(|params| status::finish(table.routes(), &params));
+    answered.unwrap_or_else(answer::bad_request).into_axum()
+}
+
+/// `POST /<route>/finish_session?session_id=`.
+pub(super) async fn finish_session_on(
+    State(state): State<AdminState>,
+    Path(route): Path<String>,
+    uri: Uri,
+) -> Response {
+    let table = state.tables.load_full();
+    let route = match status::in_force(&table, &route) {
+        Ok(route) => route,
+        Err(refusal) => return refusal.into_axum(),
+    };
+    let answered = Params::of(&uri).and_then(|params| status::finish([route], &params));
     answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 

@@ -1,4 +1,4 @@
-//! `/<route>/_…` on the public port.
+//! `/<route>/_…` and, of many routes together, `/_…` on the public port.
 
 use std::net::IpAddr;
 
@@ -37,4 +37,31 @@ pub fn admit(
     };
     allowed?;
     endpoint.ok_or(Denied::Hidden)
+}
+
+/// What a caller sees of an endpoint at the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every route.
+    All,
+    /// The routes that its key opens, open ones included.
+    Opened,
+}
+
+/// Which routes this caller may look at together. `has_key`: the caller's key opens at least one.
+///
+/// # Errors
+/// Why none.
+pub fn admit_together(
+    table: &RouteTable,
+    parts: &Parts,
+    peer: IpAddr,
+    has_key: bool,
+) -> Result<Scope, Denied> {
+    let class = table.server.status_access;
+    public_read(class, Caller::of(peer, parts), has_key)?;
+    Ok(match class {
+        StatusAccess::Key => Scope::Opened,
+        StatusAccess::Off | StatusAccess::Loopback | StatusAccess::Open => Scope::All,
+    })
 }

@@ -1,5 +1,7 @@
 //! Where a path leads. Works on the raw path: nothing is decoded, normalised or re-encoded.
 
+use crate::admin::status::Together;
+
 /// What a path on the public port means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination<'p> {
@@ -31,6 +33,8 @@ pub(super) enum Destination<'p> {
         /// With its leading underscore.
         name: &'p str,
     },
+    /// `/_decisions` or `/_sessions`: of many routes together.
+    Together(Together),
     /// Nothing lives there.
     Nowhere,
 }
@@ -80,7 +84,7 @@ pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
         return Ok(Destination::Nowhere);
     };
     let Some(slash) = rest.find('/') else {
-        return Ok(Destination::Nowhere);
+        return Ok(Together::of(rest).map_or(Destination::Nowhere, Destination::Together));
     };
     let (route, path) = rest.split_at(slash);
     if route.is_empty() {
@@ -200,7 +204,9 @@ mod tests {
         assert_eq!(dispatch("/chat/_route_state"), Ok(status));
         assert_eq!(dispatch("/health"), Ok(Destination::Health));
         assert_eq!(dispatch("/proxy/metrics"), Ok(Destination::ProxyMetrics));
-        for nowhere in ["/", "/chat", "//v1/models", "*", "/v1"] {
+        let sessions = Destination::Together(Together::Sessions);
+        assert_eq!(dispatch("/_sessions"), Ok(sessions));
+        for nowhere in ["/", "/chat", "//v1/models", "*", "/v1", "/_reload"] {
             assert_eq!(dispatch(nowhere), Ok(Destination::Nowhere), "{nowhere}");
         }
     }

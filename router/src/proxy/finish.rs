@@ -3,13 +3,12 @@
 //! Authorised, idempotent, always 200. `released` says in how many tables the session lived;
 //! placement by hash keeps none, and clients written for routers that do work unchanged.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use router_core::session::SessionId;
+use proto::admin::FinishedSession;
 use serde_json::json;
 
 use super::error::ApiError;
@@ -28,12 +27,14 @@ pub(super) fn answer(parts: &Parts, routes: &[&Arc<Route>]) -> Result<Response<B
     let session_id = session_id.ok_or_else(|| {
         ApiError::bad_request("missing_session_id", "the query needs session_id=<id>")
     })?;
-    let id = SessionId {
-        raw: Cow::Borrowed(session_id.as_bytes()),
-        source: Arc::from("query.session_id"),
+    let released = routes
+        .iter()
+        .map(|route| route.finish_session(&session_id))
+        .sum();
+    let finished = FinishedSession {
+        status: "ok".to_owned(),
+        session_id,
+        released,
     };
-    let key = id.table_key();
-    let released: u32 = routes.iter().map(|route| route.finish_session(&key)).sum();
-    let answer = json!({ "status": "ok", "session_id": &*session_id, "released": released });
-    Ok(json_response(StatusCode::OK, &answer))
+    Ok(json_response(StatusCode::OK, &json!(finished)))
 }

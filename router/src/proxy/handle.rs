@@ -180,6 +180,9 @@ impl Proxy {
                     .await
                     .map(Reply::Local)
             }
+            Destination::Together(what) => Ok(Reply::Local(status::answer_together(
+                call.table, what, &parts, call.peer,
+            ))),
             Destination::ProxyMetrics => {
                 call.exchange.logged = false;
                 guard::admit_any(call.table, &parts.headers)?;

@@ -1,4 +1,4 @@
-//! `/<route>/_…` on the public port: whether this caller may ask, then the same answer that the
+//! `/<route>/_…` and `/_…` on the public port: whether this caller may ask, then the same answer that the
 //! admin port gives.
 
 use std::net::IpAddr;
@@ -12,8 +12,25 @@ use super::body::{self, Limits};
 use super::error::ApiError;
 use super::guard;
 use super::handle::Proxy;
+use crate::admin::public::Scope;
+use crate::admin::status::Together;
 use crate::admin::{public, status};
 use crate::state::{Entry, RouteTable};
+
+/// Answers a status path at the root.
+pub(super) fn answer_together(
+    table: &RouteTable,
+    what: Together,
+    parts: &Parts,
+    peer: IpAddr,
+) -> Response<Bytes> {
+    let opened = guard::opened(table, &parts.headers);
+    match public::admit_together(table, parts, peer, !opened.is_empty()) {
+        Ok(Scope::All) => status::together(what, table.routes(), parts),
+        Ok(Scope::Opened) => status::together(what, opened, parts),
+        Err(why) => why.answer(),
+    }
+}
 
 /// Answers a status path.
 ///

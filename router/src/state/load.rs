@@ -1,12 +1,14 @@
 //! A route's side of live load, remembered sessions and models: what the poller reports, what
 //! placement asks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use router_core::book::{Known, MemoryState, PoolId};
 use router_core::load::{LoadSpec, Report, Standing};
 use router_core::pool::{MemorySpec, PeerKey};
+use router_core::session::SessionId;
 
 use super::Route;
 use super::route::now;
@@ -79,17 +81,19 @@ impl Route {
         self.options.affinity_fallback.value == AffinityFallback::Prefix
     }
 
-    /// Releases a session in every pool; answers in how many it lived.
-    pub fn finish_session(&self, key: &[u8]) -> u32 {
-        self.state.inner.lock().book.finish_session(key)
+    /// Releases the session of an id in every pool; answers in how many it lived.
+    pub fn finish_session(&self, id: &str) -> u32 {
+        let key = session_key(id);
+        self.state.inner.lock().book.finish_session(&key)
     }
 
-    /// Where a session lives, pool by pool.
-    pub fn find_session(&self, key: &[u8]) -> Vec<SessionHome> {
+    /// Where the session of an id lives, pool by pool. Looking renews nothing.
+    pub fn find_session(&self, id: &str) -> Vec<SessionHome> {
+        let key = session_key(id);
         let inner = self.state.inner.lock();
         let now = now();
         let in_pool = |pool| {
-            let home = inner.book.find_session(&self.roster, pool, key, now)?;
+            let home = inner.book.find_session(&self.roster, pool, &key, now)?;
             Some(SessionHome {
                 pool,
                 peer: home.peer,
@@ -142,6 +146,15 @@ impl Route {
         }
         all
     }
+}
+
+/// The key under which the session of an id is remembered.
+fn session_key(id: &str) -> Vec<u8> {
+    let id = SessionId {
+        raw: Cow::Borrowed(id.as_bytes()),
+        source: Arc::from("query.session_id"),
+    };
+    id.table_key().into_owned()
 }
 
 /// How a route's options read to the core.

@@ -17,7 +17,7 @@ const SHOWN: usize = 20;
 const SHOWN_MAX: usize = 256;
 
 /// The last `?n=` receipts of some routes, or the one of `?request_id=`.
-pub(in crate::admin) fn recent<'r>(
+pub(super) fn recent<'r>(
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
     params: &Params,
 ) -> Result<Answer, Refused> {

@@ -17,6 +17,8 @@ mod signal;
 mod toggle;
 mod transforms;
 
+use std::sync::Arc;
+
 use http::request::Parts;
 use http::{Method, StatusCode};
 use proto::admin::FLAT_POOL;
@@ -29,8 +31,9 @@ use crate::bodylog::BodyLog;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 
-pub(super) use decisions::recent;
+use decisions::recent;
 pub(super) use refusals::{refused, trips};
+pub(super) use seats::finish;
 pub(super) use signal::{is_compared, of_pool};
 
 const READS: &str = "GET, HEAD";
@@ -138,6 +141,65 @@ impl Endpoint {
     }
 }
 
+/// What answers at the root as well, there of many routes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// `/_decisions`
+    Decisions,
+    /// `/_sessions`
+    Sessions,
+}
+
+impl Together {
+    /// The endpoint of a path's only segment.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "_decisions" => Some(Self::Decisions),
+            "_sessions" => Some(Self::Sessions),
+            _ => None,
+        }
+    }
+}
+
+/// Answers a request at the root that passed its guard, of the routes that its caller may see.
+pub fn together<'r>(
+    what: Together,
+    routes: impl IntoIterator<Item = &'r Arc<Route>>,
+    parts: &Parts,
+) -> Answer {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return answer::method_not_allowed(READS);
+    }
+    let answered = Params::of(&parts.uri).and_then(|params| match what {
+        Together::Decisions => recent(routes, &params),
+        Together::Sessions => seats::every(routes, &params),
+    });
+    answered.unwrap_or_else(answer::bad_request)
+}
+
+/// The route of a name, when it is in force.
+///
+/// # Errors
+/// What is answered when it is not.
+pub(super) fn in_force<'t>(
+    table: &'t RouteTable,
+    name: &str,
+) -> Result<&'t Arc<Route>, Box<Answer>> {
+    let refusal = match table.get(name) {
+        Some(Entry::Ready { route, .. }) => return Ok(route),
+        Some(Entry::Invalid { .. }) => {
+            let message = "this route's file is invalid; GET /_routes says why";
+            answer::error(StatusCode::SERVICE_UNAVAILABLE, "route_invalid", message)
+        }
+        None => answer::error(
+            StatusCode::NOT_FOUND,
+            "route_not_found",
+            "there is no such route",
+        ),
+    };
+    Err(Box::new(refusal))
+}
+
 /// Answers a request that passed its guard. `body` is empty unless
 /// [`Endpoint::reads_body`].
 pub fn answer(
@@ -149,19 +211,9 @@ pub fn answer(
     events: &Events,
     log: &BodyLog,
 ) -> Answer {
-    let route = match table.get(route) {
-        Some(Entry::Ready { route, .. }) => route,
-        Some(Entry::Invalid { .. }) => {
-            let message = "this route's file is invalid; GET /_routes says why";
-            return answer::error(StatusCode::SERVICE_UNAVAILABLE, "route_invalid", message);
-        }
-        None => {
-            return answer::error(
-                StatusCode::NOT_FOUND,
-                "route_not_found",
-                "there is no such route",
-            );
-        }
+    let route = match in_force(table, route) {
+        Ok(route) => route,
+        Err(refusal) => return *refusal,
     };
     let allow = endpoint.allows();
     if !allow

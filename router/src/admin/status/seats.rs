@@ -1,11 +1,9 @@
 //! `_sessions`: how many sessions a route remembers, and where one of them lives.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::StatusCode;
-use proto::admin::{PoolSessions, SessionHome, Sessions};
-use router_core::session::SessionId;
+use proto::admin::{AllSessions, FinishedSession, PoolSessions, SessionHome, Sessions};
 
 use super::pool_name;
 use crate::admin::answer::{self, Answer};
@@ -14,8 +12,45 @@ use crate::state::Route;
 
 /// `_sessions`, with `?session_id=` also where that session lives. Reading renews nothing.
 pub(super) fn status(route: &Route, params: &Params) -> Result<Answer, Refused> {
+    let sessions = sessions(route, asked(params)?);
+    Ok(answer::json(StatusCode::OK, &sessions))
+}
+
+/// The same of some routes together.
+pub(in crate::admin) fn every<'r>(
+    routes: impl IntoIterator<Item = &'r Arc<Route>>,
+    params: &Params,
+) -> Result<Answer, Refused> {
+    let asked = asked(params)?;
+    let routes = routes.into_iter().map(|route| sessions(route, asked));
+    let all = AllSessions {
+        routes: routes.collect(),
+    };
+    Ok(answer::json(StatusCode::OK, &all))
+}
+
+/// Releases the session of `?session_id=` on some routes; one that is unknown is no error.
+pub(in crate::admin) fn finish<'r>(
+    routes: impl IntoIterator<Item = &'r Arc<Route>>,
+    params: &Params,
+) -> Result<Answer, Refused> {
+    let id = asked(params)?.filter(|id| !id.is_empty());
+    let id = id.ok_or("the query needs session_id=<id>")?;
+    let routes = routes.into_iter();
+    let finished = FinishedSession {
+        status: "ok".to_owned(),
+        session_id: id.to_owned(),
+        released: routes.map(|route| route.finish_session(id)).sum(),
+    };
+    Ok(answer::json(StatusCode::OK, &finished))
+}
+
+fn asked(params: &Params) -> Result<Option<&str>, Refused> {
     params.only(&["session_id"])?;
-    let asked = params.get("session_id")?;
+    params.get("session_id")
+}
+
+fn sessions(route: &Route, asked: Option<&str>) -> Sessions {
     let pools = route.pool_ids().map(|pool| {
         let memory = route.memory(pool);
         let counts = PoolSessions {
@@ -25,21 +60,16 @@ pub(super) fn status(route: &Route, params: &Params) -> Result<Answer, Refused> 
         };
         (pool_name(route, pool), counts)
     });
-    let sessions = Sessions {
+    Sessions {
         route: route.name.to_string(),
         remembered: route.spec().remembers_sessions(),
         pools: pools.collect(),
         homes: asked.map(|id| homes(route, id)),
-    };
-    Ok(answer::json(StatusCode::OK, &sessions))
+    }
 }
 
 fn homes(route: &Route, id: &str) -> Vec<SessionHome> {
-    let id = SessionId {
-        raw: Cow::Borrowed(id.as_bytes()),
-        source: Arc::from("query.session_id"),
-    };
-    let found = route.find_session(&id.table_key()).into_iter();
+    let found = route.find_session(id).into_iter();
     let home = |home: crate::state::SessionHome| {
         let spec = &route.peers[home.pool.0][home.peer].spec;
         SessionHome {

@@ -15,6 +15,9 @@ async fn only_post_writes_and_405_says_what_is_allowed() {
         ("GET", "/_reload", "POST"),
         ("GET", "/_drain", "POST"),
         ("POST", "/_routes", "GET,HEAD"),
+        ("POST", "/_sessions", "GET,HEAD"),
+        ("GET", "/finish_session?session_id=s", "POST"),
+        ("GET", "/chat/finish_session?session_id=s", "POST"),
         ("POST", "/metrics", "GET,HEAD"),
     ] {
         let reply = port.send("127.0.0.1", method, target, &[], "").await;
@@ -63,6 +66,9 @@ async fn every_guarded_path_is_guarded() {
     for (method, target) in [
         ("GET", "/_routes"),
         ("GET", "/_decisions"),
+        ("GET", "/_sessions"),
+        ("POST", "/finish_session?session_id=s"),
+        ("POST", "/chat/finish_session?session_id=s"),
         ("POST", "/_reload"),
         ("POST", "/_drain"),
         ("GET", "/chat/_health_status"),

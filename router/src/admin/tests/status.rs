@@ -415,3 +415,54 @@ async fn what_is_recorded_is_set_strictly_and_reset_in_one_go() {
         assert!(page.contains(series), "{series}\n{page}");
     }
 }
+
+#[tokio::test]
+async fn sessions_are_shown_and_finished_on_one_route_or_on_all() {
+    let sticky = format!("{CHAT}affinity: sticky_least_loaded\n");
+    let port = Port::over("", &[("a", &sticky), ("b", &sticky), ("hash", CHAT)]);
+    let table = port.current.load_full();
+    for name in ["a", "b"] {
+        let route = table.get(name).unwrap().route().unwrap();
+        drop(route.reserve(Ask::new(PoolId(0), Some(b"s"))).unwrap());
+    }
+    let homes = async |target: &str| -> Vec<(String, usize)> {
+        let all = port.get(target).await.json();
+        let of = |route: &Value| {
+            let homes = route["homes"].as_array().map_or(0, Vec::len);
+            (route["route"].as_str().unwrap().to_owned(), homes)
+        };
+        all["routes"].as_array().unwrap().iter().map(of).collect()
+    };
+    let found = |a, b| {
+        vec![
+            ("a".to_owned(), a),
+            ("b".to_owned(), b),
+            ("hash".to_owned(), 0),
+        ]
+    };
+    assert_eq!(homes("/_sessions?session_id=s").await, found(1, 1));
+    assert_eq!(homes("/_sessions?session_id=other").await, found(0, 0));
+    assert_eq!(homes("/_sessions").await, found(0, 0));
+    assert_eq!(port.get("/_sessions?sid=s").await.status, 400);
+    for bad in ["", "?session_id=", "?session_id=s&session_id=s", "?sid=s"] {
+        for root in ["", "/a"] {
+            let target = format!("{root}/finish_session{bad}");
+            assert_eq!(port.post(&target).await.status, 400, "{target}");
+        }
+    }
+    assert_eq!(
+        port.post("/c/finish_session?session_id=s").await.status,
+        404
+    );
+    let released = async |target: &str| port.post(target).await.json();
+    assert_eq!(
+        released("/a/finish_session?session_id=s").await,
+        json!({"status": "ok", "session_id": "s", "released": 1})
+    );
+    assert_eq!(homes("/_sessions?session_id=s").await, found(0, 1));
+    for left in [1, 0] {
+        let answer = released("/finish_session?session_id=s").await;
+        assert_eq!(answer["released"], json!(left));
+    }
+    assert_eq!(homes("/_sessions?session_id=s").await, found(0, 0));
+}
