@@ -25,7 +25,7 @@ pub(in crate::config) use net::{
     Endpoint, address, cidrs, host_port_text, listen, optional_host_port, page_url, url,
 };
 pub(in crate::config) use peers::{slots, weight};
-pub(in crate::config) use reader::Reader;
+pub(in crate::config) use reader::{Reader, short};
 pub(in crate::config) use route_file::{RouteFile, route_file, stem};
 pub(in crate::config) use rules::{CheckedRules, RuleOp, reject_rules};
 pub(in crate::config) use scalar::{

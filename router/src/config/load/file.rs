@@ -11,15 +11,15 @@ use crate::config::tree::Node;
 use crate::config::{masking, yaml};
 
 /// A file's text without its BOM, and its hash.
-pub(super) struct ReadFile {
+pub(in crate::config) struct ReadFile {
     /// UTF-8, without a BOM.
-    pub(super) text: String,
+    pub(in crate::config) text: String,
     /// Of the bytes, BOM included.
     pub(super) hash: ContentHash,
 }
 
 /// Reads a configuration file.
-pub(super) fn read(path: &Path) -> Result<ReadFile, Box<Problem>> {
+pub(in crate::config) fn read(path: &Path) -> Result<ReadFile, Box<Problem>> {
     let fatal = |message: String| Box::new(Problem::of_file(Severity::Error, path, message));
     let bytes = read_bounded(path, FILE_MAX)
         .map_err(|error| fatal(format!("this file cannot be read: {error}")))?;
@@ -61,7 +61,7 @@ pub(in crate::config) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u
 }
 
 /// The text with its tree.
-pub(super) fn parse(path: &Path, text: String) -> Result<(String, Node), Box<Problem>> {
+pub(in crate::config) fn parse(path: &Path, text: String) -> Result<(String, Node), Box<Problem>> {
     match yaml::parse(&text) {
         Ok(tree) => Ok((text, tree)),
         Err(error) => {

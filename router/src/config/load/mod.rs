@@ -21,7 +21,7 @@ use super::env::Env;
 use super::report::{Problem, Severity};
 use super::valid::{Main, Route};
 
-pub(super) use file::read_bounded;
+pub(super) use file::{parse, read, read_bounded};
 
 /// Largest configuration file, bytes. Thousands of peers are a few hundred KiB.
 pub const FILE_MAX: u64 = 4 << 20;
