@@ -99,7 +99,7 @@ pub struct Global {
 pub enum Command {
     /// Run a router, simulated engines and the body log in this terminal
     Up(cmd::up::UpArgs),
-    /// Check, list, show, write and explain routes
+    /// Check, list, show, write, import and explain routes
     #[command(subcommand)]
     Route(RouteCommand),
     /// Show what running routers are doing: routes, peers, load, bans, switches
@@ -116,6 +116,9 @@ pub enum Command {
     Reload(cmd::reload::ReloadArgs),
     /// Make running routers finish what they have and end
     Drain(cmd::drain::DrainArgs),
+    /// Show where a session lives on running routers, or release it
+    #[command(subcommand)]
+    Session(cmd::session::SessionCommand),
     /// Print the records a bodylog listener stored, and follow them
     Logs(cmd::logs::LogsArgs),
     /// Send a small multi-turn workload with affinity on and off, and compare
@@ -142,6 +145,8 @@ pub enum RouteCommand {
     Schema(cmd::route::schema::SchemaArgs),
     /// Write a new route file
     New(cmd::route::new::NewArgs),
+    /// Turn the configuration of another router into route files
+    Import(cmd::route::import::ImportArgs),
     /// Explain where a request goes and why
     Explain(cmd::route::explain::ExplainArgs),
 }

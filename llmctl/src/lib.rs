@@ -76,6 +76,7 @@ async fn dispatch(
         Command::Keys(command) => cmd::keys::run(&command, settings, screen).await,
         Command::Reload(args) => cmd::reload::run(&args, settings, screen).await,
         Command::Drain(args) => cmd::drain::run(&args, settings, screen).await,
+        Command::Session(command) => cmd::session::run(command, settings, screen).await,
         Command::Logs(args) => cmd::logs::run(&args, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,

@@ -12,6 +12,7 @@ mod problem;
 pub mod reload;
 pub mod replay;
 pub mod route;
+pub mod session;
 pub mod status;
 pub mod toggle;
 pub mod up;

@@ -1,7 +1,8 @@
-//! `llmctl route …`: check, list, show, schema, new, explain.
+//! `llmctl route …`: check, list, show, schema, new, import, explain.
 
 pub mod check;
 pub mod explain;
+pub mod import;
 pub mod list;
 pub mod new;
 pub mod schema;
@@ -34,6 +35,7 @@ pub async fn run(
         RouteCommand::Show(args) => show::run(&args, settings, screen).await,
         RouteCommand::Schema(args) => schema::run(&args, screen),
         RouteCommand::New(args) => new::run(&args, settings, screen),
+        RouteCommand::Import(args) => import::run(&args, screen),
         RouteCommand::Explain(args) => explain::run(&args, settings, screen).await,
     }
 }

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use router::config::load::{RoutesAt, Sources, load};
+use router::config::report::{Problem, Source};
 use serde::Serialize;
 
 use super::{excerpts, loaded};
@@ -69,8 +71,23 @@ pub fn run(args: &NewArgs, settings: &Settings, screen: &mut Screen) -> Result<E
     Ok(Ended::Fine)
 }
 
-/// Lets the router's own check judge the text, in a place of its own.
+/// A text that has to be a valid route file, without a warning.
 fn checked(name: &str, text: &str) -> Result<(), Failure> {
+    let problems = judged(name, text)?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "such a route would be invalid\n{}",
+        excerpts(&problems, false).trim_end()
+    )))
+}
+
+/// Lets the router's own check judge the text of a route file, in a place of its own.
+///
+/// # Errors
+/// When no file of this name can be a route, or there is no room for a temporary one.
+pub(super) fn judged(name: &str, text: &str) -> Result<Vec<Problem>, Failure> {
     let usable =
         |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
     if !usable(name) {
@@ -85,26 +102,22 @@ fn checked(name: &str, text: &str) -> Result<(), Failure> {
     for (path, text) in [(&main, "{}\n"), (&file, text)] {
         fs::write(path, text).map_err(|error| Failure::file("write", path, &error))?;
     }
-    let routes = RoutesAt::Files(vec![file.clone()]);
     let loaded = load(&Sources {
         config: Some(main),
-        routes,
+        routes: RoutesAt::Files(vec![file.clone()]),
         ..Sources::default()
     });
-    let own: Vec<_> = loaded
-        .problems
-        .into_iter()
-        .filter(|problem| problem.path() == file)
-        .collect();
-    if own.is_empty() {
-        return Ok(());
+    let own = loaded.problems.into_iter();
+    let mut own: Vec<_> = own.filter(|problem| problem.path() == file).collect();
+    // Nobody knows the temporary place.
+    for problem in &mut own {
+        let source = Source {
+            path: Path::new("routes").join(format!("{name}.yaml")),
+            text: problem.source.text.clone(),
+        };
+        problem.source = Arc::new(source);
     }
-    let base = directory.path().display().to_string();
-    let report = excerpts(&own, false).replace(&base, "routes");
-    Err(Failure::Usage(format!(
-        "such a route would be invalid\n{}",
-        report.trim_end()
-    )))
+    Ok(own)
 }
 
 fn write(directory: &Path, file: &Path, text: &str) -> Result<(), Failure> {
