@@ -92,6 +92,13 @@ class Program:
         except TimeoutError as error:
             raise TimeoutError(f"{error}; its last lines:\n" + "\n".join(self.lines[-30:])) from None
 
+    def suspend(self):
+        """It stops in its tracks: its sockets accept, and nobody answers."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self):
         self._process.kill()
         self._process.wait()
@@ -148,7 +155,7 @@ class Llama:
     model = "tiny"
 
     @classmethod
-    def launch(cls, layers=LLAMA_LAYERS, port=0, slots=4):
+    def launch(cls, layers=LLAMA_LAYERS, port=0, slots=4, alias="tiny"):
         """Starts one without waiting for its model."""
         python = CACHE / "venv" / "bin" / "python"
         model = CACHE / f"tiny-{layers}.gguf"
@@ -158,11 +165,11 @@ class Llama:
             subprocess.run([python, make, partial, str(layers)], check=True)
             partial.rename(model)
         serve = ROOT / "tests" / "engine" / "serve.py"
-        return Program(python, "-u", serve, port, model, slots)
+        return Program(python, "-u", serve, port, model, slots, alias)
 
     @classmethod
-    def start(cls):
-        program = cls.launch()
+    def start(cls, **options):
+        program = cls.launch(**options)
         return cls(program, program.wait_for(r"engine ready (http://\S+)").group(1))
 
     def cancelled(self):

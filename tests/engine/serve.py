@@ -1,6 +1,6 @@
 """Serves a model with llama.cpp's own HTTP server, inside this process, until a signal.
 
-    serve.py PORT MODEL SLOTS
+    serve.py PORT MODEL SLOTS [ALIAS]
 
 PORT 0 lets the system choose. Prints `engine ready http://127.0.0.1:PORT` once the model is loaded;
 llama.cpp logs to stderr.
@@ -12,10 +12,10 @@ import sys
 import xllamacpp
 
 
-def main(port, model, slots):
+def main(port, model, slots, alias="tiny"):
     parameters = xllamacpp.CommonParams()
     parameters.model.path = model
-    parameters.model_alias = {"tiny"}
+    parameters.model_alias = {alias}
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = port
     parameters.n_parallel = slots
@@ -27,4 +27,4 @@ def main(port, model, slots):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -1,158 +1,17 @@
 //! Placement by what the engines are doing, by where sessions live, by model and by prefix.
 
-use std::collections::BTreeMap;
-use std::future::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use llmctl::engine::{Dialect, Engine, Options, Pace};
 use serde_json::{Value, json};
-use system_tests::peer::{COMPLETION, Exchange, Gate, Peer, Refusing, Seen};
-use system_tests::router::{Router, Setup};
+use system_tests::peer::Refusing;
 use system_tests::wait::{until, until_answer};
-use system_tests::wire::{Reply, call};
+use system_tests::wire::call;
 use tokio::task::JoinSet;
 
-use crate::common::{CHAT, CHAT_PATH, setup};
-
-/// A llama.cpp that can be told what to say of itself.
-struct Gpu {
-    peer: Peer,
-    /// Chats wait here.
-    gate: Gate,
-    /// `/metrics` accepts and says nothing.
-    hangs: Arc<AtomicBool>,
-}
-
-/// What a [`Gpu`] says of itself, fixed for its life.
-#[derive(Clone, Copy)]
-struct Says {
-    /// Requests of others that it computes.
-    others: u32,
-    model: &'static str,
-    alias: &'static str,
-    /// Time that it takes to answer `/metrics`.
-    slow: Duration,
-}
-
-const SAYS: Says = Says {
-    others: 0,
-    model: "tiny",
-    alias: "small",
-    slow: Duration::ZERO,
-};
-
-impl Gpu {
-    async fn new(says: Says) -> Self {
-        let (gate, hangs) = (Gate::default(), Arc::new(AtomicBool::new(false)));
-        let (chats, silent) = (gate.clone(), Arc::clone(&hangs));
-        let peer = Peer::spawn_with_probes(move |seen, exchange| {
-            answer(says, chats.clone(), Arc::clone(&silent), seen, exchange)
-        })
-        .await;
-        Self { peer, gate, hangs }
-    }
-
-    /// One that lets every chat pass.
-    async fn open(says: Says) -> Self {
-        let gpu = Self::new(says).await;
-        gpu.gate.open(1000);
-        gpu
-    }
-
-    fn address(&self) -> String {
-        self.peer.address.to_string()
-    }
-
-    fn chats(&self) -> usize {
-        let seen = self.peer.requests();
-        seen.iter().filter(|seen| is_chat(seen)).count()
-    }
-}
-
-fn is_chat(seen: &Seen) -> bool {
-    seen.method == "POST" && seen.target.starts_with("/v1/")
-}
-
-async fn answer(
-    says: Says,
-    gate: Gate,
-    hangs: Arc<AtomicBool>,
-    seen: Seen,
-    mut exchange: Exchange,
-) -> Exchange {
-    let json = [("content-type", "application/json")];
-    match seen.target.as_str() {
-        "/metrics" if hangs.load(Ordering::SeqCst) => pending().await,
-        "/metrics" => {
-            tokio::time::sleep(says.slow).await;
-            let page = format!(
-                "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing {}\nllamacpp:requests_deferred 0\n",
-                says.others
-            );
-            let plain = [("content-type", "text/plain; version=0.0.4")];
-            exchange.reply(200, &plain, page).await;
-        }
-        "/props" => exchange.reply(200, &json, r#"{"total_slots":1}"#).await,
-        "/health" => exchange.reply(200, &json, r#"{"status":"ok"}"#).await,
-        "/v1/models" => {
-            let list = json!({"object": "list", "data": [
-                {"id": says.model, "aliases": [says.alias], "object": "model"}]});
-            exchange.reply(200, &json, list.to_string()).await;
-        }
-        _ => {
-            exchange.step(&gate).await;
-            exchange.reply(200, &json, COMPLETION).await;
-        }
-    }
-    exchange
-}
-
-/// The route `r` over one-slot peers at these addresses, `gpu0` and so on, polled ten times a second.
-fn over(addresses: &[String], options: &str) -> Setup {
-    let peers = addresses
-        .iter()
-        .enumerate()
-        .map(|(n, address)| format!("{{name: gpu{n}, address: '{address}', max_concurrency: 1}}"));
-    let peers: Vec<_> = peers.collect();
-    let fixed = "poll_interval: 100ms\npoll_timeout: 1s\nhealth_check_interval: 1h\nfull_policy: overflow\n";
-    setup().route(
-        "r",
-        &format!("peers: [{}]\n{fixed}{options}\n", peers.join(", ")),
-    )
-}
-
-fn addresses<const N: usize>(gpus: [&Gpu; N]) -> Vec<String> {
-    gpus.iter().map(|gpu| gpu.address()).collect()
-}
-
-/// `/proxy/metrics`, by the peer's name.
-async fn backends(router: &Router) -> BTreeMap<String, Value> {
-    let json = [("accept", "application/json")];
-    let reply = call(router.public, "GET", "/proxy/metrics", &json, "").await;
-    let list = reply.json()["backends"].as_array().unwrap().clone();
-    let named = |backend: Value| (backend["backend"].as_str().unwrap().to_owned(), backend);
-    list.into_iter().map(named).collect()
-}
-
-async fn until_backend(router: &Router, name: &str, what: &str, is: impl Fn(&Value) -> bool) {
-    until_answer(what, async || {
-        is(&backends(router).await[name]).then_some(())
-    })
-    .await;
-}
-
-/// The name of the peer that served a chat, and the mode by which it was found.
-fn placed(reply: &Reply) -> (String, String) {
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    let header = |name: &str| reply.header(name).to_owned();
-    (header("x-proxy-backend"), header("x-routed-mode"))
-}
-
-async fn chat(router: &Router) -> (String, String) {
-    placed(&router.post(CHAT_PATH, CHAT).await)
-}
+use crate::common::{CHAT, CHAT_PATH};
+use crate::gpu::{Gpu, SAYS, Says, addresses, backends, chat, over, placed, until_backend};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn six_chats_at_once_spread_evenly_over_three_engines_of_one_slot() {

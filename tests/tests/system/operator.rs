@@ -6,7 +6,7 @@ use serde_json::Value;
 use system_tests::peer::Peer;
 use system_tests::router::Router;
 
-use crate::common::over;
+use crate::common::{CHAT, CHAT_PATH, over};
 
 /// `llmctl` with these routers and nothing of this machine's settings.
 async fn llmctl(routers: &[&Router], arguments: &[&str]) -> Output {
@@ -141,4 +141,49 @@ async fn a_limit_is_set_for_a_while_and_status_says_what_is_left() {
     assert_eq!(row.unwrap()["source"], "runtime");
     let reset = llmctl(&[&router], &["limit", "ttft", "--reset"]).await;
     assert!(stdout(&reset).contains("30000 ms (route)"), "{reset:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_shown_and_finished_on_every_replica() {
+    let peer = Peer::plain().await;
+    let sticky = "affinity: sticky_least_loaded";
+    let (a, b) = (
+        over(&[&peer], sticky).start().await,
+        over(&[&peer], sticky).start().await,
+    );
+    for router in [&a, &b] {
+        let headers = [("x-session-id", "talk")];
+        let reply = router.post_with(CHAT_PATH, &headers, CHAT).await;
+        assert_eq!(reply.header("x-routed-mode"), "sticky_new");
+    }
+    let shown = llmctl(&[&a, &b], &["session", "show", "talk"]).await;
+    assert_eq!(code(&shown), 0, "{shown:?}");
+    let home = peer.address.to_string();
+    let table = stdout(&shown);
+    let lives = table.lines().filter(|line| line.contains(&home)).count();
+    assert_eq!(lives, 2, "{table}");
+    let shown = llmctl(
+        &[&a],
+        &[
+            "session", "show", "talk", "--route", "r", "--output", "json",
+        ],
+    )
+    .await;
+    assert_eq!(json(&shown)[0]["homes"][0]["peer"], home, "{shown:?}");
+    for (released, left) in [(1, 1), (0, 0)] {
+        let done = llmctl(
+            &[&a, &b],
+            &["session", "finish", "talk", "--output", "json"],
+        )
+        .await;
+        assert_eq!(code(&done), 0, "{done:?}");
+        let counts = [&json(&done)[0]["released"], &json(&done)[1]["released"]];
+        assert_eq!(counts, [released, left], "{done:?}");
+    }
+    let gone = stdout(&llmctl(&[&a], &["session", "show", "talk"]).await);
+    assert!(gone.contains("nowhere"), "{gone}");
+    let nobody = llmctl(&[&a], &["session", "show", "talk", "--route", "nobody"]).await;
+    assert_eq!(code(&nobody), 1, "{nobody:?}");
+    let usage = llmctl(&[&a], &["session", "finish"]).await;
+    assert_eq!(code(&usage), 2, "{usage:?}");
 }
