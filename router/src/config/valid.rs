@@ -22,6 +22,7 @@ use router_core::signal::Metric;
 
 use super::units;
 
+use crate::content::postprocess::Handler;
 use crate::content::transform::IdStrategy;
 use crate::upstream::engine::Dialect;
 
@@ -416,6 +417,8 @@ pub struct RouteOptions {
     pub kimi_normalize_strategy: Setting<IdStrategy>,
     /// System messages of `/v1/messages` move to `system`.
     pub system_hoist: Setting<bool>,
+    /// What rewrites answers; `None` = nothing does.
+    pub postprocess: Setting<Option<&'static dyn Handler>>,
     /// Bodies byte for byte both ways: nothing is ever inserted or removed.
     pub transparent: Setting<bool>,
     /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.

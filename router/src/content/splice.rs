@@ -64,21 +64,45 @@ impl Splices {
     /// The edited body. `None` when there are no edits, they add too much, one lies outside the body
     /// or two overlap: a body whose edits contradict each other is left alone.
     pub fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
-        if self.is_empty() {
-            return None;
-        }
-        self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
-        let added: usize = self.edits.iter().map(|edit| edit.with.len()).sum();
-        let mut out = Vec::with_capacity(body.len() + added);
-        let mut done = 0;
-        for Splice { at, with } in &self.edits {
-            out.extend_from_slice(body.get(done..at.start)?);
-            out.extend_from_slice(with);
-            done = at.end.max(at.start);
-        }
-        out.extend_from_slice(body.get(done..)?);
-        Some(out)
+        let mut out = Vec::new();
+        (!self.is_empty() && self.drain_into(body, &mut out)).then_some(out)
     }
+
+    /// Appends the edited body to `out` and forgets the edits. False, with `out` as it was, where an
+    /// edit lies outside the body or two overlap.
+    pub fn drain_into(&mut self, body: &[u8], out: &mut Vec<u8>) -> bool {
+        self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
+        let before = out.len();
+        let added: usize = self.edits.iter().map(|edit| edit.with.len()).sum();
+        out.reserve(body.len() + added);
+        let is_done = write(&self.edits, body, out).is_some();
+        if !is_done {
+            out.truncate(before);
+        }
+        self.edits.clear();
+        is_done
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.edits.len()
+    }
+
+    /// Forgets all but the first `len` collected.
+    pub fn truncate(&mut self, len: usize) {
+        self.edits.truncate(len);
+    }
+}
+
+fn write(edits: &[Splice], body: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut done = 0;
+    for Splice { at, with } in edits {
+        out.extend_from_slice(body.get(done..at.start)?);
+        out.extend_from_slice(with);
+        done = at.end.max(at.start);
+    }
+    out.extend_from_slice(body.get(done..)?);
+    Some(())
 }
 
 #[cfg(test)]

@@ -1,34 +1,20 @@
 //! Leaves the usage chunk that the client did not ask for out of its stream.
 //!
 //! The data of a chunk without choices but with a usage object is dropped, with the blank line that
-//! ends its event; every other byte passes as it came. Where a chunk cuts a line, its beginning is
-//! held back only as long as it may become such data, and an SSE reader waits for the line's end as
-//! well. What is not understood passes.
+//! ends its event. What is not understood stays.
 
 use std::sync::LazyLock;
 
-use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::may_have;
-use super::sse::{HELD_MAX, Lines, Piece, field};
+use super::sse::{Piece, field};
 
-/// The filter of one stream.
-#[derive(Debug)]
-pub struct Unasked {
-    lines: Lines,
-    /// Bytes of the line that the last chunk cut.
-    cut: usize,
-    /// They have passed, and so will the rest of the line.
-    passing: bool,
-    event: Event,
-}
-
-/// The event that is passing.
+/// The event of one stream that is passing.
 #[derive(Debug, Default)]
-struct Event {
+pub(super) struct Unasked {
     /// Some line of it passed: its end must pass too.
     open: bool,
     /// Its data was dropped.
@@ -37,75 +23,9 @@ struct Event {
     last_dropped: bool,
 }
 
-impl Default for Unasked {
-    fn default() -> Self {
-        Self {
-            lines: Lines::new(HELD_MAX),
-            cut: 0,
-            passing: false,
-            event: Event::default(),
-        }
-    }
-}
-
 impl Unasked {
-    /// What may pass with this chunk: a slice of it, without a copy, where nothing is dropped in its
-    /// midst or was held back.
-    pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
-        let cut = self.cut;
-        let mut passing = self.passing;
-        let mut copy = self.holds().then(BytesMut::new);
-        // Counted from the beginning of the line that was cut.
-        let mut at = 0;
-        let mut feed = self.lines.feed(chunk);
-        while let Some(piece) = feed.next() {
-            let parts = piece.parts();
-            if self.event.drops(piece, passing) {
-                copy.get_or_insert_with(|| BytesMut::from(&chunk[..at - cut]));
-            } else if let Some(copy) = &mut copy {
-                for part in parts {
-                    copy.extend_from_slice(part);
-                }
-            }
-            at += parts[0].len() + parts[1].len();
-            passing = false;
-        }
-        self.cut = (cut + chunk.len()).saturating_sub(at);
-        let open = self.lines.open();
-        self.passing = self.cut > 0 && (passing || !may_become_usage_chunk(open));
-        match copy {
-            Some(mut copy) => {
-                if self.passing {
-                    copy.extend_from_slice(open);
-                }
-                copy.freeze()
-            }
-            None if self.passing => chunk.clone(),
-            None => chunk.slice(..at.saturating_sub(cut)),
-        }
-    }
-
-    /// Whether something is held back.
-    pub fn holds(&self) -> bool {
-        self.cut > 0 && !self.passing
-    }
-
-    /// What was held back, at the end of the stream.
-    pub fn finish(&mut self) -> Bytes {
-        let passing = self.passing;
-        (self.cut, self.passing) = (0, false);
-        match self.lines.finish() {
-            Some(piece) if !passing && !self.event.drops(piece, false) => {
-                Bytes::copy_from_slice(piece.parts()[0])
-            }
-            _ => Bytes::new(),
-        }
-    }
-}
-
-impl Event {
     /// Whether a piece is left out; not when its line has begun to pass.
-    fn drops(&mut self, piece: Piece<'_>, passing: bool) -> bool {
+    pub(super) fn drops(&mut self, piece: Piece<'_>, passing: bool) -> bool {
         self.last_dropped = match piece {
             Piece::End(_) => self.last_dropped,
             Piece::Line { text: b"", .. } => {
@@ -123,6 +43,24 @@ impl Event {
             }
         };
         self.last_dropped
+    }
+
+    /// Whether a line that begins so may be left out: it is data, and its choices are not seen to
+    /// hold any.
+    pub(super) fn may_drop(start: &[u8]) -> bool {
+        static CHOICES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"choices\""));
+        let is_data = start.starts_with(b"data:") || b"data:".starts_with(start);
+        let choices = CHOICES.find(start).map(|at| &start[at + 9..]);
+        let inside = choices.and_then(|rest| {
+            let value = rest.trim_ascii_start().strip_prefix(b":")?;
+            Some(
+                value
+                    .trim_ascii_start()
+                    .strip_prefix(b"[")?
+                    .trim_ascii_start(),
+            )
+        });
+        is_data && inside.is_none_or(|inside| matches!(inside.first(), None | Some(b']')))
     }
 }
 
@@ -145,32 +83,17 @@ fn is_usage_chunk(line: &[u8]) -> bool {
     })
 }
 
-/// Whether a line that begins so may be one: it is data, and its choices are not seen to hold any.
-fn may_become_usage_chunk(start: &[u8]) -> bool {
-    static CHOICES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"choices\""));
-    let is_data = start.starts_with(b"data:") || b"data:".starts_with(start);
-    let choices = CHOICES.find(start).map(|at| &start[at + 9..]);
-    let inside = choices.and_then(|rest| {
-        let value = rest.trim_ascii_start().strip_prefix(b":")?;
-        Some(
-            value
-                .trim_ascii_start()
-                .strip_prefix(b"[")?
-                .trim_ascii_start(),
-        )
-    });
-    is_data && inside.is_none_or(|inside| matches!(inside.first(), None | Some(b']')))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
+
+    use crate::content::filter::Filter;
 
     const USAGE: &str =
         r#"data: {"id":"c","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
 
     fn passed(stream: &[u8], cuts: &[usize]) -> Vec<u8> {
-        let mut filter = Unasked::default();
+        let mut filter = Filter::new(true, None);
         let mut out = Vec::new();
         let mut from = 0;
         for to in cuts.iter().copied().chain([stream.len()]) {
@@ -250,7 +173,7 @@ mod tests {
             ("event: x", false),
             ("data: {\"choices\" : [ {\"del", false),
         ] {
-            let mut filter = Unasked::default();
+            let mut filter = Filter::new(true, None);
             let chunk = Bytes::copy_from_slice(start.as_bytes());
             assert_eq!(filter.feed(&chunk).is_empty(), held, "{start}");
             assert_eq!(filter.holds(), held, "{start}");
@@ -260,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_chunk_of_whole_lines_passes_without_a_copy() {
-        let mut filter = Unasked::default();
+        let mut filter = Filter::new(true, None);
         let chunk = Bytes::from("data: {\"choices\":[{}]}\n\ndata: [DONE]\n\n".to_owned());
         let out = filter.feed(&chunk);
         assert_eq!((out.as_ptr(), out.len()), (chunk.as_ptr(), chunk.len()));

@@ -187,9 +187,10 @@ impl Exchange {
         }
     }
 
-    /// A peer answered: from here on its body is measured.
-    pub fn measure_answer<B>(&mut self, response: &Response<B>, pool: PoolId) {
-        self.measure = Measure::of(&self.method, response, pool);
+    /// A peer answered: from here on its body is measured. `decoded`: it is read decoded, if it comes
+    /// compressed.
+    pub fn measure_answer<B>(&mut self, response: &Response<B>, pool: PoolId, decoded: bool) {
+        self.measure = Measure::of(&self.method, response, pool, decoded);
     }
 
     /// What the peer's body told so far; `None` where it is not read.
@@ -197,15 +198,16 @@ impl Exchange {
         self.measure.as_ref()?.meter.as_ref()
     }
 
-    /// A chunk of the peer's response came at `now`. `stream` says whether the times between chunks are
-    /// worth keeping.
-    pub fn chunk(&mut self, data: &[u8], stream: bool, now: Instant) {
-        if data.is_empty() {
-            return;
-        }
+    /// Reads a part of the peer's answer, decoded where it comes compressed and is decoded at all.
+    pub fn read(&mut self, data: &[u8]) {
         if let Some(measure) = &mut self.measure {
             measure.feed(data);
         }
+    }
+
+    /// A chunk of the peer's response came at `now`, not an empty one. `stream` says whether the times
+    /// between chunks are worth keeping.
+    pub fn arrived(&mut self, stream: bool, now: Instant) {
         self.first_chunk.get_or_insert(now);
         if stream {
             self.stream_times(now);

@@ -17,6 +17,7 @@ use router_core::book::PoolId;
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
+use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
 use super::forward::{Outgoing, Patience, forward};
@@ -131,8 +132,16 @@ impl Proxy {
                 pool,
                 deadline,
             }) => {
-                exchange.measure_answer(&response, pool);
-                return relayed(response, deadline, exchange, table, stamp, dialect);
+                let edits = Edits::of(&exchange, &response);
+                let decoded = edits.as_ref().is_some_and(|edits| edits.decodes());
+                exchange.measure_answer(&response, pool, decoded);
+                let way = Way {
+                    deadline,
+                    stamp,
+                    dialect,
+                    edits,
+                };
+                return relayed(response, exchange, table, way);
             }
             Ok(Reply::Local(response)) => response.into_parts(),
             Err(error) => error.response(dialect).into_parts(),
@@ -483,13 +492,19 @@ fn outgoing(
     }
 }
 
-fn relayed(
-    response: Response<Incoming>,
+/// How an answer is relayed.
+struct Way {
     deadline: Deadline,
-    mut exchange: Box<Exchange>,
-    table: &RouteTable,
     stamp: Stamp,
     dialect: Dialect,
+    edits: Option<Box<Edits>>,
+}
+
+fn relayed(
+    response: Response<Incoming>,
+    mut exchange: Box<Exchange>,
+    table: &RouteTable,
+    way: Way,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     if let Some(capture) = &mut exchange.capture {
@@ -504,13 +519,10 @@ fn relayed(
     if is_stream {
         respond::hint_stream(&mut head.headers);
     }
-    respond::stamp(&mut head.headers, &exchange, dialect, stamp);
+    respond::stamp(&mut head.headers, &exchange, way.dialect, way.stamp);
     exchange.status = Some(head.status);
-    let filters = exchange.asked_for_usage
-        && is_stream
-        && !head.headers.contains_key(header::CONTENT_ENCODING);
-    if filters {
-        head.headers.remove(header::CONTENT_LENGTH);
+    if way.edits.is_some() {
+        Edits::fix(&mut head.headers);
     }
     let speaks = !transparent
         && !head.headers.contains_key(header::CONTENT_ENCODING)
@@ -518,14 +530,14 @@ fn relayed(
     // Connection extensions of the upstream hop are not this hop's.
     head.extensions = http::Extensions::new();
     head.version = http::Version::HTTP_11;
-    let stream = is_stream.then(|| Stream::new(dialect, speaks));
+    let stream = is_stream.then(|| Stream::new(way.dialect, speaks));
     let bounds = Bounds {
         idle: table.server.idle_timeout,
-        deadline,
+        deadline: way.deadline,
     };
     let mut relay = Relay::new(body, exchange, bounds, stream);
-    if filters {
-        relay.leave_usage_out();
+    if let Some(edits) = way.edits {
+        relay.edit(edits);
     }
     Response::from_parts(head, Body::Relay(Box::new(relay)))
 }

@@ -42,13 +42,19 @@ pub enum End {
 }
 
 impl Measure {
-    /// Judges by the response's head whether it is measured.
-    pub(super) fn of<B>(method: &Method, head: &Response<B>, pool: PoolId) -> Option<Box<Self>> {
+    /// Judges by the response's head whether it is measured. `decoded`: what is fed is not compressed,
+    /// whatever the head says.
+    pub(super) fn of<B>(
+        method: &Method,
+        head: &Response<B>,
+        pool: PoolId,
+        decoded: bool,
+    ) -> Option<Box<Self>> {
         if *method != Method::POST || !head.status().is_success() {
             return None;
         }
         let is_stream = respond::is_event_stream(head.headers());
-        let is_encoded = head.headers().contains_key(header::CONTENT_ENCODING);
+        let is_encoded = !decoded && head.headers().contains_key(header::CONTENT_ENCODING);
         let meter = match (is_encoded, is_stream) {
             (true, _) => None,
             (false, true) => Some(Meter::stream()),
@@ -120,7 +126,7 @@ mod tests {
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
-        Measure::of(method, &response.body(()).unwrap(), PoolId(0))
+        Measure::of(method, &response.body(()).unwrap(), PoolId(0), false)
     }
 
     /// A request that arrived at 0, with its first and last chunk at these milliseconds.

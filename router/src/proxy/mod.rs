@@ -10,6 +10,7 @@ pub mod budget;
 pub mod buffers;
 mod decide;
 mod dispatch;
+mod edits;
 pub mod error;
 pub mod exchange;
 mod finish;

@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -15,10 +16,10 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
+use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
-use crate::content::unasked::Unasked;
 use crate::upstream::client::chain;
 
 /// How often is looked whether the error event has left for the socket. An abort drops what has not.
@@ -117,8 +118,10 @@ pub struct Relay {
     /// One timer per stream, re-armed only when it fires.
     timer: Option<Pin<Box<Sleep>>>,
     stream: Option<Stream>,
-    /// Leaves out what the client did not ask for.
-    unasked: Option<Box<Unasked>>,
+    /// What is changed on the way; gone once the body has ended.
+    edits: Option<Box<Edits>>,
+    /// Came before all that precedes it was sent.
+    trailers: Option<Frame<Bytes>>,
     flow: Flow,
 }
 
@@ -200,18 +203,19 @@ impl Relay {
             active: now(),
             timer: None,
             stream,
-            unasked: None,
+            edits: None,
+            trailers: None,
             flow,
         }
     }
 
-    /// Makes this an event stream without the usage chunk that the router asked for.
-    pub fn leave_usage_out(&mut self) {
-        self.unasked = Some(Box::default());
+    /// Changes the body on its way.
+    pub(super) fn edit(&mut self, edits: Box<Edits>) {
+        self.edits = Some(edits);
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.unasked {
+        match self.edits {
             None => self.inner.size_hint(),
             Some(_) => SizeHint::default(),
         }
@@ -236,15 +240,22 @@ impl Relay {
             Flow::Open => {}
         }
         loop {
+            match self.edited() {
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(None) => {}
+                Err(error) => return self.undecodable(&error),
+            }
+            if self.trailers.is_some() {
+                return self.ended();
+            }
             return match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match self.passed(frame) {
                     Some(frame) => Poll::Ready(Some(Ok(frame))),
-                    // Nothing of it is for the client.
                     None => continue,
                 },
                 Poll::Ready(None) => {
                     self.flow = Flow::Closed;
-                    Poll::Ready(self.held_back().map(|rest| Ok(Frame::data(rest))))
+                    self.ended()
                 }
                 Poll::Ready(Some(Err(error))) => {
                     let error_text = chain(&error);
@@ -260,22 +271,43 @@ impl Relay {
         }
     }
 
-    /// Observes a frame of the peer; what is left of it for the client.
+    /// Observes a frame of the peer; `None` where something else is to be sent first.
     fn passed(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        let Some(data) = frame.data_ref() else {
-            return Some(frame);
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(trailers) if self.edits.is_none() => return Some(trailers),
+            Err(trailers) => {
+                self.trailers = Some(trailers);
+                return None;
+            }
         };
         self.active = now();
-        self.exchange
-            .chunk(data, self.stream.is_some(), self.active);
-        if let Some(capture) = &mut self.exchange.capture {
-            capture.chunk(data, self.active);
+        if !data.is_empty() {
+            self.exchange.arrived(self.stream.is_some(), self.active);
         }
-        let left = match &mut self.unasked {
-            None => return Some(frame.map_data(|data| self.sent(data))),
-            Some(unasked) => unasked.feed(data),
+        if let Some(capture) = &mut self.exchange.capture {
+            capture.chunk(&data, self.active);
+        }
+        let Some(edits) = &mut self.edits else {
+            self.exchange.read(&data);
+            return Some(Frame::data(self.sent(data)));
         };
-        (!left.is_empty()).then(|| Frame::data(self.sent(left)))
+        edits.feed(data);
+        None
+    }
+
+    /// The next part of what came that is for the client; `None` when more must come.
+    fn edited(&mut self) -> io::Result<Option<Bytes>> {
+        let Some(edits) = &mut self.edits else {
+            return Ok(None);
+        };
+        while let Some(part) = edits.part()? {
+            self.exchange.read(&part.made);
+            if !part.left.is_empty() {
+                return Ok(Some(self.sent(part.left)));
+            }
+        }
+        Ok(None)
     }
 
     /// Notes what the client is sent.
@@ -288,13 +320,34 @@ impl Relay {
     }
 
     fn holds(&self) -> bool {
-        self.unasked.as_ref().is_some_and(|unasked| unasked.holds())
+        self.trailers.is_some() || self.edits.as_ref().is_some_and(|edits| edits.holds())
     }
 
-    /// The beginning of a line that the body ended in.
-    fn held_back(&mut self) -> Option<Bytes> {
-        let rest = self.unasked.as_mut()?.finish();
-        (!rest.is_empty()).then(|| self.sent(rest))
+    /// All of the body has come: what is left of it, then the trailers.
+    fn ended(&mut self) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        let (rest, result) = self.finish_edits();
+        if let Err(error) = result {
+            return self.break_after(&rest, &undecodable(), &error.to_string());
+        }
+        let rest = (!rest.is_empty()).then(|| Frame::data(rest));
+        Poll::Ready(rest.or_else(|| self.trailers.take()).map(Ok))
+    }
+
+    /// What is left of the body for the client, and whether it was whole.
+    fn finish_edits(&mut self) -> (Bytes, io::Result<()>) {
+        let Some(mut edits) = self.edits.take() else {
+            return (Bytes::new(), Ok(()));
+        };
+        let (part, result) = edits.finish();
+        self.exchange.read(&part.made);
+        self.count(&edits);
+        (self.sent(part.left), result)
+    }
+
+    fn count(&self, edits: &Edits) {
+        if let (Some(outcome), Some(route)) = (edits.outcome(), &self.exchange.route) {
+            route.state.metrics.postprocessed(outcome);
+        }
     }
 
     /// Ready when a bound has passed. The timer is set once and looked at when it fires: a chunk
@@ -347,8 +400,23 @@ impl Relay {
         }
     }
 
+    fn undecodable(&mut self, error: &io::Error) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        self.break_off(&undecodable(), &error.to_string())
+    }
+
     fn break_off(
         &mut self,
+        error: &ApiError,
+        cause: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        let (held, _) = self.finish_edits();
+        self.break_after(&held, error, cause)
+    }
+
+    /// Breaks off after a last part of the body.
+    fn break_after(
+        &mut self,
+        held: &[u8],
         error: &ApiError,
         cause: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
@@ -361,7 +429,7 @@ impl Relay {
         }
         // The client is told; it did not leave.
         self.exchange.complete = true;
-        let held = self.held_back().unwrap_or_default();
+        self.trailers = None;
         match self.stream.filter(|stream| stream.speaks) {
             Some(stream) => {
                 self.flow = Flow::Breaking {
@@ -370,7 +438,7 @@ impl Relay {
                 };
                 self.timer = None;
                 let event = format!("{}{}", stream.gap(), error.event(stream.dialect));
-                let event = [&held[..], event.as_bytes()].concat();
+                let event = [held, event.as_bytes()].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }
             None => {
@@ -381,10 +449,18 @@ impl Relay {
     }
 }
 
+/// A body that cannot be decoded.
+fn undecodable() -> ApiError {
+    ApiError::upstream("the peer's answer is not what its encoding says", 1)
+}
+
 impl Drop for Relay {
     fn drop(&mut self) {
         if self.is_end() {
             self.exchange.complete = true;
+        }
+        if let Some(edits) = self.edits.take() {
+            self.count(&edits);
         }
     }
 }

@@ -25,6 +25,7 @@ mod live_rules;
 mod live_vectors;
 mod metrics;
 mod operator;
+mod postprocess;
 mod reload;
 mod retries;
 mod rules;

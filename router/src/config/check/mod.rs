@@ -29,8 +29,8 @@ pub(in crate::config) use reader::{Reader, short};
 pub(in crate::config) use route_file::{RouteFile, route_file, stem};
 pub(in crate::config) use rules::{CheckedRules, RuleOp, reject_rules};
 pub(in crate::config) use scalar::{
-    Choice, boolean, choice, duration, duration_or_off, file, integer, nearest, number,
-    number_or_off, secret, size, status, text, whole, whole_or_off,
+    Choice, boolean, choice, duration, duration_or_off, file, handler, handlers, integer, nearest,
+    number, number_or_off, secret, size, status, text, whole, whole_or_off,
 };
 pub(in crate::config) use section::sounds_secret;
 pub(in crate::config) use tables::{bodies, body_paths, buckets, metrics, thresholds};

@@ -18,9 +18,9 @@ use crate::config::options::{
     EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH, HASH_SATURATED, HEALTH_BAN_TTL,
     HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT, INCLUDE_USAGE, KIMI_NORMALIZE,
     KIMI_NORMALIZE_STRATEGY, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MAX_SESSIONS,
-    MERGE_MODELS, NAME, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT,
-    ROUTE, RT_LIMIT_FACTOR, SESSION_SOURCES, SESSION_TTL, SYSTEM_HOIST, TPS, TPS_MIN_DECODE_S,
-    TPS_MIN_TOKENS, TRANSPARENT, TTFT, TTFT_429, WAIT_MAX, WAIT_TIMEOUT,
+    MERGE_MODELS, NAME, POSTPROCESS, REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS,
+    REQUEST_TIMEOUT, ROUTE, RT_LIMIT_FACTOR, SESSION_SOURCES, SESSION_TTL, SYSTEM_HOIST, TPS,
+    TPS_MIN_DECODE_S, TPS_MIN_TOKENS, TRANSPARENT, TTFT, TTFT_429, WAIT_MAX, WAIT_TIMEOUT,
 };
 use crate::config::tree::{Node, Span, Value};
 use crate::config::units::show_size;
@@ -154,6 +154,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
         kimi_normalize: layers.setting(reader, &KIMI_NORMALIZE),
         kimi_normalize_strategy: layers.setting(reader, &KIMI_NORMALIZE_STRATEGY),
         system_hoist: layers.setting(reader, &SYSTEM_HOIST),
+        postprocess: layers.setting(reader, &POSTPROCESS),
         transparent: layers.setting(reader, &TRANSPARENT),
         api_keys: layers.over(reader, &API_KEYS, None),
         forward_auth: layers.setting(reader, &FORWARD_AUTH),

@@ -10,6 +10,7 @@ use crate::config::options::{Bounds, Kind, Meta};
 use crate::config::tree::{Node, Scalar, Style, Value};
 use crate::config::units;
 use crate::config::valid::Secret;
+use crate::content::postprocess::{self, Handler};
 
 /// Words that a user of older YAML writes for booleans; accepted, with a warning.
 const LOOSE_BOOLEANS: [(&str, bool); 6] = [
@@ -200,11 +201,45 @@ pub(in crate::config) fn choice<T: Choice>(
     node: &Node,
     meta: &Meta,
 ) -> Option<T> {
+    let find = |text: &str| T::WORDS.iter().find(|(word, _)| *word == text);
+    let found = word(reader, node, meta, find, T::words)?;
+    Some(found.1)
+}
+
+/// `none` or the name of a handler of answers, spelled exactly.
+pub(in crate::config) fn handler(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<&'static dyn Handler>> {
+    let find = |text: &str| match text {
+        NO_HANDLER => Some(None),
+        name => postprocess::handler(name).map(Some),
+    };
+    word(reader, node, meta, find, handlers)
+}
+
+/// What [`handler`] takes.
+pub(in crate::config) fn handlers() -> Vec<&'static str> {
+    let names = postprocess::HANDLERS.iter().map(|handler| handler.name());
+    [NO_HANDLER].into_iter().chain(names).collect()
+}
+
+const NO_HANDLER: &str = "none";
+
+/// What `find` finds for a word, which is one of `words`.
+fn word<T>(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+    find: impl FnOnce(&str) -> Option<T>,
+    words: fn() -> Vec<&'static str>,
+) -> Option<T> {
     let text = usable(node).map(|s| s.text.as_str());
-    if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| Some(*word) == text) {
-        return Some(*value);
+    if let Some(found) = text.and_then(find) {
+        return Some(found);
     }
-    let words = T::words();
+    let words = words();
     let near = text.and_then(|text| nearest(text, words.iter().copied()));
     if let Some(draft) = reader.unexpected(node, &meta.kind.allowed())
         && let Some(near) = near

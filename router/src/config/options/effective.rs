@@ -22,7 +22,7 @@ use super::{
     AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
     DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
     HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta,
+    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, POSTPROCESS,
     REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
     SESSION_SOURCES, TRANSPARENT, WAIT_MAX, WAIT_TIMEOUT,
 };
@@ -244,6 +244,9 @@ fn requests(o: &RouteOptions) -> Vec<Row> {
             word,
         ),
         row(&SYSTEM_HOIST.meta, &o.system_hoist, |v| json!(v)),
+        row(&POSTPROCESS.meta, &o.postprocess, |v| {
+            json!(v.map_or("none", |handler| handler.name()))
+        }),
         row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
         row(&API_KEYS.meta, &o.api_keys, |v| match v {
             None => json!("the shared key file"),

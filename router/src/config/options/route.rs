@@ -22,6 +22,7 @@ use super::{
 };
 use crate::config::check::{self, Choice};
 use crate::config::valid::AffinityKind;
+use crate::content::postprocess::Handler;
 
 /// The keys of a route file.
 pub(in crate::config) static ROUTE: &[&Meta] = &[
@@ -115,6 +116,7 @@ pub(in crate::config) static ROUTE: &[&Meta] = &[
     &KIMI_NORMALIZE.meta,
     &KIMI_NORMALIZE_STRATEGY.meta,
     &SYSTEM_HOIST.meta,
+    &POSTPROCESS.meta,
     &TRANSPARENT.meta,
     &API_KEYS.meta,
     &FORWARD_AUTH.meta,
@@ -283,6 +285,11 @@ pub(in crate::config) static INCLUDE_USAGE: Knob<bool> =
     Knob::new("content", "include_usage", Kind::Bool, check::boolean)
         .default("true")
         .doc("A stream on `/v1/chat/completions` or `/v1/completions` is asked for its usage, which feeds every count of tokens; the usage chunk is left out of what a client sees that did not ask.");
+/// `postprocess`.
+pub(in crate::config) static POSTPROCESS: Knob<Option<&'static dyn Handler>> =
+    Knob::new("content", "postprocess", Kind::Choice(check::handlers), check::handler)
+        .default("none")
+        .doc("The handler that rewrites successful answers, streams and JSON, on their way to the client (docs/postprocess.md). The body log and the measuring see what the engine sent.");
 /// `transparent`.
 pub(in crate::config) static TRANSPARENT: Knob<bool> =
     Knob::new("content", "transparent", Kind::Bool, check::boolean)

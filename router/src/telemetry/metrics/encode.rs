@@ -13,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 
 use super::route::{PeerTally, RouteMetrics};
 use super::{Metrics, UNROUTED};
+use crate::content::postprocess::Outcome;
 
 /// Labels of one series, in the order the page shows them.
 pub(crate) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
@@ -72,6 +73,7 @@ impl Collector for Counted {
             &configured,
             |t| t.bans,
         )?;
+        postprocessed(encoder, &configured)?;
         tokens(encoder, &configured)?;
         histograms(encoder, &routes, &configured)?;
         process_wide(encoder, &self.0)
@@ -99,6 +101,30 @@ fn requests(encoder: &mut DescriptorEncoder<'_>, routes: &[Arc<RouteMetrics>]) -
         encoder,
         "llm_router_requests",
         "Requests finished, by the status sent to the client.",
+        series,
+    )
+}
+
+fn postprocessed(
+    encoder: &mut DescriptorEncoder<'_>,
+    routes: &[&Arc<RouteMetrics>],
+) -> fmt::Result {
+    let series = routes.iter().flat_map(|route| {
+        Outcome::ALL.into_iter().map(|outcome| {
+            let labels: Labels<'_> = vec![
+                ("route", (&*route.route).into()),
+                ("result", outcome.as_str().into()),
+            ];
+            (
+                labels,
+                ConstCounter::new(route.postprocessed_so_far(outcome)),
+            )
+        })
+    });
+    family(
+        encoder,
+        "llm_router_postprocessed",
+        "Answers that the route's postprocess handler was meant for; passed: too long, or in an encoding that is not decoded.",
         series,
     )
 }

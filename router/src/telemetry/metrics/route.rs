@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
@@ -11,6 +12,7 @@ use router_core::pool::PeerKey;
 use super::placement::PeerPlacements;
 use super::refusals::{Gate, Refusals, Unplaced};
 use super::tokens::TokenTally;
+use crate::content::postprocess::Outcome;
 
 /// Model names a route keeps apart; clients invent them, so what comes later is counted as
 /// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
@@ -75,6 +77,8 @@ pub struct RouteMetrics {
     pub(super) route: Arc<str>,
     pub(super) tally: Mutex<Tally>,
     pub(super) refusals: Refusals,
+    /// Index = outcome.
+    postprocessed: [AtomicU64; Outcome::ALL.len()],
     pub(super) request_seconds: Histogram,
     pub(super) ttft_seconds: Histogram,
     pub(super) inter_chunk_seconds: Histogram,
@@ -111,6 +115,7 @@ impl RouteMetrics {
             route,
             tally: Mutex::default(),
             refusals: Default::default(),
+            postprocessed: Default::default(),
             request_seconds: histogram(REQUEST_BOUNDS),
             ttft_seconds: histogram(TTFT_BOUNDS),
             inter_chunk_seconds: histogram(INTER_CHUNK_BOUNDS),
@@ -150,6 +155,16 @@ impl RouteMetrics {
     /// Counts a request that no peer could be chosen for, whatever its load.
     pub fn unplaced(&self, why: Unplaced) {
         self.refusals.unplaced(why);
+    }
+
+    /// Counts an answer that a handler was meant for.
+    pub fn postprocessed(&self, outcome: Outcome) {
+        self.postprocessed[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers that a handler was meant for, with this outcome.
+    pub(super) fn postprocessed_so_far(&self, outcome: Outcome) -> u64 {
+        self.postprocessed[outcome as usize].load(Ordering::Relaxed)
     }
 
     /// Refusals since the last reset, in the order of [`Gate::ALL`].

@@ -280,7 +280,7 @@ fn a_key_in_the_wrong_place_is_told_where_it_belongs() {
 
 #[test]
 fn keys_of_later_features_are_unknown() {
-    for key in ["prefill_pool", "postprocess"] {
+    for key in ["prefill_pool", "decode_pool"] {
         assert!(
             only(&format!("peers: []\n{key}: 1\n")).contains("unknown key"),
             "{key}"

@@ -1,0 +1,193 @@
+//! An event stream with some of its data lines left out or rewritten.
+//!
+//! Every other byte passes as it came, each complete line with the chunk it ended in. Where a chunk
+//! cuts a line, its beginning is held back only as long as something may become of it, and an SSE
+//! reader waits for the line's end as well. A line longer than the bound passes.
+
+use bytes::{Bytes, BytesMut};
+
+use super::postprocess::{self, Editor, Handler, Outcome};
+use super::sse::{self, Lines, Piece, field};
+use super::unasked::Unasked;
+
+/// Room for what rewritten lines grow by, per chunk; more is allocated where it does not do.
+const GROWTH: usize = 64;
+
+/// The filter of one stream.
+#[derive(Debug)]
+pub struct Filter {
+    lines: Lines,
+    /// Bytes of the line that the last chunk cut.
+    cut: usize,
+    /// They have passed, and so will the rest of the line.
+    passing: bool,
+    rules: Rules,
+}
+
+#[derive(Debug)]
+struct Rules {
+    unasked: Option<Unasked>,
+    rewrite: Option<Rewrite>,
+}
+
+/// A handler on the data of a stream.
+#[derive(Debug)]
+struct Rewrite {
+    editor: Editor,
+    /// The line last rewritten.
+    line: Vec<u8>,
+    changed: bool,
+}
+
+/// What becomes of a piece.
+enum Fate<'a> {
+    Passes,
+    Goes,
+    /// It becomes this text; its end stays.
+    Becomes(&'a [u8]),
+}
+
+impl Filter {
+    /// At the beginning of a stream. `unasked` leaves the usage chunk out; `handler` rewrites data.
+    pub fn new(unasked: bool, handler: Option<&'static dyn Handler>) -> Self {
+        let held_max = match handler {
+            Some(_) => postprocess::HELD_MAX,
+            None => sse::HELD_MAX,
+        };
+        Self {
+            lines: Lines::new(held_max),
+            cut: 0,
+            passing: false,
+            rules: Rules {
+                unasked: unasked.then(Unasked::default),
+                rewrite: handler.map(|handler| Rewrite {
+                    editor: Editor::new(handler),
+                    line: Vec::new(),
+                    changed: false,
+                }),
+            },
+        }
+    }
+
+    /// What may pass with this chunk: a slice of it, without a copy, where nothing in its midst is
+    /// changed or was held back.
+    pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
+        let cut = self.cut;
+        let mut passing = self.passing;
+        let mut copy = self
+            .holds()
+            .then(|| BytesMut::with_capacity(chunk.len() + cut + GROWTH));
+        // Counted from the beginning of the line that was cut.
+        let mut at = 0;
+        let mut feed = self.lines.feed(chunk);
+        while let Some(piece) = feed.next() {
+            let parts = piece.parts();
+            let fate = self.rules.fate(piece, passing);
+            if !matches!(fate, Fate::Passes) && copy.is_none() {
+                let mut begun = BytesMut::with_capacity(chunk.len() + GROWTH);
+                begun.extend_from_slice(&chunk[..at - cut]);
+                copy = Some(begun);
+            }
+            if let Some(copy) = &mut copy {
+                let kept = match fate {
+                    Fate::Passes => parts,
+                    Fate::Goes => [&b""[..]; 2],
+                    Fate::Becomes(text) => [text, parts[1]],
+                };
+                copy.extend_from_slice(kept[0]);
+                copy.extend_from_slice(kept[1]);
+            }
+            at += parts[0].len() + parts[1].len();
+            passing = false;
+        }
+        self.cut = (cut + chunk.len()).saturating_sub(at);
+        let open = self.lines.open();
+        self.passing = self.cut > 0 && (passing || !self.rules.may_act_on(open));
+        match copy {
+            Some(mut copy) => {
+                if self.passing {
+                    copy.extend_from_slice(open);
+                }
+                copy.freeze()
+            }
+            None if self.passing => chunk.clone(),
+            None => chunk.slice(..at.saturating_sub(cut)),
+        }
+    }
+
+    /// Whether something is held back.
+    pub fn holds(&self) -> bool {
+        self.cut > 0 && !self.passing
+    }
+
+    /// What was held back, at the end of the stream.
+    pub fn finish(&mut self) -> Bytes {
+        let passing = self.passing;
+        (self.cut, self.passing) = (0, false);
+        match self.lines.finish() {
+            Some(piece) if !passing => match self.rules.fate(piece, false) {
+                Fate::Passes => Bytes::copy_from_slice(piece.parts()[0]),
+                Fate::Goes => Bytes::new(),
+                Fate::Becomes(text) => Bytes::copy_from_slice(text),
+            },
+            _ => Bytes::new(),
+        }
+    }
+
+    /// What became of the stream so far.
+    pub fn outcome(&self) -> Outcome {
+        match self.rules.rewrite.as_ref().is_some_and(|rule| rule.changed) {
+            true => Outcome::Changed,
+            false => Outcome::Unchanged,
+        }
+    }
+}
+
+impl Rules {
+    /// `passing`: the line has begun to pass and nothing becomes of it any more.
+    fn fate(&mut self, piece: Piece<'_>, passing: bool) -> Fate<'_> {
+        if let Some(unasked) = &mut self.unasked
+            && unasked.drops(piece, passing)
+        {
+            return Fate::Goes;
+        }
+        match (&mut self.rewrite, piece) {
+            (Some(rewrite), Piece::Line { text, .. }) if !passing => rewrite.fate(text),
+            _ => Fate::Passes,
+        }
+    }
+
+    /// Whether something may become of a line that begins so.
+    fn may_act_on(&self, start: &[u8]) -> bool {
+        let drops = self.unasked.is_some() && Unasked::may_drop(start);
+        drops || (self.rewrite.is_some() && may_be_object(start))
+    }
+}
+
+impl Rewrite {
+    fn fate(&mut self, text: &[u8]) -> Fate<'_> {
+        let Some(data) = field(text, b"data") else {
+            return Fate::Passes;
+        };
+        self.line.clear();
+        let json = text.len() - data.len()..text.len();
+        match self.editor.edit(text, json, &mut self.line) {
+            true => {
+                self.changed = true;
+                Fate::Becomes(&self.line)
+            }
+            false => Fate::Passes,
+        }
+    }
+}
+
+/// Whether a line that begins so may be data that is a JSON object.
+fn may_be_object(start: &[u8]) -> bool {
+    match start.strip_prefix(b"data:") {
+        Some(data) => matches!(data.trim_ascii_start().first(), None | Some(b'{')),
+        None => b"data:".starts_with(start),
+    }
+}
+
+#[cfg(test)]
+mod tests;

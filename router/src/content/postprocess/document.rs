@@ -1,0 +1,92 @@
+//! A body that is one JSON document: held until it is whole, or longer than the bound.
+
+use bytes::{Bytes, BytesMut};
+
+use super::editor::Editor;
+use super::{HELD_MAX, Handler, Outcome};
+
+/// The rewriting of one document.
+#[derive(Debug)]
+pub struct Document {
+    editor: Editor,
+    held: Held,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The one chunk so far, by reference.
+    One(Bytes),
+    Many(BytesMut),
+    /// It outgrew the bound: the rest passes.
+    Over,
+}
+
+impl Document {
+    /// At its beginning.
+    pub fn new(handler: &'static dyn Handler) -> Self {
+        Self {
+            editor: Editor::new(handler),
+            held: Held::One(Bytes::new()),
+            outcome: Outcome::Unchanged,
+        }
+    }
+
+    /// What may pass with this chunk: nothing, until the bound is exceeded.
+    pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
+        let before = match &self.held {
+            Held::One(held) => held.len(),
+            Held::Many(held) => held.len(),
+            Held::Over => return chunk.clone(),
+        };
+        if before == 0 {
+            self.held = Held::One(chunk.clone());
+        } else {
+            let mut joined = match std::mem::replace(&mut self.held, Held::Over) {
+                Held::One(held) => BytesMut::from(&held[..]),
+                Held::Many(held) => held,
+                Held::Over => BytesMut::new(),
+            };
+            joined.extend_from_slice(chunk);
+            self.held = Held::Many(joined);
+        }
+        if before + chunk.len() <= HELD_MAX {
+            return Bytes::new();
+        }
+        self.outcome = Outcome::Passed;
+        self.give_up()
+    }
+
+    /// Whether something is held back.
+    pub fn holds(&self) -> bool {
+        match &self.held {
+            Held::One(held) => !held.is_empty(),
+            Held::Many(_) => true,
+            Held::Over => false,
+        }
+    }
+
+    /// What was held back, rewritten, at the end of the body.
+    pub fn finish(&mut self) -> Bytes {
+        let whole = self.give_up();
+        let mut edited = Vec::new();
+        if !self.editor.edit(&whole, 0..whole.len(), &mut edited) {
+            return whole;
+        }
+        self.outcome = Outcome::Changed;
+        edited.into()
+    }
+
+    /// What became of it so far.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    fn give_up(&mut self) -> Bytes {
+        match std::mem::replace(&mut self.held, Held::Over) {
+            Held::One(held) => held,
+            Held::Many(held) => held.freeze(),
+            Held::Over => Bytes::new(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! One JSON text in, one JSON text out: a handler with its memory.
+
+use std::ops::Range;
+
+use memchr::memmem::Finder;
+use serde::de::IgnoredAny;
+
+use super::Handler;
+use super::shape::Edits;
+use crate::content::scan::Cursor;
+
+/// Applies a handler to one JSON text after the other.
+#[derive(Debug)]
+pub struct Editor {
+    handler: &'static dyn Handler,
+    key: Finder<'static>,
+    escape: Finder<'static>,
+    edits: Edits,
+}
+
+impl Editor {
+    /// For one answer.
+    pub fn new(handler: &'static dyn Handler) -> Self {
+        Self {
+            handler,
+            key: Finder::new(handler.key()),
+            escape: Finder::new(b"\\u00"),
+            edits: Edits::default(),
+        }
+    }
+
+    /// Appends to `out` the bytes of `text` with the JSON at `json` edited. False, with `out` as it
+    /// was, when nothing is to be changed: it is no JSON object, or has nothing the handler names.
+    pub fn edit(&mut self, text: &[u8], json: Range<usize>, out: &mut Vec<u8>) -> bool {
+        let Some(body) = text.get(json.clone()) else {
+            return false;
+        };
+        if !self.may_change(body) {
+            return false;
+        }
+        self.edits.clear();
+        let is_read = self.read(body).is_some();
+        // The scan judges no more than it must; what a client's parser would refuse stays as it is.
+        if !is_read
+            || self.edits.splices.is_empty()
+            || serde_json::from_slice::<IgnoredAny>(body).is_err()
+        {
+            return false;
+        }
+        let before = out.len();
+        out.extend_from_slice(&text[..json.start]);
+        if !self.edits.splices.drain_into(body, out) {
+            out.truncate(before);
+            return false;
+        }
+        out.extend_from_slice(&text[json.end..]);
+        true
+    }
+
+    /// The key is there, or may be, spelled with escapes.
+    fn may_change(&self, json: &[u8]) -> bool {
+        self.key.find(json).is_some() || self.escape.find(json).is_some()
+    }
+
+    fn read(&mut self, json: &[u8]) -> Option<()> {
+        let mut cursor = Cursor::new(json);
+        if cursor.peek()? != b'{' {
+            return None;
+        }
+        self.handler.edit(json, &mut cursor, &mut self.edits)?;
+        cursor.end()
+    }
+}

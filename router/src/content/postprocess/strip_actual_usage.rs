@@ -1,0 +1,30 @@
+//! `strip_actual_usage`: some SGLang builds tell a second count of tokens beside `usage`.
+
+use super::Handler;
+use super::shape::{Edits, Role, Shape};
+use crate::content::scan::{Cursor, Span};
+
+#[derive(Debug)]
+pub(super) struct StripActualUsage;
+
+static TOP: Shape = Shape {
+    needs: None,
+    role: |key| match key {
+        b"actual_usage" => Role::Remove,
+        _ => Role::Keep,
+    },
+};
+
+impl Handler for StripActualUsage {
+    fn name(&self) -> &'static str {
+        "strip_actual_usage"
+    }
+
+    fn key(&self) -> &'static str {
+        "actual_usage"
+    }
+
+    fn edit(&self, json: &[u8], cursor: &mut Cursor<'_>, edits: &mut Edits) -> Option<Span> {
+        edits.object(json, cursor, &TOP)
+    }
+}

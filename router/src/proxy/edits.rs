@@ -1,0 +1,217 @@
+//! What is changed of a peer's answer on its way to the client, decided once by its head.
+//!
+//! A compressed body that is to be changed is decoded and leaves without its encoding; one that
+//! cannot be decoded here passes untouched.
+
+use std::io;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::{HeaderMap, Response, StatusCode};
+
+use super::exchange::Exchange;
+use super::respond;
+use crate::content::filter::Filter;
+use crate::content::inflate::Inflate;
+use crate::content::postprocess::{Document, HELD_MAX, Handler, Outcome};
+
+/// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
+const OF_THE_BYTES: [HeaderName; 7] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::ETAG,
+    header::ACCEPT_RANGES,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+];
+
+/// The changes of one answer.
+#[derive(Debug)]
+pub(super) struct Edits {
+    inflate: Option<Box<Inflate>>,
+    /// Came, and has not been looked at. Empty where `inflate` has it.
+    chunk: Bytes,
+    stage: Stage,
+    /// A handler looks at it: what becomes of it is counted.
+    is_counted: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Events(Filter),
+    Document(Document),
+}
+
+/// A part of a body.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// As the engine made it.
+    pub made: Bytes,
+    /// What is left of it for the client.
+    pub left: Bytes,
+}
+
+impl Edits {
+    /// Judges by the head. `None` where nothing may be changed.
+    pub(super) fn of<B>(exchange: &Exchange, answer: &Response<B>) -> Option<Box<Self>> {
+        let route = exchange.route.as_ref()?;
+        let options = &route.options;
+        let headers = answer.headers();
+        let is_stream = respond::is_event_stream(headers);
+        let is_whole = answer.status().is_success()
+            && answer.status() != StatusCode::PARTIAL_CONTENT
+            && (is_stream || respond::is_json(headers));
+        let handler = options
+            .postprocess
+            .value
+            .filter(|_| is_whole && !options.transparent.value);
+        let unasked = exchange.asked_for_usage && is_stream;
+        if handler.is_none() && !unasked {
+            return None;
+        }
+        let edits = match encoding(headers) {
+            Encoding::None if !is_stream && is_too_long(headers) => None,
+            Encoding::None => Some(None),
+            Encoding::Known(inflate) => Some(Some(inflate)),
+            Encoding::Unknown => None,
+        };
+        let Some(inflate) = edits else {
+            if handler.is_some() {
+                route.state.metrics.postprocessed(Outcome::Passed);
+            }
+            return None;
+        };
+        Some(Box::new(Self {
+            inflate,
+            chunk: Bytes::new(),
+            stage: Stage::new(is_stream, unasked, handler)?,
+            is_counted: handler.is_some(),
+        }))
+    }
+
+    /// Whether the body comes compressed, and is decoded.
+    pub(super) fn decodes(&self) -> bool {
+        self.inflate.is_some()
+    }
+
+    /// Takes away what a head says of the bytes that are not sent.
+    pub(super) fn fix(headers: &mut HeaderMap) {
+        for name in OF_THE_BYTES {
+            headers.remove(name);
+        }
+    }
+
+    /// Takes a chunk. Drain [`part`](Self::part) first.
+    pub(super) fn feed(&mut self, chunk: Bytes) {
+        match &mut self.inflate {
+            Some(inflate) => inflate.feed(chunk),
+            None => self.chunk = chunk,
+        }
+    }
+
+    /// The next part of what came; `None` when more must come.
+    ///
+    /// # Errors
+    ///
+    /// The body is not what its encoding says.
+    pub(super) fn part(&mut self) -> io::Result<Option<Part>> {
+        let made = match &mut self.inflate {
+            Some(inflate) => inflate.decode()?,
+            None => Some(std::mem::take(&mut self.chunk)).filter(|chunk| !chunk.is_empty()),
+        };
+        Ok(made.map(|made| Part {
+            left: self.stage.feed(&made),
+            made,
+        }))
+    }
+
+    /// Whether there is something that has not been sent, or the end is still to be judged.
+    pub(super) fn holds(&self) -> bool {
+        self.inflate.is_some() || !self.chunk.is_empty() || self.stage.holds()
+    }
+
+    /// The body is over: what is left of it, and whether it was whole.
+    pub(super) fn finish(&mut self) -> (Part, io::Result<()>) {
+        let (made, result) = match &mut self.inflate {
+            None => (Bytes::new(), Ok(())),
+            Some(inflate) => match inflate.finish() {
+                Ok(made) => (made, Ok(())),
+                Err(error) => (Bytes::new(), Err(error)),
+            },
+        };
+        let left = [self.stage.feed(&made), self.stage.finish()];
+        let left = match left {
+            [none, left] | [left, none] if none.is_empty() => left,
+            [first, last] => [first, last].concat().into(),
+        };
+        (Part { made, left }, result)
+    }
+
+    /// What became of the answer, where it is counted.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        self.is_counted.then(|| match &self.stage {
+            Stage::Events(filter) => filter.outcome(),
+            Stage::Document(document) => document.outcome(),
+        })
+    }
+}
+
+impl Stage {
+    /// `None` for a document without a handler.
+    fn new(is_stream: bool, unasked: bool, handler: Option<&'static dyn Handler>) -> Option<Self> {
+        Some(match is_stream {
+            true => Self::Events(Filter::new(unasked, handler)),
+            false => Self::Document(Document::new(handler?)),
+        })
+    }
+
+    fn feed(&mut self, made: &Bytes) -> Bytes {
+        match self {
+            Self::Events(filter) => filter.feed(made),
+            Self::Document(document) => document.feed(made),
+        }
+    }
+
+    fn holds(&self) -> bool {
+        match self {
+            Self::Events(filter) => filter.holds(),
+            Self::Document(document) => document.holds(),
+        }
+    }
+
+    fn finish(&mut self) -> Bytes {
+        match self {
+            Self::Events(filter) => filter.finish(),
+            Self::Document(document) => document.finish(),
+        }
+    }
+}
+
+enum Encoding {
+    None,
+    Known(Box<Inflate>),
+    Unknown,
+}
+
+fn encoding(headers: &HeaderMap) -> Encoding {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let known = match (encodings.next(), encodings.next()) {
+        (None, _) => return Encoding::None,
+        (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            return Encoding::None;
+        }
+        (Some(one), None) => Inflate::of(one).map(Box::new),
+        _ => None,
+    };
+    known.map_or(Encoding::Unknown, Encoding::Known)
+}
+
+/// A document whose length alone says that it will not be held.
+fn is_too_long(headers: &HeaderMap) -> bool {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok());
+    let length: Option<u64> = length.and_then(|length| length.parse().ok());
+    length.is_some_and(|length| length > HELD_MAX as u64)
+}
