@@ -15,8 +15,10 @@ use serde_json::{Map, Value, json};
 /// Which API the client speaks; decided by the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Everything but `/v1/messages`.
+    /// What is not said below.
     OpenAi,
+    /// OpenAI's too, with events that have names: `/v1/responses` and what is below it.
+    Responses,
     /// `/v1/messages` and what is below it.
     Anthropic,
 }
@@ -24,9 +26,16 @@ pub enum Dialect {
 impl Dialect {
     /// The dialect of a path without its route prefix.
     pub fn of(path: &str) -> Self {
-        match path.strip_prefix("/v1/messages") {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => Self::Anthropic,
-            _ => Self::OpenAi,
+        let is = |api: &str| {
+            let rest = path.strip_prefix(api);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if is("/v1/messages") {
+            Self::Anthropic
+        } else if is("/v1/responses") {
+            Self::Responses
+        } else {
+            Self::OpenAi
         }
     }
 }
@@ -346,7 +355,7 @@ impl ApiError {
     /// The error as one JSON object in a dialect.
     pub fn body(&self, dialect: Dialect) -> Value {
         match dialect {
-            Dialect::OpenAi => {
+            Dialect::OpenAi | Dialect::Responses => {
                 let mut error = Map::new();
                 error.insert("message".into(), self.message.as_ref().into());
                 error.insert("type".into(), self.openai_type().into());
@@ -365,10 +374,20 @@ impl ApiError {
         }
     }
 
-    /// The error as the last event of a stream that broke.
-    pub fn event(&self, dialect: Dialect) -> String {
-        let body = self.body(dialect);
+    /// The error as the last event of a stream that broke, after `events` others. That of the
+    /// Responses API is its `error` event with the object of the other OpenAI streams in it, by which
+    /// the SDKs know an error.
+    pub fn event(&self, dialect: Dialect, events: u64) -> String {
+        let mut body = self.body(dialect);
         match dialect {
+            Dialect::Responses => {
+                body["type"] = "error".into();
+                body["code"] = self.code.into();
+                body["message"] = self.message.as_ref().into();
+                body["param"] = Value::Null;
+                body["sequence_number"] = events.into();
+                format!("event: error\ndata: {body}\n\n")
+            }
             Dialect::OpenAi => format!("data: {body}\n\n"),
             Dialect::Anthropic => format!("event: error\ndata: {body}\n\n"),
         }
@@ -463,10 +482,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_messages_paths_speak_anthropic() {
+    fn the_path_says_the_dialect() {
         assert_eq!(Dialect::of("/v1/messages"), Dialect::Anthropic);
         assert_eq!(Dialect::of("/v1/messages/count_tokens"), Dialect::Anthropic);
         assert_eq!(Dialect::of("/v1/messages_x"), Dialect::OpenAi);
+        assert_eq!(Dialect::of("/v1/responses"), Dialect::Responses);
+        assert_eq!(Dialect::of("/v1/responses/r_1"), Dialect::Responses);
+        assert_eq!(Dialect::of("/v1/response"), Dialect::OpenAi);
         assert_eq!(Dialect::of("/v1/chat/completions"), Dialect::OpenAi);
     }
 

@@ -20,6 +20,7 @@ use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
+use crate::content::Meter;
 use crate::upstream::client::chain;
 
 /// How often is looked whether the error event has left for the socket. An abort drops what has not.
@@ -376,6 +377,11 @@ impl Relay {
         }
     }
 
+    /// Events relayed so far, as far as they are read.
+    fn events(&self) -> u64 {
+        self.exchange.meter().map_or(0, Meter::events)
+    }
+
     fn flushes(&self) -> u32 {
         let head = self.exchange.head.as_ref();
         head.map_or(0, |head| head.flushes())
@@ -437,7 +443,11 @@ impl Relay {
                     ticks: FLUSH_TICKS,
                 };
                 self.timer = None;
-                let event = format!("{}{}", stream.gap(), error.event(stream.dialect));
+                let event = format!(
+                    "{}{}",
+                    stream.gap(),
+                    error.event(stream.dialect, self.events())
+                );
                 let event = [held, event.as_bytes()].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }

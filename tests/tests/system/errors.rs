@@ -210,6 +210,69 @@ async fn what_is_refused_before_its_route_is_looked_at_still_has_the_dialect_and
     }
 }
 
+/// One request that the router answers by itself: what the router needs for it, and what comes out.
+struct Refusal {
+    options: &'static str,
+    body: &'static str,
+    status: u16,
+    code: &'static str,
+    anthropic: &'static str,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_speaks_the_dialect_of_its_path() {
+    let rule = "reject_rules: [{name: no, field: max_tokens, op: gt, value: 1}]";
+    let refusals = [
+        Refusal {
+            options: "api_keys: {sk-a: a}",
+            body: "{}",
+            status: 401,
+            code: "invalid_api_key",
+            anthropic: "authentication_error",
+        },
+        Refusal {
+            options: rule,
+            body: r#"{"max_tokens":2}"#,
+            status: 429,
+            code: "rejected_by_rule",
+            anthropic: "rate_limit_error",
+        },
+        Refusal {
+            options: "max_body_size: 1k",
+            body: Box::leak(" ".repeat(2000).into_boxed_str()),
+            status: 413,
+            code: "body_too_large",
+            anthropic: "request_too_large",
+        },
+        Refusal {
+            options: "request_timeout: 100ms",
+            body: "{}",
+            status: 504,
+            code: "upstream_timeout",
+            anthropic: "timeout_error",
+        },
+    ];
+    let gate = Gate::default();
+    for refusal in &refusals {
+        let peer = Peer::gated(&gate).await;
+        let router = over(&[&peer], refusal.options).start().await;
+        for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+            let reply = router.post(&format!("/r{path}"), refusal.body).await;
+            let error = anthropic(&reply);
+            assert_eq!(reply.status, refusal.status, "{error}");
+            assert_eq!(error["error"]["type"], refusal.anthropic);
+            assert_eq!(error["details"]["code"], refusal.code);
+            assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+        }
+        for path in ["/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/embeddings"] {
+            let reply = router.post(&format!("/r{path}"), refusal.body).await;
+            let error = openai(&reply);
+            assert_eq!((reply.status, &error["code"]), (refusal.status, &json!(refusal.code)));
+            assert_eq!(reply.headers.get("request-id"), None);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engines_own_errors_pass_unchanged() {
     for status in [400, 401, 404, 409, 422, 429, 500, 504] {

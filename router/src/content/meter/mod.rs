@@ -57,6 +57,7 @@ struct Found {
     status: Option<Box<str>>,
     incomplete: Option<Box<str>>,
     complete: bool,
+    events: u64,
 }
 
 impl Meter {
@@ -97,6 +98,11 @@ impl Meter {
         if let Input::Stream { events, first } = &mut self.input {
             events.finish(|event| found.event(event, first));
         }
+    }
+
+    /// Events of a stream so far.
+    pub fn events(&self) -> u64 {
+        self.found.events
     }
 
     /// The token counts; `None` when the answer told none.
@@ -162,6 +168,7 @@ impl Meter {
 impl Found {
     fn event(&mut self, event: Event<'_>, first: &mut u8) {
         let Event { name, data } = event;
+        self.events += 1;
         if data.trim_ascii_end() == b"[DONE]" {
             self.complete = true;
             return;
