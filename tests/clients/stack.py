@@ -22,10 +22,15 @@ import time
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import reasoner  # noqa: E402
+
 ROOT = HERE.parent.parent
 BIN = pathlib.Path(os.environ.get("LLM_ROUTER_TEST_BIN", ROOT / "target" / "debug"))
 CACHE = BIN.parent / "clients"
 KEY = "sk-test"
+HANDLERS = ["vllm_format", "strip_actual_usage"]
 PATIENCE = 60.0
 # Slow enough that a client can leave in mid-stream: about two hundred tokens a second.
 LLAMA_LAYERS = 32
@@ -216,7 +221,8 @@ class Router:
 
 
 class Stack:
-    """Routes: `chat` over both engines, `single` over the first with one slot."""
+    """Routes: `chat` over both engines, `single` over the first with one slot; one per handler of answers,
+    over both engines and, with `thinking-` before its name, over a reasoner; `thinking` over that as it is."""
 
     def __init__(self, kind):
         self._exit = contextlib.ExitStack()
@@ -228,12 +234,19 @@ class Stack:
                 self._exit.callback(engine.program.stop)
                 self.engines.append(engine)
             first, second = (address(engine.url) for engine in self.engines)
-            self.router = Router(
-                {
-                    "chat": f"peers: [{{address: '{first}'}}, {{address: '{second}'}}]\n",
-                    "single": f"peers: [{{address: '{first}', max_concurrency: 1}}]\n",
-                }
-            )
+            thinking = reasoner.Reasoner()
+            self._exit.callback(thinking.stop)
+            both = f"peers: [{{address: '{first}'}}, {{address: '{second}'}}]\n"
+            think = f"peers: [{{address: '{thinking.address}'}}]\n"
+            routes = {
+                "chat": both,
+                "single": f"peers: [{{address: '{first}', max_concurrency: 1}}]\n",
+                "thinking": think,
+            }
+            for handler in HANDLERS:
+                routes[handler] = f"{both}postprocess: {handler}\n"
+                routes[f"thinking-{handler}"] = f"{think}postprocess: {handler}\n"
+            self.router = Router(routes)
             self._exit.callback(self.router.stop)
             self._exit = self._exit.pop_all()
         self.model = self.engines[0].model

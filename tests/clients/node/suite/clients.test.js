@@ -115,7 +115,78 @@ for (const kind of ["simulated", "llama"]) {
       assert.ok(second.usage.cachedInputTokens >= first.usage.inputTokens - 32, JSON.stringify(second.usage));
     });
 
+    for (const handler of ["vllm_format", "strip_actual_usage"]) {
+      test(`openai and anthropic: streams through ${handler}`, async () => {
+        const whole = (await openai().chat.completions.create(asked)).choices[0].message.content;
+        let text = "";
+        for await (const chunk of await openai({}, handler).chat.completions.create({ ...asked, stream: true })) {
+          assert.equal(chunk.choices.length, 1);
+          text += chunk.choices[0].delta.content ?? "";
+        }
+        assert.equal(text, whole);
+        const client = new Anthropic({ baseURL: stack.base(handler), apiKey: stack.key });
+        const final = await client.messages.stream({ model: stack.model, max_tokens: 12, messages: HELLO }).finalMessage();
+        assert.ok(final.content[0].text.length > 0);
+      });
+    }
+
     if (kind === "simulated") {
+      test("openai: a reasoner's stream through each handler, compressed and not", async () => {
+        for (const headers of [{}, { "x-pack": "gzip" }]) {
+          const body = { model: "reasoner", messages: HELLO, stream: true, stream_options: { include_usage: true } };
+          const chunks = async (route) => {
+            const found = [];
+            for await (const chunk of await openai({}, route).chat.completions.create(body, { headers })) found.push(chunk);
+            return found;
+          };
+          const thought = (found, key) => found.map((chunk) => chunk.choices[0]?.delta?.[key] ?? "").join("");
+          const raw = await chunks("thinking");
+          assert.ok(raw.at(-1).actual_usage && raw.at(-1).system_fingerprint);
+          const formatted = await chunks("thinking-vllm_format");
+          assert.equal(thought(formatted, "reasoning_content"), thought(raw, "reasoning"));
+          assert.equal(thought(formatted, "reasoning"), "");
+          assert.deepEqual(Object.keys(formatted.at(-1)), ["id", "created", "model", "object", "choices", "usage"]);
+          const stripped = await chunks("thinking-strip_actual_usage");
+          const { actual_usage: _, ...rest } = raw.at(-1);
+          assert.deepEqual(stripped.at(-1), rest);
+        }
+      });
+
+      test("vercel ai: the thoughts of a reasoner are reasoning", async () => {
+        const model = createOpenAICompatible({
+          name: "router",
+          baseURL: `${stack.base("thinking-vllm_format")}/v1`,
+          apiKey: stack.key,
+        })("reasoner");
+        const stream = streamText({ model, prompt: "Two and two?" });
+        assert.equal(await stream.text, "It is four.");
+        assert.ok((await stream.reasoningText).startsWith("Let me think"));
+      });
+
+      test("openai: a stream of responses, with a tool, through each handler", async () => {
+        const { function: fn } = WEATHER;
+        for (const handler of ["vllm_format", "strip_actual_usage"]) {
+          const stream = openai({}, handler).responses.stream({
+            model: stack.model,
+            input: "What is the weather in Bern?",
+            tools: [{ type: "function", strict: false, ...fn }],
+          });
+          const final = await stream.finalResponse();
+          assert.equal(final.output.find((item) => item.type === "function_call").name, "get_weather");
+        }
+      });
+
+      test("openai: a broken stream of responses raises the router's error", async () => {
+        const headers = { "x-sim-fault": "cut-stream=3" };
+        const stream = await openai({ maxRetries: 0 }).responses.create({ model: stack.model, input: "Hi", stream: true }, { headers });
+        await assert.rejects(
+          async () => {
+            for await (const _event of stream);
+          },
+          (error) => error.code === "upstream_error",
+        );
+      });
+
       test("openai: tool calls, whole and streamed", async () => {
         const messages = [{ role: "user", content: "What is the weather in Bern?" }];
         const tools = { model: stack.model, messages, tools: [WEATHER] };
