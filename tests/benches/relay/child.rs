@@ -33,6 +33,12 @@ impl Target {
         }
     }
 
+    /// The same process, by another of its routes. It must not outlive this one.
+    pub(crate) fn by(&self, prefix: &'static str) -> Self {
+        let id = self.process.pid.unsigned_abs();
+        Self::new(self.address, prefix, id, Box::new(()))
+    }
+
     /// CPU time so far, user and system, all threads.
     pub(crate) fn cpu(&self) -> Duration {
         let stat = self.process.stat().expect("our child is in /proc");
@@ -64,8 +70,10 @@ pub(crate) async fn floor(upstream: SocketAddr) -> Target {
     Target::new(address, "", program.id(), Box::new(program))
 }
 
-/// Starts the router over one peer with room for everything.
+/// Starts the router over one peer with room for everything: the route `r` as it is by default,
+/// `bare` without any edit of a body, `edited` with all of them.
 pub(crate) async fn router(upstream: SocketAddr) -> Target {
+    let peers = format!("peers: [{{address: {upstream}, max_concurrency: 4096}}]\n");
     let setup = Setup::new(env!("CARGO_BIN_EXE_router-under-test"))
         .under("taskset", &["-c", "0"])
         .server("access_log: false")
@@ -73,8 +81,10 @@ pub(crate) async fn router(upstream: SocketAddr) -> Target {
         .keys(&format!("{KEY}:bench\n"))
         .route(
             "r",
-            &format!("peers: [{{address: {upstream}, max_concurrency: 4096}}]\n"),
-        );
+            &peers,
+        )
+        .route("bare", &format!("{peers}transparent: true\n"))
+        .route("edited", &format!("{peers}postprocess: vllm_format\n"));
     let router = setup.start().await;
     let (address, id) = (router.public, router.program.id());
     Target::new(address, "/r", id, Box::new(router))

@@ -1,10 +1,13 @@
 //! What the router costs beside a bare pass-through, in one interleaved run.
 //!
-//! `cargo bench -p system-tests --bench relay [-- --rounds N]`, release profile, Linux, two cores
+//! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits]`, release profile, Linux, two cores
 //! or more: the servers share core 0, the load and its backend have core 1. Each case runs floor
 //! and router in turns, so that a machine that changes its mind hits both. Reported are CPU time
 //! per request of each child process, their ratio with its spread over the rounds, the added time
 //! to the first chunk, and memory. Nothing is asserted: the numbers are read by people.
+//!
+//! A second table compares the router with itself: a route that edits requests and answers
+//! beside a `transparent` one. `--edits` prints that table alone.
 //!
 //! The router runs with keys, sessions, admission and metrics; its access log is off, because the
 //! floor has none.
@@ -18,6 +21,7 @@ mod report;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use child::Target;
 use load::{Case, Shape};
 
 /// Time of one turn of one target.
@@ -51,12 +55,13 @@ fn main() -> ExitCode {
     };
     if rounds == 0 {
         report::line(
-            "usage: cargo bench -p system-tests --bench relay [-- --rounds N], N from 1 up",
+            "usage: cargo bench -p system-tests --bench relay [-- [--edits] [--rounds N]], N from 1 up",
         );
         return ExitCode::from(2);
     }
+    let edits_only = arguments.iter().any(|argument| argument == "--edits");
     pin_to_the_load_core();
-    runtime().block_on(run(rounds));
+    runtime().block_on(run(rounds, edits_only));
     ExitCode::SUCCESS
 }
 
@@ -72,16 +77,44 @@ fn pin_to_the_load_core() {
     }
 }
 
-async fn run(rounds: usize) {
+async fn run(rounds: usize, edits_only: bool) {
     let backend = backend::spawn().await;
-    let floor = child::floor(backend.address).await;
     let router = child::router(backend.address).await;
+    if !edits_only {
+        beside_the_floor(&child::floor(backend.address).await, &router, rounds).await;
+    }
+    edited(&router, rounds).await;
+}
+
+/// What edits of requests and answers cost.
+async fn edited(router: &Target, rounds: usize) {
+    let (bare, edited) = (router.by("/bare"), router.by("/edited"));
+    report::header(["transparent", "edited"]);
+    for case in [
+        Case {
+            name: "64-chunk stream, per chunk",
+            shape: Shape::Stream,
+            body: 1 << 10,
+            limit: Some(1.10),
+        },
+        Case {
+            name: "32 KiB",
+            shape: Shape::Reply,
+            body: 32 << 10,
+            limit: None,
+        },
+    ] {
+        compare(&case, [&bare, &edited], rounds).await;
+    }
+}
+
+async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
     let idle = [floor.memory_kib(), router.memory_kib()];
     // Streams first: what the other cases leave in the allocator is not the cost of a stream.
     let (mut base, mut ours) = (Vec::new(), Vec::new());
     let mut open = [0; 2];
     for _ in 0..rounds {
-        for (at, target) in [&floor, &router].into_iter().enumerate() {
+        for (at, target) in [floor, router].into_iter().enumerate() {
             let paced = load::paced_streams(target, STREAMS).await;
             open[at] = open[at].max(paced.memory_kib);
             if at == 0 {
@@ -120,23 +153,20 @@ async fn run(rounds: usize) {
             limit: Some(1.05),
         },
     ];
-    report::header();
+    report::header(["floor", "router"]);
     for case in &cases {
-        let (mut base, mut ours) = (Vec::new(), Vec::new());
-        for round in 0..rounds {
-            for target in if round % 2 == 0 {
-                [&floor, &router]
-            } else {
-                [&router, &floor]
-            } {
-                let cost = load::cpu_per_unit(target, case, CONCURRENCY, TURN).await;
-                if std::ptr::eq(target, &floor) {
-                    base.push(cost);
-                } else {
-                    ours.push(cost);
-                }
-            }
-        }
-        report::ratio(case, &base, &ours);
+        compare(case, [floor, router], rounds).await;
     }
+}
+
+/// Measures the second target beside the first, in turns, and prints the row.
+async fn compare(case: &Case, targets: [&Target; 2], rounds: usize) {
+    let mut costs = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        // Each goes first as often as the other.
+        for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            costs[at].push(load::cpu_per_unit(targets[at], case, CONCURRENCY, TURN).await);
+        }
+    }
+    report::ratio(case, &costs[0], &costs[1]);
 }

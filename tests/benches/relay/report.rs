@@ -13,11 +13,11 @@ pub(crate) fn line(text: &str) {
     println!("{text}");
 }
 
-/// The head of the table of ratios.
-pub(crate) fn header() {
+/// The head of a table of ratios: what is compared.
+pub(crate) fn header([base, ours]: [&str; 2]) {
     line(&format!(
-        "{:<28} {:>10} {:>10} {:>7}  {:<15} {:>8}",
-        "CPU µs", "floor", "router", "ratio", "of the rounds", "promise"
+        "{:<28} {:>11} {:>10} {:>7}  {:<15} {:>8}",
+        "CPU µs", base, ours, "ratio", "of the rounds", "promise"
     ));
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn ratio(case: &Case, floor: &[f64], router: &[f64]) {
         .limit
         .map_or_else(|| "-".to_owned(), |limit| format!("{limit:.2}"));
     line(&format!(
-        "{:<28} {base:>10.2} {ours:>10.2} {:>7.2}  {spread:<15} {promise:>8}",
+        "{:<28} {base:>11.2} {ours:>10.2} {:>7.2}  {spread:<15} {promise:>8}",
         case.name,
         ours / base
     ));
