@@ -79,10 +79,7 @@ pub(crate) async fn router(upstream: SocketAddr) -> Target {
         .server("access_log: false")
         .env("RUST_LOG", "warn")
         .keys(&format!("{KEY}:bench\n"))
-        .route(
-            "r",
-            &peers,
-        )
+        .route("r", &peers)
         .route("bare", &format!("{peers}transparent: true\n"))
         .route("edited", &format!("{peers}postprocess: vllm_format\n"));
     let router = setup.start().await;

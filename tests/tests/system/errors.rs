@@ -264,10 +264,18 @@ async fn every_refusal_speaks_the_dialect_of_its_path() {
             assert_eq!(error["details"]["code"], refusal.code);
             assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
         }
-        for path in ["/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/embeddings"] {
+        for path in [
+            "/v1/responses",
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/embeddings",
+        ] {
             let reply = router.post(&format!("/r{path}"), refusal.body).await;
             let error = openai(&reply);
-            assert_eq!((reply.status, &error["code"]), (refusal.status, &json!(refusal.code)));
+            assert_eq!(
+                (reply.status, &error["code"]),
+                (refusal.status, &json!(refusal.code))
+            );
             assert_eq!(reply.headers.get("request-id"), None);
         }
     }

@@ -208,14 +208,18 @@ async fn broken_anthropic_stream_ends_with_an_error_event_and_an_abort() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_responses_stream_ends_with_its_error_event_and_an_abort() {
-    let before = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n";
+    let before =
+        "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n";
     let (stream, end) = broken_stream("/r/v1/responses", before).await;
     assert_eq!(end, End::Broken);
     let data = last_event(&stream)
         .strip_prefix("event: error\ndata: ")
         .unwrap_or_else(|| panic!("{stream}"));
     let json: serde_json::Value = serde_json::from_str(data).unwrap();
-    assert_eq!((&json["type"], &json["sequence_number"]), (&"error".into(), &1.into()));
+    assert_eq!(
+        (&json["type"], &json["sequence_number"]),
+        (&"error".into(), &1.into())
+    );
     assert_eq!(json["code"], "upstream_error", "{stream}");
     // What the SDKs know an error by.
     assert_eq!(json["error"]["message"], json["message"], "{stream}");

@@ -33,6 +33,8 @@ fn choice(members: &str) -> String {
 fn every_handler_is_found_by_its_name() {
     for known in HANDLERS {
         assert_eq!(handler(known.name()).unwrap().name(), known.name());
+        let docs = include_str!("../../../../docs/postprocess.md");
+        assert!(docs.contains(&format!("## `{}`", known.name())));
     }
     assert!(handler("none").is_none());
 }
