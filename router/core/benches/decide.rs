@@ -1,5 +1,6 @@
-//! A whole decision over 64 peers: every gate asked, a peer chosen, the slot given back. The goal is
-//! a median under one microsecond; `cargo bench -p router-core`.
+//! A whole decision: every gate asked, a peer chosen, the slot given back. The goal is a median under
+//! one microsecond over 64 peers, and under five over 512 whose engines are polled;
+//! `cargo bench -p router-core`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,20 +14,23 @@ use router_core::aimd::AdaptiveSpec;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::layered::Source;
+use router_core::load::{self, LoadSpec, Report};
 use router_core::pool::{
     FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
 };
 use router_core::signal::{Limit, Sample};
 
 const POOL: PoolId = PoolId(0);
-const PEERS: u16 = 64;
+const FEW: u16 = 64;
+const MANY: u16 = 512;
 
-/// A route of 64 peers with 16 slots each, both signals measured and limited, the limit adaptive.
-fn route(hash: Hash) -> RouteSpec {
+/// A route whose peers have 16 slots each, both signals measured and limited, the limit adaptive.
+fn route(peers: u16, affinity: Affinity) -> RouteSpec {
     let peer = |number: u16| {
-        let key = format!("10.0.0.{number}:8000");
+        let key = format!("10.0.{}.{}:8000", number / 256, number % 256);
         PeerSpec {
             name: Arc::from(&*key),
+            url: format!("http://{key}").into(),
             key: PeerKey::new(key),
             priority: 0,
             slots: Slots(16),
@@ -34,7 +38,6 @@ fn route(hash: Hash) -> RouteSpec {
             weight: Weight::default(),
             draining: false,
             learns_slots: false,
-            url: "http://h:1".into(),
         }
     };
     let limit = |value| {
@@ -45,7 +48,7 @@ fn route(hash: Hash) -> RouteSpec {
     };
     let mut guard = GuardSpec {
         adaptive: Some(AdaptiveSpec {
-            init: Some(1_024),
+            init: Some(16 * u32::from(peers)),
             ..AdaptiveSpec::default()
         }),
         ..GuardSpec::default()
@@ -55,12 +58,9 @@ fn route(hash: Hash) -> RouteSpec {
     RouteSpec {
         pools: vec![PoolSpec {
             model: None,
-            peers: (0..PEERS).map(peer).collect(),
+            peers: (0..peers).map(peer).collect(),
         }],
-        affinity: Affinity::Hash {
-            hash,
-            saturated: Saturated::Fallback,
-        },
+        affinity,
         balance: Balance::LeastConn,
         full_policy: FullPolicy::Reject,
         rt_limit_factor: 1.0,
@@ -70,6 +70,22 @@ fn route(hash: Hash) -> RouteSpec {
         normalize: Normalize::Off,
         memory: MemorySpec::default(),
         guard,
+    }
+}
+
+fn by(hash: Hash) -> Affinity {
+    Affinity::Hash {
+        hash,
+        saturated: Saturated::Fallback,
+    }
+}
+
+/// 512 peers whose engines were polled a second ago and have 0 to 6 requests of others.
+fn polled(balance: Balance) -> RouteSpec {
+    RouteSpec {
+        balance,
+        load: Some(LoadSpec::default()),
+        ..route(MANY, by(Hash::Crc32))
     }
 }
 
@@ -83,20 +99,29 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(hash: Hash) -> Self {
+    fn new(route: RouteSpec) -> Self {
         let (mut book, mut rng) = (Book::default(), StdRng::seed_from_u64(11));
-        let roster = book.attach(route(hash));
+        let roster = book.attach(route);
         let mut now = start();
         for sample in [Sample::Ttft(800.0), Sample::Tps(60.0)] {
             book.sample(&roster, POOL, sample, now);
         }
         now += Duration::from_secs(20);
         book.tick(&roster, Switches::DEFAULT, now);
+        let peers = &roster.spec().pools[0].peers;
+        for (peer, running) in peers.iter().zip((0..7).cycle()) {
+            let sample = load::Sample {
+                running,
+                ..load::Sample::default()
+            };
+            book.report_load(&roster, &peer.key, Report::Sampled(sample), now);
+        }
+        now += Duration::from_secs(1);
         let reserve = |_| match book.reserve(&roster, Ask::new(POOL, None), now, &mut rng) {
             Verdict::Send(placement) => Some(placement.ticket),
             Verdict::Wait(_) | Verdict::Refuse(_) => None,
         };
-        let held = (0..512).filter_map(reserve).collect();
+        let held = (0..8 * peers.len()).filter_map(reserve).collect();
         Self {
             book,
             roster,
@@ -135,27 +160,27 @@ fn decide(criterion: &mut Criterion) {
         session_prio: true,
         ..Switches::DEFAULT
     };
-    let asks = [
-        ("least_conn", Hash::Crc32, Ask::new(POOL, None)),
-        ("crc32", Hash::Crc32, Ask::new(POOL, Some(b"session-1"))),
-        (
-            "rendezvous",
-            Hash::Rendezvous,
-            Ask::new(POOL, Some(b"session-1")),
-        ),
-        (
-            "session_prio",
-            Hash::Crc32,
-            Ask {
-                turn: Some(5),
-                switches: warm,
-                ..Ask::new(POOL, Some(b"session-1"))
-            },
-        ),
+    let prio = Ask {
+        turn: Some(5),
+        switches: warm,
+        ..Ask::new(POOL, Some(b"session-1"))
+    };
+    let (nobody, session) = (Ask::new(POOL, None), Ask::new(POOL, Some(b"session-1")));
+    let few = |affinity| route(FEW, affinity);
+    let cases = [
+        ("least_conn", few(by(Hash::Crc32)), nobody),
+        ("crc32", few(by(Hash::Crc32)), session),
+        ("rendezvous", few(by(Hash::Rendezvous)), session),
+        ("session_prio", few(by(Hash::Crc32)), prio),
+        ("sticky", few(Affinity::Sticky), session),
+        ("polled_least_busy", polled(Balance::LeastBusy), nobody),
+        ("polled_idle_aware", polled(Balance::IdleAware), nobody),
+        ("polled_least_conn", polled(Balance::LeastConn), nobody),
+        ("polled_crc32", polled(Balance::LeastConn), session),
     ];
-    for (name, hash, ask) in asks {
-        let mut stage = Stage::new(hash);
-        let id = BenchmarkId::new(name, PEERS);
+    for (name, route, ask) in cases {
+        let id = BenchmarkId::new(name, route.pools[0].peers.len());
+        let mut stage = Stage::new(route);
         group.bench_function(id, |bencher| bencher.iter(|| stage.turn(black_box(ask))));
     }
     group.finish();

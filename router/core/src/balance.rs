@@ -44,17 +44,28 @@ pub enum Normalize {
 
 /// A peer that may be picked.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender<'a> {
+pub struct Contender {
     /// Its index in the pool; contenders come in ascending order.
     pub index: usize,
     /// How busy it is.
     pub load: Load,
     /// How long it has had nothing to do.
     pub idle: Idle,
-    /// Preference on ties.
-    pub weight: Weight,
-    /// The last tie-break.
-    pub name: &'a str,
+    /// Its [`rank`] in the pool.
+    pub rank: u32,
+}
+
+/// The order of equally loaded peers: the largest weight first, then the smallest name, then file
+/// order. Answers each peer's place in it.
+pub fn rank<'a>(peers: impl Iterator<Item = (Weight, &'a str)>) -> Vec<u32> {
+    let peers: Vec<_> = peers.collect();
+    let mut order: Vec<usize> = (0..peers.len()).collect();
+    order.sort_by_key(|index| (Reverse(peers[*index].0), peers[*index].1));
+    let mut ranks = vec![0; peers.len()];
+    for (rank, index) in (0..).zip(order) {
+        ranks[index] = rank;
+    }
+    ranks
 }
 
 impl Balance {
@@ -65,9 +76,9 @@ impl Balance {
 
     /// The pool index of the winner. `turn` counts the pool's picks by `round_robin` so far. `None`
     /// when there are no peers.
-    pub fn pick<'a>(
+    pub fn pick(
         self,
-        peers: impl Iterator<Item = Contender<'a>> + Clone,
+        peers: impl Iterator<Item = Contender> + Clone,
         normalize: Normalize,
         turn: u64,
         rng: &mut impl Rng,
@@ -93,13 +104,11 @@ impl Normalize {
 
 /// The first pass counts the peers tied for the smallest share, the second takes one of them: one
 /// random number for the decision and not one for each tie.
-fn least_conn<'a>(
-    peers: impl Iterator<Item = Contender<'a>> + Clone,
-    rng: &mut impl Rng,
-) -> Option<usize> {
-    let mut best: Option<Contender<'a>> = None;
+fn least_conn(peers: impl Iterator<Item = Contender> + Clone, rng: &mut impl Rng) -> Option<usize> {
+    let mut best: Option<Contender> = None;
     let mut tied = 0_usize;
-    for peer in peers.clone() {
+    // Inside the iterator, which knows its own shape better than a loop around it.
+    peers.clone().for_each(|peer| {
         match best.map_or(Ordering::Less, |least| peer.load.cmp_ratio(least.load)) {
             Ordering::Less => {
                 best = Some(peer);
@@ -108,7 +117,7 @@ fn least_conn<'a>(
             Ordering::Equal => tied += 1,
             Ordering::Greater => {}
         }
-    }
+    });
     let least = best?;
     if tied == 1 {
         return Some(least.index);
@@ -118,19 +127,13 @@ fn least_conn<'a>(
     drawn.nth(nth).map(|peer| peer.index)
 }
 
-fn least_busy<'a>(
-    peers: impl Iterator<Item = Contender<'a>>,
-    normalize: Normalize,
-) -> Option<usize> {
+fn least_busy(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> Option<usize> {
     let winner = peers.min_by(|one, other| by_load(normalize, one, other))?;
     Some(winner.index)
 }
 
 /// A busy peer is not idle at all, so idle ones always come first.
-fn idle_aware<'a>(
-    peers: impl Iterator<Item = Contender<'a>>,
-    normalize: Normalize,
-) -> Option<usize> {
+fn idle_aware(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> Option<usize> {
     let winner = peers.min_by(|one, other| {
         let by_idle = Reverse(one.idle).cmp(&Reverse(other.idle));
         by_idle.then_with(|| by_load(normalize, one, other))
@@ -138,24 +141,20 @@ fn idle_aware<'a>(
     Some(winner.index)
 }
 
-fn by_load(normalize: Normalize, one: &Contender<'_>, other: &Contender<'_>) -> Ordering {
+fn by_load(normalize: Normalize, one: &Contender, other: &Contender) -> Ordering {
     let order = normalize.cmp(one.load, other.load);
-    let order = order.then_with(|| other.weight.cmp(&one.weight));
-    order.then_with(|| one.name.cmp(other.name))
+    order.then(one.rank.cmp(&other.rank))
 }
 
-fn round_robin<'a>(
-    mut peers: impl Iterator<Item = Contender<'a>> + Clone,
-    turn: u64,
-) -> Option<usize> {
+fn round_robin(mut peers: impl Iterator<Item = Contender> + Clone, turn: u64) -> Option<usize> {
     let count = peers.clone().count() as u64;
     let nth = turn.checked_rem(count)?;
     peers.nth(nth as usize).map(|peer| peer.index)
 }
 
 /// The pair is drawn in random order, so a tie goes to either with equal chance.
-fn power_of_two<'a>(
-    peers: impl Iterator<Item = Contender<'a>> + Clone,
+fn power_of_two(
+    peers: impl Iterator<Item = Contender> + Clone,
     rng: &mut impl Rng,
 ) -> Option<usize> {
     let count = peers.clone().count();
@@ -192,7 +191,7 @@ mod tests {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
     /// Peers a, b, c …, from (load, slots) pairs.
-    fn peers(loads: &[(u32, u32)]) -> Vec<Contender<'static>> {
+    fn peers(loads: &[(u32, u32)]) -> Vec<Contender> {
         let contender = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Contender {
             index,
             load: Load {
@@ -204,13 +203,12 @@ mod tests {
             } else {
                 Idle::Always
             },
-            weight: Weight::default(),
-            name: NAMES[index],
+            rank: index as u32,
         };
         loads.iter().enumerate().map(contender).collect()
     }
 
-    fn pick(balance: Balance, peers: &[Contender<'_>], turn: u64) -> Option<&'static str> {
+    fn pick(balance: Balance, peers: &[Contender], turn: u64) -> Option<&'static str> {
         let mut rng = StdRng::seed_from_u64(1);
         let winner = balance.pick(peers.iter().copied(), Normalize::Off, turn, &mut rng);
         winner.map(|index| NAMES[index])
@@ -264,17 +262,23 @@ mod tests {
 
     #[test]
     fn v6_least_busy_breaks_ties_by_weight_and_then_by_name() {
-        let mut peers = peers(&[(2, 4), (2, 4), (3, 4)]);
-        peers[1].weight = Weight::new(2.0).unwrap();
-        peers[2].weight = Weight::new(9.0).unwrap();
-        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("b"));
-        peers[1].weight = Weight::default();
-        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("a"));
-        for peer in &mut peers {
-            peer.load.in_flight = 2;
-            peer.weight = Weight::new(2.0).unwrap();
-        }
-        assert_eq!(pick(Balance::LeastBusy, &peers, 0), Some("a"));
+        let winner = |loads: &[(u32, u32)], weights: [f64; 3]| {
+            let mut peers = peers(loads);
+            let weights = weights.map(|weight| Weight::new(weight).unwrap());
+            // Names against file order, so that neither stands for the other.
+            let ranks = rank(weights.into_iter().zip(["b", "a", "c"]));
+            for (peer, rank) in peers.iter_mut().zip(ranks) {
+                peer.rank = rank;
+            }
+            let index = NAMES
+                .iter()
+                .position(|name| Some(*name) == pick(Balance::LeastBusy, &peers, 0));
+            ["b", "a", "c"][index.unwrap()]
+        };
+        let (ahead, level) = ([(2, 4), (2, 4), (3, 4)], [(2, 4); 3]);
+        assert_eq!(winner(&ahead, [2.0, 1.0, 9.0]), "b");
+        assert_eq!(winner(&ahead, [1.0, 1.0, 9.0]), "a");
+        assert_eq!(winner(&level, [2.0, 2.0, 2.0]), "a");
     }
 
     #[test]

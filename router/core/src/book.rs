@@ -12,6 +12,7 @@ mod answer;
 mod ask;
 mod decide;
 mod gates;
+mod lineup;
 mod measure;
 mod peers;
 mod pool;
@@ -26,6 +27,7 @@ mod view;
 mod wait;
 mod waiters;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,9 +35,10 @@ use std::time::Instant;
 use crate::load::Reading;
 use crate::pool::{Ban, PeerKey, RouteSpec};
 use gates::Gates;
+use lineup::Lineup;
 use pool::PoolState;
 use priority::Priority;
-use roster::{Members, Resolved};
+use roster::Members;
 use runtime::RuntimeLimits;
 use status::Trips;
 use table::Table;
@@ -64,8 +67,8 @@ pub struct Book {
     waiters: Waiters,
     /// The first instant it saw: what windows are aligned to.
     epoch: Option<Instant>,
-    /// Attached rosters by id.
-    rosters: BTreeMap<u64, Named>,
+    /// By id.
+    rosters: BTreeMap<u64, Attached>,
     next_roster: u64,
     /// Tickets not released.
     outstanding: u64,
@@ -83,14 +86,12 @@ struct PeerState {
     learned: Option<u32>,
 }
 
-/// How many slots a roster holds.
-#[derive(Clone, Copy, Debug)]
-struct Named {
-    pools: usize,
-    peers: usize,
-    buckets: usize,
-    /// Whether its engines are polled.
-    polls: bool,
+/// A roster in use, and what its decisions go over.
+#[derive(Debug)]
+struct Attached {
+    roster: Roster,
+    /// Index = pool.
+    lineups: Vec<Lineup>,
 }
 
 impl Book {
@@ -110,26 +111,22 @@ impl Book {
         }
         let buckets = self.priority.acquire(&spec.guard.priority);
         let before = self.rosters.values().next_back();
-        if spec.load.is_some() && before.is_some_and(|before| !before.polls) {
+        if spec.load.is_some() && before.is_some_and(|before| before.roster.spec.load.is_none()) {
             for slot in members.iter().flat_map(|pool| &pool.peers) {
                 self.peers.get_mut(*slot).reading.begin();
             }
+            let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
+            lineups.for_each(Lineup::forget);
         }
         let id = self.next_roster;
         self.next_roster += 1;
-        let named = Named {
-            pools: members.len(),
-            peers: members.iter().map(|pool| pool.peers.len()).sum(),
-            buckets: buckets.len(),
-            polls: spec.load.is_some(),
+        let roster = Roster::new(id, spec, members, buckets);
+        let attached = Attached {
+            lineups: vec![Lineup::default(); roster.members.len()],
+            roster: roster.clone(),
         };
-        self.rosters.insert(id, named);
-        Roster::new(Resolved {
-            id,
-            spec,
-            members,
-            buckets,
-        })
+        self.rosters.insert(id, attached);
+        roster
     }
 
     /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
@@ -158,40 +155,77 @@ impl Book {
             .map(|peer| u64::from(peer.in_flight))
             .sum();
         debug_assert_eq!(in_flight, self.outstanding);
-        let named =
-            |count: fn(&Named) -> usize| self.rosters.values().map(count).sum::<usize>() as u64;
-        debug_assert_eq!(
-            self.peers.holders(),
-            named(|roster| roster.peers) + self.outstanding
-        );
+        let named = |count: fn(&Roster) -> usize| {
+            self.rosters
+                .values()
+                .map(|one| count(&one.roster))
+                .sum::<usize>() as u64
+        };
+        let peers = |roster: &Roster| roster.members.iter().map(|pool| pool.peers.len()).sum();
+        debug_assert_eq!(self.peers.holders(), named(peers) + self.outstanding);
         debug_assert_eq!(
             self.pools.holders(),
-            named(|roster| roster.pools) + self.outstanding
+            named(|roster| roster.members.len()) + self.outstanding
         );
         let running = self.pools.iter().map(|pool| pool.drain.running());
         debug_assert_eq!(running.map(u64::from).sum::<u64>(), self.outstanding);
-        self.priority.check(named(|roster| roster.buckets));
+        self.pools.iter().for_each(|pool| pool.sessions.check());
+        self.priority.check(named(|roster| roster.buckets.len()));
         self.waiters.check(|id| self.rosters.contains_key(&id));
+        for Attached { roster, lineups } in self.rosters.values() {
+            for (pool, lineup) in lineups.iter().enumerate() {
+                lineup.check(roster, pool, &self.peers);
+            }
+        }
     }
 
+    /// The pool as a request of any model sees it. Looks at every peer unless the pool's lineup is
+    /// [current](Self::refresh).
     fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {
-        debug_assert!(
-            self.rosters.contains_key(&roster.id),
-            "a detached roster is not asked"
-        );
+        let attached = self.rosters.get(&roster.id);
+        let attached = attached.expect("a detached roster is not asked");
+        let lineup = match &attached.lineups[pool.0] {
+            lineup if lineup.is_current(now) => Cow::Borrowed(lineup),
+            _ => Cow::Owned(Lineup::new(roster, pool.0, &self.peers, now)),
+        };
         let memory = self.pools.get(roster.members[pool.0].pool);
-        View::new(roster, pool.0, &self.peers, memory, None, now)
+        View::new(roster, pool, &self.peers, memory, lineup, now)
     }
 
     /// The pool as a request sees it: without the peers that do not list its model, unless none of
     /// those that do is usable and another may serve it.
     fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
-        let memory = self.pools.get(roster.members[ask.pool.0].pool);
-        let pinned = View::new(roster, ask.pool.0, &self.peers, memory, ask.pin, now);
-        if ask.pin.is_some() && ask.pin_falls_back && pinned.capacity().is_none() {
-            pinned.unpinned()
-        } else {
-            pinned
+        let view = self.view(roster, ask.pool, now);
+        match ask.pin {
+            Some(pin) => view.pinned(pin, ask.pin_falls_back),
+            None => view,
+        }
+    }
+
+    /// Brings a pool's lineup up to date, so that views of it cost nothing.
+    fn refresh(&mut self, roster: u64, pool: PoolId, now: Instant) {
+        let Self { rosters, peers, .. } = self;
+        if let Some(Attached { roster, lineups }) = rosters.get_mut(&roster)
+            && !lineups[pool.0].is_current(now)
+        {
+            lineups[pool.0].make(roster, pool.0, peers, now);
+        }
+    }
+
+    /// When time alone may next change a peer of a pool: a ban ends, a reading grows old.
+    fn due(&self, roster: &Roster, pool: PoolId) -> Option<Instant> {
+        let attached = self.rosters.get(&roster.id)?;
+        attached.lineups[pool.0].due()
+    }
+
+    /// Looks at a peer again, to which something has happened.
+    fn touch(&mut self, slot: u32, now: Instant) {
+        let Self { rosters, peers, .. } = self;
+        let state = peers.get(slot);
+        for Attached { roster, lineups } in rosters.values_mut() {
+            for (pool, index) in roster.places.of(slot) {
+                lineups[*pool].touch(roster, *pool, *index, state, now);
+            }
         }
     }
 
@@ -225,19 +259,21 @@ impl Book {
         }
     }
 
-    fn occupy(&mut self, slot: u32) {
+    fn occupy(&mut self, slot: u32, now: Instant) {
         self.peers.hold(slot);
         let peer = self.peers.get_mut(slot);
         peer.in_flight += 1;
         peer.reading.placed();
         self.outstanding += 1;
+        self.touch(slot, now);
     }
 
     fn vacate(&mut self, slot: u32, now: Instant) {
         let peer = self.peers.get_mut(slot);
         peer.in_flight -= 1;
         peer.reading.released(peer.in_flight, now);
-        self.let_go(slot);
         self.outstanding -= 1;
+        self.touch(slot, now);
+        self.let_go(slot);
     }
 }

@@ -35,6 +35,9 @@ impl Sample {
     }
 }
 
+/// The clock's own step.
+const TICK: Duration = Duration::from_nanos(1);
+
 /// A cache this full starts to evict what running requests need.
 const KV_FULL: f64 = 0.95;
 
@@ -288,6 +291,24 @@ impl Reading {
         }
     }
 
+    /// The first instant at which time alone makes the reading worth something else; `None` when
+    /// it never will.
+    pub fn stands_until(&self, spec: &LoadSpec, own: u32, now: Instant) -> Option<Instant> {
+        let life = match self.standing(spec, own, now) {
+            Standing::Fresh => spec.stale_after,
+            Standing::Held => spec.hold_max,
+            Standing::Stale | Standing::Dead | Standing::Loading | Standing::Misconfigured => {
+                return None;
+            }
+        };
+        if self.unasked {
+            return None;
+        }
+        let since = self.sample.map(|taken| taken.at).or(self.silent_since)?;
+        // A bound belongs to the state that it ends.
+        since.checked_add(life)?.checked_add(TICK)
+    }
+
     /// Requests on the peer, others' included. A held peer counts as full.
     pub fn load(&self, spec: &LoadSpec, standing: Standing, own: u32, slots: u32) -> u32 {
         let busy = self.sample.map_or(0, |taken| taken.sample.busy());
@@ -308,16 +329,21 @@ impl Reading {
 
     /// How long the peer has been idle at `load`.
     pub fn idle(&self, load: u32, now: Instant) -> Idle {
+        self.rest(load).idle(now)
+    }
+
+    /// Since when the peer has been idle at `load`.
+    pub(crate) fn rest(&self, load: u32) -> Rest {
         if load > 0 {
-            return Idle::Busy;
+            return Rest::Busy;
         }
         if self.sleeping {
-            return Idle::Asleep;
+            return Rest::Asleep;
         }
         match self.idle_since {
-            Some(since) => Idle::For(now.saturating_duration_since(since)),
-            None if self.was_used => Idle::For(Duration::ZERO),
-            None => Idle::Always,
+            Some(since) => Rest::Since(since),
+            None if self.was_used => Rest::Unknown,
+            None => Rest::Always,
         }
     }
 
@@ -345,6 +371,31 @@ pub enum Idle {
     For(Duration),
     /// It has never had anything to do.
     Always,
+}
+
+/// Since when a peer has had nothing to do: [`Idle`] without the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It has something to do, or nobody asks.
+    Busy,
+    Asleep,
+    Since(Instant),
+    /// It was seen busy, and not when that ended.
+    Unknown,
+    Always,
+}
+
+impl Rest {
+    #[inline]
+    pub(crate) fn idle(self, now: Instant) -> Idle {
+        match self {
+            Self::Busy => Idle::Busy,
+            Self::Asleep => Idle::Asleep,
+            Self::Since(since) => Idle::For(now.saturating_duration_since(since)),
+            Self::Unknown => Idle::For(Duration::ZERO),
+            Self::Always => Idle::Always,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -493,6 +544,38 @@ mod tests {
         assert_eq!(reading.standing(&SPEC, 2, after(0)), Standing::Fresh);
         assert_eq!(reading.load(&SPEC, Standing::Fresh, 2, 4), 2);
         assert_eq!(reading.sample(after(0)), None);
+    }
+
+    #[test]
+    fn a_reading_says_when_time_alone_will_change_it() {
+        let mut reading = read(busy(1), 0);
+        let changes = |reading: &Reading, spec, at: u64| {
+            let until = reading.stands_until(spec, 0, after(at))?;
+            let before = reading.standing(spec, 0, until - TICK);
+            assert_eq!(before, reading.standing(spec, 0, after(at)));
+            assert_ne!(before, reading.standing(spec, 0, until));
+            Some(until.duration_since(after(0)).as_millis())
+        };
+        assert_eq!(changes(&reading, &SPEC, 0), Some(3_000));
+        assert_eq!(changes(&reading, &SPEC, 4_000), None, "stale for good");
+        reading.report(
+            Report::Hung {
+                answers_health: true,
+            },
+            0,
+            after(2_000),
+        );
+        assert_eq!(changes(&reading, &SPEC, 2_000), Some(3_000));
+        assert_eq!(changes(&reading, &SPEC, 4_000), Some(60_000));
+        assert_eq!(changes(&reading, &EXCLUDE, 4_000), None);
+        reading.report(Report::Dead, 0, after(5_000));
+        assert_eq!(changes(&reading, &SPEC, 5_000), None);
+        let silent = Report::Hung {
+            answers_health: true,
+        };
+        assert_eq!(changes(&read(silent, 0), &SPEC, 1_000), Some(60_000));
+        reading.begin();
+        assert_eq!(changes(&reading, &SPEC, 6_000), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::load::LoadSpec;
 use crate::signal::{Signal, SignalSpec};
 
 pub use ban::{Ban, Change, Evidence};
-pub use capacity::{Capacity, Load, PeerNow, largest_tier_sum};
+pub use capacity::{Capacity, Load};
 
 /// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
 /// route, are one engine and share their in-flight count and their ban.

@@ -20,13 +20,34 @@ pub fn home<'a>(
     session: &[u8],
     peers: impl IntoIterator<Item = &'a str>,
 ) -> Option<(usize, u64)> {
+    let peers = peers.into_iter();
     match hash {
-        Hash::Crc32 => modulo(crc32fast::hash(session), peers.into_iter().count()),
+        Hash::Crc32 => modulo(session, peers.count()),
+        Hash::Rendezvous | Hash::RendezvousMd5 => highest(hash, session, peers.enumerate()),
+    }
+}
+
+/// The place of a session by `crc32` in a list of so many peers, and the `crc32` value.
+pub(crate) fn modulo(session: &[u8], peers: usize) -> Option<(usize, u64)> {
+    let score = u64::from(crc32fast::hash(session));
+    let index = score.checked_rem(peers as u64)?;
+    Some((index as usize, score))
+}
+
+/// The winner by weight among `peers`, each with what stands for it, and its weight. The first peer
+/// with `crc32`, which weighs nobody.
+pub(crate) fn highest<'a>(
+    hash: Hash,
+    session: &[u8],
+    peers: impl Iterator<Item = (usize, &'a str)>,
+) -> Option<(usize, u64)> {
+    match hash {
+        Hash::Crc32 => heaviest(peers, |_| 0, |_, _| false),
         Hash::Rendezvous => {
             let weight = xxh3_weights(session);
-            highest(peers, weight, |rival, winner| rival < winner)
+            heaviest(peers, weight, |rival, winner| rival < winner)
         }
-        Hash::RendezvousMd5 => highest(peers, md5_weights(session), |_, _| false),
+        Hash::RendezvousMd5 => heaviest(peers, md5_weights(session), |_, _| false),
     }
 }
 
@@ -37,12 +58,6 @@ pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
         Hash::Rendezvous => Some(xxh3_weights(session)(peer)),
         Hash::RendezvousMd5 => Some(md5_weights(session)(peer)),
     }
-}
-
-fn modulo(crc: u32, peers: usize) -> Option<(usize, u64)> {
-    let score = u64::from(crc);
-    let index = score.checked_rem(peers as u64)?;
-    Some((index as usize, score))
 }
 
 /// Bytes of `session ‖ 0x00 ‖ host:port` up to which they are hashed in one go.
@@ -87,13 +102,13 @@ fn md5_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
 }
 
 /// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
-fn highest<'a>(
-    peers: impl IntoIterator<Item = &'a str>,
+fn heaviest<'a>(
+    peers: impl Iterator<Item = (usize, &'a str)>,
     mut weight: impl FnMut(&str) -> u64,
     wins_tie: impl Fn(&str, &str) -> bool,
 ) -> Option<(usize, u64)> {
     let mut best: Option<(usize, &str, u64)> = None;
-    for (index, peer) in peers.into_iter().enumerate() {
+    peers.for_each(|(index, peer)| {
         let score = weight(peer);
         let wins = match best {
             None => true,
@@ -102,7 +117,7 @@ fn highest<'a>(
         if wins {
             best = Some((index, peer, score));
         }
-    }
+    });
     best.map(|(index, _, score)| (index, score))
 }
 
@@ -170,9 +185,11 @@ mod tests {
         let level = |_: &str| 7;
         let list = ["b:1", "a:1", "c:1"];
         assert_eq!(
-            highest(list, level, |rival, winner| rival < winner),
+            heaviest(list.into_iter().enumerate(), level, |rival, winner| rival
+                < winner),
             Some((1, 7))
         );
-        assert_eq!(highest(list, level, |_, _| false), Some((0, 7)));
+        let list = list.into_iter().enumerate();
+        assert_eq!(heaviest(list, level, |_, _| false), Some((0, 7)));
     }
 }

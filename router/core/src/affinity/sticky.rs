@@ -3,9 +3,10 @@
 //! After vllm-router's policy of that name: a new session goes to the peer with the fewest live
 //! sessions and stays there until it is finished, expires, or loses its peer. The table knows peers
 //! by the number its owner gives them. Entries are ordered by their last use, so that expiry and the
-//! cap both take from one end: nothing ever walks the whole table.
+//! cap both take from one end, and a peer that goes leaves its entries to them: nothing ever walks the
+//! whole table. Room for it is set aside with the first session, so that it does not grow in steps
+//! that each hash every key again.
 
-use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
@@ -18,18 +19,33 @@ use hashlink::LinkedHashMap;
 #[derive(Debug, Default)]
 pub struct Sessions {
     by_key: LinkedHashMap<Box<[u8]>, Entry, RandomState>,
-    /// Live entries by peer; peers without one are absent.
-    counts: BTreeMap<u32, u32>,
+    /// Index = peer.
+    peers: Vec<Tenancy>,
+    /// Entries whose peer is gone.
+    void: usize,
     evicted: u64,
     expired: u64,
+}
+
+/// The sessions of one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tenancy {
+    /// Which of those that had this number it is; entries of earlier ones are void.
+    generation: u32,
+    sessions: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     peer: u32,
+    generation: u32,
     since: Instant,
     used: Instant,
 }
+
+/// Sessions for which room is set aside at once: 19 MiB, most of it touched only when it is used.
+/// Beyond them the table grows in steps.
+const RESERVED_MAX: usize = 1 << 20;
 
 /// Where a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +62,7 @@ impl Sessions {
     /// Where a session lives, unless it has expired: idle for `ttl` is expired, so that a `ttl` of
     /// zero binds nothing.
     pub fn find(&self, key: &[u8], ttl: Duration, now: Instant) -> Option<Seat> {
-        let entry = self.by_key.get(key)?;
+        let entry = self.by_key.get(key).filter(|entry| self.is_live(entry))?;
         let idle = now.saturating_duration_since(entry.used);
         (idle < ttl).then_some(Seat {
             peer: entry.peer,
@@ -56,37 +72,52 @@ impl Sessions {
     }
 
     /// Binds a session to a peer, or renews it there. At `max` entries the least recently used one
-    /// goes. Allocates for a new session only.
+    /// goes. Allocates for a new session, and for a peer not seen before.
     pub fn bind(&mut self, key: &[u8], peer: u32, max: usize, now: Instant) {
+        let place = peer as usize;
+        if self.peers.len() <= place {
+            self.peers.resize(place + 1, Tenancy::default());
+        }
+        let generation = self.peers[place].generation;
+        let is_there = |entry: &Entry| entry.peer == peer && entry.generation == generation;
         if let Some(entry) = self.by_key.to_back(key) {
             entry.used = now;
-            if entry.peer == peer {
+            if is_there(entry) {
                 return;
             }
-            let before = std::mem::replace(&mut entry.peer, peer);
-            entry.since = now;
-            self.lower(before);
+            let moved = Entry {
+                peer,
+                generation,
+                since: now,
+                used: now,
+            };
+            let before = std::mem::replace(entry, moved);
+            self.lower(&before);
         } else {
+            if self.by_key.is_empty() {
+                self.by_key.reserve(max.min(RESERVED_MAX));
+            }
             while self.by_key.len() >= max.max(1) {
                 let Some((_, oldest)) = self.by_key.pop_front() else {
                     break;
                 };
-                self.lower(oldest.peer);
-                self.evicted += 1;
+                self.evicted += u64::from(self.lower(&oldest));
             }
             let entry = Entry {
                 peer,
+                generation,
                 since: now,
                 used: now,
             };
             self.by_key.insert(key.into(), entry);
         }
-        *self.counts.entry(peer).or_default() += 1;
+        self.peers[place].sessions += 1;
     }
 
     /// Renews a session that still lives on `peer`: the end of a long response counts as use.
     pub fn touch(&mut self, key: &[u8], peer: u32, now: Instant) {
-        if self.by_key.get(key).is_some_and(|entry| entry.peer == peer)
+        let entry = self.by_key.get(key).filter(|entry| self.is_live(entry));
+        if entry.is_some_and(|entry| entry.peer == peer)
             && let Some(entry) = self.by_key.to_back(key)
         {
             entry.used = now;
@@ -95,48 +126,53 @@ impl Sessions {
 
     /// Releases a session; false when it is not here.
     pub fn finish(&mut self, key: &[u8]) -> bool {
-        let Some(entry) = self.by_key.remove(key) else {
-            return false;
-        };
-        self.lower(entry.peer);
-        true
+        let gone = self.by_key.remove(key);
+        gone.is_some_and(|entry| self.lower(&entry))
     }
 
-    /// Removes at most `most` expired sessions; true when more may be left.
-    pub fn sweep(&mut self, ttl: Duration, most: usize, now: Instant) -> bool {
-        for _ in 0..most {
+    /// Removes at most `most` sessions that expired or lost their peer, the longest idle ones first;
+    /// answers how many. Fewer than `most`: there are no more at that end.
+    pub fn sweep(&mut self, ttl: Duration, most: usize, now: Instant) -> usize {
+        for swept in 0..most {
             match self.by_key.front() {
-                Some((_, oldest)) if now.saturating_duration_since(oldest.used) >= ttl => {}
-                _ => return false,
+                Some((_, oldest))
+                    if now.saturating_duration_since(oldest.used) >= ttl
+                        || !self.is_live(oldest) => {}
+                _ => return swept,
             }
             if let Some((_, gone)) = self.by_key.pop_front() {
-                self.lower(gone.peer);
-                self.expired += 1;
+                self.expired += u64::from(self.lower(&gone));
             }
         }
-        true
+        most
     }
 
-    /// Removes every session of a peer that is no longer configured. O(sessions).
+    /// Ends every session of a peer that is no longer configured; its number may become another's.
     pub fn forget_peer(&mut self, peer: u32) {
-        if self.counts.remove(&peer).is_some() {
-            self.by_key.retain(|_, entry| entry.peer != peer);
+        if let Some(tenancy) = self.peers.get_mut(peer as usize) {
+            self.void += tenancy.sessions as usize;
+            *tenancy = Tenancy {
+                generation: tenancy.generation.wrapping_add(1),
+                sessions: 0,
+            };
         }
     }
 
     /// How many sessions live on a peer, expired ones that no sweep has met included.
+    #[inline]
     pub fn count(&self, peer: u32) -> u32 {
-        self.counts.get(&peer).copied().unwrap_or(0)
+        let tenancy = self.peers.get(peer as usize);
+        tenancy.map_or(0, |tenancy| tenancy.sessions)
     }
 
     /// How many sessions there are.
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.by_key.len() - self.void
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.len() == 0
     }
 
     /// Sessions pushed out by the cap, and sessions that expired, since the start.
@@ -146,20 +182,28 @@ impl Sessions {
 
     /// Debug-asserts that the counts are those of the entries.
     pub fn check(&self) {
-        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-        for entry in self.by_key.values() {
-            *counts.entry(entry.peer).or_default() += 1;
-        }
-        debug_assert_eq!(counts, self.counts);
+        let mut counts = vec![0; self.peers.len()];
+        let live = self.by_key.values().filter(|entry| self.is_live(entry));
+        live.for_each(|entry| counts[entry.peer as usize] += 1);
+        let kept = self.peers.iter().map(|tenancy| tenancy.sessions);
+        debug_assert!(kept.eq(counts.iter().copied()));
+        debug_assert_eq!(counts.iter().sum::<u32>() as usize, self.len());
     }
 
-    fn lower(&mut self, peer: u32) {
-        if let Some(count) = self.counts.get_mut(&peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&peer);
-            }
+    fn is_live(&self, entry: &Entry) -> bool {
+        let tenancy = self.peers.get(entry.peer as usize);
+        tenancy.is_some_and(|tenancy| tenancy.generation == entry.generation)
+    }
+
+    /// Counts an entry that is gone; false when its peer went before.
+    fn lower(&mut self, gone: &Entry) -> bool {
+        let is_live = self.is_live(gone);
+        if is_live {
+            self.peers[gone.peer as usize].sessions -= 1;
+        } else {
+            self.void -= 1;
         }
+        is_live
     }
 }
 
@@ -226,8 +270,8 @@ mod tests {
             sessions.bind(key, 1, 10, now);
         }
         sessions.bind(b"young", 1, 10, now + 5 * SECOND);
-        assert!(sessions.sweep(TTL, 2, now + TTL));
-        assert!(!sessions.sweep(TTL, 2, now + TTL));
+        assert_eq!(sessions.sweep(TTL, 2, now + TTL), 2);
+        assert_eq!(sessions.sweep(TTL, 2, now + TTL), 1);
         assert_eq!((sessions.len(), sessions.count(1)), (1, 1));
         sessions.check();
     }
@@ -242,6 +286,31 @@ mod tests {
             (sessions.len(), sessions.count(1), sessions.count(2)),
             (1, 0, 1)
         );
+        assert_eq!(sessions.find(b"a", TTL, now), None);
+        sessions.check();
+        sessions.bind(b"new", 1, 10, now);
+        sessions.touch(b"a", 1, now + SECOND);
+        assert_eq!(
+            (sessions.find(b"a", TTL, now), sessions.count(1)),
+            (None, 1),
+            "another peer has the number now"
+        );
+        assert!(!sessions.finish(b"a"), "it ended with its peer");
+        sessions.check();
+    }
+
+    #[test]
+    fn what_a_removed_peer_left_behind_makes_room_and_is_no_loss() {
+        let (mut sessions, now) = (Sessions::default(), start());
+        for key in [b"a", b"b", b"c"] {
+            sessions.bind(key, 1, 10, now);
+        }
+        sessions.forget_peer(1);
+        sessions.bind(b"c", 2, 10, now);
+        sessions.check();
+        assert_eq!(sessions.sweep(TTL, 1, now), 1, "a, before its time");
+        sessions.bind(b"d", 2, 2, now);
+        assert_eq!((sessions.len(), sessions.losses()), (2, (0, 0)));
         sessions.check();
     }
 

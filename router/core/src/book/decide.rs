@@ -46,6 +46,7 @@ impl Book {
         rng: &mut impl Rng,
     ) -> Verdict {
         self.epoch.get_or_insert(now);
+        self.refresh(roster.id, ask.pool, now);
         let decision = self.decide(roster, ask, false, now, rng);
         if let (Some(moves), Ok(pick)) = (decision.moves, &decision.outcome)
             && moves.may_wait
@@ -82,15 +83,16 @@ impl Book {
             slots[ticket.peer], ticket.slot,
             "a ticket is retried under its own roster"
         );
-        let any = self.view(roster, PoolId(ticket.pool), now);
+        self.refresh(roster.id, PoolId(ticket.pool), now);
+        let view = self.view(roster, PoolId(ticket.pool), now);
         let next = match pin {
-            None => any.next(ticket, tried)?,
+            None => view.next(ticket, tried, None)?,
             Some(Pin { peers, falls_back }) => {
-                let next = any.pinned(peers).next(ticket, tried);
-                next.or_else(|| any.next(ticket, tried).filter(|_| falls_back))?
+                let next = view.next(ticket, tried, Some(peers));
+                next.or_else(|| view.next(ticket, tried, None).filter(|_| falls_back))?
             }
         };
-        self.occupy(slots[next]);
+        self.occupy(slots[next], now);
         self.vacate(ticket.slot, now);
         ticket.slot = slots[next];
         ticket.peer = next;
@@ -267,7 +269,7 @@ impl Book {
         }
         state.drain.start(epoch, now);
         self.pools.hold(members.pool);
-        self.occupy(slot);
+        self.occupy(slot, now);
         Placement {
             ticket: Ticket {
                 slot,

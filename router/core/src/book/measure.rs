@@ -9,7 +9,8 @@ use crate::decision::Facts;
 use crate::signal::{Sample, Signal};
 use crate::window::window_end;
 
-/// Expired sessions removed in one tick.
+/// Expired sessions removed in one tick, of all pools together: a small part of a millisecond, for
+/// which no request is decided.
 const SWEEP_MAX: usize = 256;
 
 /// Time to the next tick when a sweep has left some.
@@ -62,15 +63,18 @@ impl Book {
             next = next.min(self.priority.minute_end(epoch, now));
         }
         self.priority.roll(guard.priority.warn_frac, epoch, now);
+        let mut to_sweep = SWEEP_MAX;
         for (index, members) in roster.members.iter().enumerate() {
+            self.refresh(roster.id, PoolId(index), now);
+            if self.waiting(roster, PoolId(index)) > 0
+                && let Some(due) = self.due(roster, PoolId(index))
+            {
+                next = next.min(due);
+            }
             let in_flight = self.view(roster, PoolId(index), now).in_flight();
             let state = self.pools.get_mut(members.pool);
-            if state
-                .sessions
-                .sweep(roster.spec.memory.session_ttl, SWEEP_MAX, now)
-            {
-                next = next.min(now + SWEEP_PAUSE);
-            }
+            let ttl = roster.spec.memory.session_ttl;
+            to_sweep -= state.sessions.sweep(ttl, to_sweep, now);
             for signal in Signal::ALL {
                 let metrics = &members.criteria(signal).metrics;
                 let meter = &mut state.signal_mut(signal).meter;
@@ -82,6 +86,9 @@ impl Book {
             if let Some(due) = self.adapt(roster, PoolId(index), switches, in_flight, now) {
                 next = next.min(due);
             }
+        }
+        if to_sweep == 0 {
+            next = next.min(now + SWEEP_PAUSE);
         }
         next
     }

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::lineup::Lineup;
 use super::{Book, PoolId, Roster};
 use crate::decision::PeerFacts;
 use crate::load::{Reading, Report, Standing};
-use crate::pool::{Change, Evidence, PeerKey, largest_tier_sum};
+use crate::pool::{Change, Evidence, PeerKey};
 
 /// What is known of a peer's load.
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +49,10 @@ impl Book {
         now: Instant,
     ) -> Option<Change> {
         let slot = self.peers.find(peer)?;
-        self.peers
-            .get_mut(slot)
-            .ban
-            .observe(evidence, roster.spec.ban_ttl, now)
+        let ban = &mut self.peers.get_mut(slot).ban;
+        let change = ban.observe(evidence, roster.spec.ban_ttl, now);
+        self.touch(slot, now);
+        change
     }
 
     /// Takes in what a poll of a peer's engine found; answers what the reading is worth now. `None` for
@@ -67,13 +68,20 @@ impl Book {
         let slot = self.peers.find(peer)?;
         let state = self.peers.get_mut(slot);
         state.reading.report(report, state.in_flight, now);
-        Some(state.reading.standing(spec, state.in_flight, now))
+        let standing = state.reading.standing(spec, state.in_flight, now);
+        self.touch(slot, now);
+        Some(standing)
     }
 
     /// Remembers how many slots a peer's engine says it has; answers what it said before.
     pub fn learn_slots(&mut self, peer: &PeerKey, slots: u32) -> Option<u32> {
         let slot = self.peers.find(peer)?;
-        self.peers.get_mut(slot).learned.replace(slots.max(1))
+        let before = self.peers.get_mut(slot).learned.replace(slots.max(1));
+        if before != Some(slots.max(1)) {
+            let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
+            lineups.for_each(Lineup::forget);
+        }
+        before
     }
 
     /// What is known of a peer's load.
@@ -100,7 +108,7 @@ impl Book {
             limit: active.map_or(0, |active| active.limit),
             in_flight: active.map_or(0, |active| active.in_flight),
             healthy_peers: active.map_or(0, |active| active.healthy_peers),
-            largest_tier_sum: largest_tier_sum(view.iter().map(|(_, peer)| peer)),
+            largest_tier_sum: view.largest_tier_sum(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! A configuration resolved to the state it acts on.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::status::ThresholdSource;
 use crate::aimd::Bounds;
+use crate::balance::rank;
 use crate::layered::Source;
 use crate::pool::{GuardSpec, PeerSpec, PoolSpec, RouteSpec};
 use crate::signal::{Metric, Signal, SignalSpec, Statistic};
@@ -25,6 +27,46 @@ pub struct Resolved {
     pub(super) members: Vec<Members>,
     /// Slot of the counters of each bucket of `session_prio`, in the table's order.
     pub(super) buckets: Vec<u32>,
+    /// Where each peer stands.
+    pub(super) places: Places,
+}
+
+/// Where the peers of a roster stand, by their slots.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Index = slot: where its places begin in `list`. One more at the end.
+    starts: Vec<u32>,
+    /// Pool and index, by slot.
+    list: Vec<(usize, usize)>,
+}
+
+impl Places {
+    fn new(members: &[Members]) -> Self {
+        let pools = members.iter().enumerate();
+        let mut all: Vec<(u32, usize, usize)> = pools
+            .flat_map(|(pool, members)| {
+                let peers = members.peers.iter().enumerate();
+                peers.map(move |(index, slot)| (*slot, pool, index))
+            })
+            .collect();
+        all.sort_unstable();
+        let slots = all.last().map_or(0, |(slot, _, _)| slot + 1);
+        let begins = |slot: u32| all.partition_point(|(other, _, _)| *other < slot) as u32;
+        Self {
+            starts: (0..=slots).map(begins).collect(),
+            list: all.iter().map(|(_, pool, index)| (*pool, *index)).collect(),
+        }
+    }
+
+    /// Pools, ascending, and indices of the peer whose state has this slot.
+    #[inline]
+    pub(super) fn of(&self, slot: u32) -> &[(usize, usize)] {
+        let slot = slot as usize;
+        match (self.starts.get(slot), self.starts.get(slot + 1)) {
+            (Some(start), Some(end)) => &self.list[*start as usize..*end as usize],
+            _ => &[],
+        }
+    }
 }
 
 impl Deref for Roster {
@@ -42,10 +84,31 @@ pub(super) struct Members {
     pub(super) pool: u32,
     /// Index = peer, file order.
     pub(super) peers: Vec<u32>,
+    /// Index = peer.
+    pub(super) fixed: Vec<Fixed>,
+    /// Highest priority first.
+    pub(super) tiers: Vec<Tier>,
     pub(super) ttft: Criteria,
     pub(super) tps: Criteria,
     /// Present with `adaptive_cc`.
     pub(super) bounds: Option<Bounds>,
+}
+
+/// What a configuration says for good about a peer's place among the others of its pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fixed {
+    /// Index of its tier.
+    pub(super) tier: u32,
+    /// Its place among equally loaded peers, the preferred ones first.
+    pub(super) rank: u32,
+}
+
+/// The peers of one priority.
+#[derive(Debug)]
+pub(super) struct Tier {
+    pub(super) priority: i64,
+    /// Indices of those that are enabled, file order.
+    pub(super) peers: Vec<u32>,
 }
 
 impl Members {
@@ -53,9 +116,12 @@ impl Members {
     pub(super) fn new(guard: &GuardSpec, spec: &PoolSpec, pool: u32, peers: Vec<u32>) -> Self {
         let largest = largest_enabled_tier_sum(&spec.peers);
         let bounds = guard.adaptive.as_ref();
+        let tiers = tiers(&spec.peers);
         Self {
             pool,
             peers,
+            fixed: fixed(&spec.peers, &tiers),
+            tiers,
             ttft: Criteria::new(Signal::Ttft, &guard.ttft, spec),
             tps: Criteria::new(Signal::Tps, &guard.tps, spec),
             bounds: bounds.map(|adaptive| Bounds::new(adaptive, largest)),
@@ -118,6 +184,32 @@ fn p80(signal: Signal) -> Metric {
     }
 }
 
+fn tiers(peers: &[PeerSpec]) -> Vec<Tier> {
+    let mut by_priority: BTreeMap<Reverse<i64>, Vec<u32>> = BTreeMap::new();
+    for (index, peer) in (0_u32..).zip(peers) {
+        let tier = by_priority.entry(Reverse(peer.priority)).or_default();
+        if peer.enabled {
+            tier.push(index);
+        }
+    }
+    let tiers = by_priority.into_iter();
+    tiers
+        .map(|(Reverse(priority), peers)| Tier { priority, peers })
+        .collect()
+}
+
+fn fixed(peers: &[PeerSpec], tiers: &[Tier]) -> Vec<Fixed> {
+    let ranks = rank(peers.iter().map(|peer| (peer.weight, &*peer.name)));
+    let tier = |peer: &PeerSpec| tiers.partition_point(|tier| tier.priority > peer.priority);
+    let peers = peers.iter().zip(ranks);
+    peers
+        .map(|(peer, rank)| Fixed {
+            tier: tier(peer) as u32,
+            rank,
+        })
+        .collect()
+}
+
 fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
     let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
     for peer in peers.iter().filter(|peer| peer.enabled) {
@@ -131,8 +223,14 @@ fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
 pub struct PoolId(pub usize);
 
 impl Roster {
-    pub(super) fn new(resolved: Resolved) -> Self {
-        Self(Arc::new(resolved))
+    pub(super) fn new(id: u64, spec: RouteSpec, members: Vec<Members>, buckets: Vec<u32>) -> Self {
+        Self(Arc::new(Resolved {
+            id,
+            places: Places::new(&members),
+            spec,
+            members,
+            buckets,
+        }))
     }
 
     /// The configuration behind this roster.

@@ -1,37 +1,51 @@
 //! One pool at one moment, and the choices made over it. Reads everything, changes nothing.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 
+use super::lineup::{Lineup, Room, Seat as Place, standing};
 use super::pool::PoolState;
-use super::roster::Roster;
-use super::{Ask, PeerState, Ticket};
+use super::roster::{Members, Roster};
+use super::{Ask, PeerState, PoolId, Ticket};
 use crate::admission::Refusal;
 use crate::affinity::sticky::Seat;
 use crate::affinity::{Affinity, Hash, Saturated, furc, hash};
 use crate::balance::Contender;
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
-use crate::load::{Idle, Standing};
-use crate::pool::{Capacity, Load, PeerKey, PeerNow, PeerSpec, RouteSpec, Slots};
+use crate::pool::{Capacity, PeerKey, PeerSpec, RouteSpec};
 
 /// Load bound of prefixes where the route sets none: a quarter above the mean keeps most hits and
 /// keeps one popular beginning from filling one engine.
 const PREFIX_LOAD_FACTOR: f64 = 1.25;
 
 /// A pool's configuration joined with the state of its peers at `now`.
-#[derive(Clone, Copy)]
 pub(super) struct View<'a> {
+    roster: &'a Roster,
     route: &'a RouteSpec,
+    /// Index of the pool.
+    index: usize,
     specs: &'a [PeerSpec],
-    /// Slot of each peer, file order.
-    slots: &'a [u32],
+    members: &'a Members,
     states: &'a Table<PeerKey, PeerState>,
     pool: &'a PoolState,
+    lineup: Cow<'a, Lineup>,
     /// The peers that may be chosen for the request's model, ascending; `None`: all.
     pin: Option<&'a [usize]>,
+    /// The highest tier that has a peer for the request.
+    active: Option<Active>,
     now: Instant,
+}
+
+/// The tier that requests are placed in.
+#[derive(Clone, Copy)]
+struct Active {
+    /// Index of the tier.
+    tier: u32,
+    /// Of its peers that the request may go to.
+    room: Room,
 }
 
 /// What [`View::place`] settled; nothing is counted yet.
@@ -47,32 +61,53 @@ pub(super) struct Pick {
 impl<'a> View<'a> {
     pub(super) fn new(
         roster: &'a Roster,
-        pool: usize,
+        pool: PoolId,
         states: &'a Table<PeerKey, PeerState>,
         memory: &'a PoolState,
-        pin: Option<&'a [usize]>,
+        lineup: Cow<'a, Lineup>,
         now: Instant,
     ) -> Self {
+        let PoolId(index) = pool;
+        let active = lineup.active_tier();
         Self {
+            roster,
             route: &roster.spec,
-            specs: &roster.spec.pools[pool].peers,
-            slots: &roster.members[pool].peers,
+            index,
+            specs: &roster.spec.pools[index].peers,
+            members: &roster.members[index],
             states,
             pool: memory,
-            pin,
+            lineup,
+            pin: None,
+            active: active.map(|(tier, room)| Active { tier, room }),
             now,
         }
     }
 
-    /// The same pool for a request of any model.
-    pub(super) fn unpinned(self) -> Self {
-        Self { pin: None, ..self }
-    }
-
-    /// The same pool for a request that only these peers may serve, indices ascending.
-    pub(super) fn pinned(self, pin: &'a [usize]) -> Self {
+    /// The same pool for a request that only these peers may serve, indices ascending. When none of
+    /// them is usable and it `falls_back`, for a request of any model.
+    pub(super) fn pinned(self, pin: &'a [usize], falls_back: bool) -> Self {
+        let seats = self.lineup.seats();
+        let mut active: Option<Active> = None;
+        for seat in pin.iter().filter_map(|index| seats.get(*index)) {
+            if !seat.is_usable {
+                continue;
+            }
+            let tier = seat.fixed.tier;
+            if active.is_none_or(|active| tier < active.tier) {
+                let room = Room::default();
+                active = Some(Active { tier, room });
+            }
+            if let Some(active) = active.as_mut().filter(|active| active.tier == tier) {
+                active.room.add(*seat);
+            }
+        }
+        if active.is_none() && falls_back {
+            return self;
+        }
         Self {
             pin: Some(pin),
+            active,
             ..self
         }
     }
@@ -80,25 +115,29 @@ impl<'a> View<'a> {
     /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
     /// else by `balance`.
     pub(super) fn place(&self, facts: Facts, ask: &Ask<'_>, rng: &mut impl Rng) -> Pick {
-        let tier = facts.tier;
+        let active = self
+            .active
+            .expect("a request is admitted to an active tier");
         let mut facts = Facts {
             pinned: self.pin.map(|pin| pin.len() as u32),
             ..facts
         };
         let (peer, mode) = match (ask.session, self.route.affinity) {
-            (None, _) | (Some(_), Affinity::None) => self.for_nobody(&mut facts, ask, rng),
-            (Some(session), Affinity::Sticky) => self.by_seat(session, ask.key, tier),
-            (Some(session), Affinity::Hash { .. }) => {
-                self.by_hash(&mut facts, session, ask.key, rng)
+            (None, _) | (Some(_), Affinity::None) => self.for_nobody(active, &mut facts, ask, rng),
+            (Some(session), Affinity::Sticky) => self.by_seat(active, session, ask.key),
+            (Some(session), Affinity::Hash { hash, saturated }) => {
+                let home = self.home(active, hash, session);
+                facts.home = home;
+                self.by_hash(active, home, saturated, ask.key, rng)
             }
         };
-        let load = self.at(peer).load;
+        let load = self.lineup.seats()[peer].load;
         facts.peer_in_flight = load.in_flight;
         facts.peer_slots = load.slots.0;
         facts.peer_sessions = self
             .route
             .remembers_sessions()
-            .then(|| self.pool.sessions.count(self.slots[peer]));
+            .then(|| self.pool.sessions.count(self.members.peers[peer]));
         Pick {
             peer,
             mode,
@@ -117,8 +156,14 @@ impl<'a> View<'a> {
     }
 
     /// A request that no session places.
-    fn for_nobody(&self, facts: &mut Facts, ask: &Ask<'_>, rng: &mut impl Rng) -> (usize, Mode) {
-        if let Some((peer, bytes)) = self.by_prefix(ask, facts.tier) {
+    fn for_nobody(
+        &self,
+        active: Active,
+        facts: &mut Facts,
+        ask: &Ask<'_>,
+        rng: &mut impl Rng,
+    ) -> (usize, Mode) {
+        if let Some((peer, bytes)) = self.by_prefix(active, ask) {
             facts.prefix_bytes = Some(bytes);
             return (peer, Mode::Prefix);
         }
@@ -126,25 +171,26 @@ impl<'a> View<'a> {
             Some(_) => Mode::Pin,
             None => self.route.balance.into(),
         };
-        (self.balance(facts.tier, rng), mode)
+        (self.balance(active, rng), mode)
     }
 
     /// The peer of the longest known prefix, while it has room and no more than its share: at least
     /// half of the request must be known, so that a beginning that all share decides nothing.
-    fn by_prefix(&self, ask: &Ask<'_>, tier: i64) -> Option<(usize, u64)> {
+    fn by_prefix(&self, active: Active, ask: &Ask<'_>) -> Option<(usize, u64)> {
         let whole = ask.prefix.last()?.bytes;
         if !self.route.memory.prefixes || ask.session.is_some() {
             return None;
         }
         let factor = self.route.memory.load_factor_max;
-        let bound = self.load_bound(tier, factor.unwrap_or(PREFIX_LOAD_FACTOR));
+        let bound = load_bound(active, factor.unwrap_or(PREFIX_LOAD_FACTOR));
         let accepts = |slot: u32| {
             self.index_of(slot).is_some_and(|index| {
-                let peer = self.at(index);
-                peer.is_usable()
-                    && peer.priority == tier
-                    && peer.load.has_room(self.route.rt_limit_factor)
-                    && peer.load.in_flight < bound
+                let seat = self.lineup.seats()[index];
+                seat.is_usable
+                    && self.is_pinned(index)
+                    && seat.fixed.tier == active.tier
+                    && seat.has_room
+                    && seat.load.in_flight < bound
             })
         };
         let found = self.pool.prefixes.longest(ask.prefix, accepts)?;
@@ -154,20 +200,19 @@ impl<'a> View<'a> {
 
     /// `sticky_least_loaded`: where the session lives, even above the peer's own maximum; else the
     /// peer with the fewest sessions.
-    fn by_seat(&self, session: &[u8], key: Option<&[u8]>, tier: i64) -> (usize, Mode) {
-        if let Some(index) = key.and_then(|key| self.seat(key, tier)) {
+    fn by_seat(&self, active: Active, session: &[u8], key: Option<&[u8]>) -> (usize, Mode) {
+        if let Some(index) = key.and_then(|key| self.seat(active, key)) {
             return (index, Mode::Sticky);
         }
-        let offered = self.within_bound(tier);
         // What is left of the session itself (it expired, or its peer is out) counts for nobody.
         let left = key.and_then(|key| self.pool.sessions.find(key, Duration::MAX, self.now));
-        let fewest = |index: usize| {
-            let slot = self.slots[index];
+        let offered = self.within_bound(active).map(|(index, _)| {
+            let slot = self.members.peers[index];
             let own = left.is_some_and(|seat| seat.peer == slot);
-            self.pool.sessions.count(slot) - u32::from(own)
-        };
-        let least = offered.clone().map(|(index, _)| fewest(index)).min();
-        let mut tied = offered.filter(|(index, _)| Some(fewest(*index)) == least);
+            (index, self.pool.sessions.count(slot) - u32::from(own))
+        });
+        let least = offered.clone().map(|(_, sessions)| sessions).min();
+        let mut tied = offered.filter(|(_, sessions)| Some(*sessions) == least);
         let first = tied.next().expect("the active tier has a usable peer").0;
         let Some((second, _)) = tied.next() else {
             return (first, Mode::StickyNew);
@@ -188,88 +233,97 @@ impl<'a> View<'a> {
     /// placed elsewhere while its home was hot stays where its cache is.
     fn by_hash(
         &self,
-        facts: &mut Facts,
-        session: &[u8],
+        active: Active,
+        home: Option<Home>,
+        saturated: Saturated,
         key: Option<&[u8]>,
         rng: &mut impl Rng,
     ) -> (usize, Mode) {
-        let tier = facts.tier;
-        let home = self.home(session, tier);
-        facts.home = home;
         let Some(home) = home else {
-            return (self.balance(tier, rng), Mode::HashFallback);
+            return (self.balance(active, rng), Mode::HashFallback);
         };
+        let seats = self.lineup.seats();
         let at_home = home.index as usize;
         let seat = key
             .filter(|_| self.route.remembers_sessions())
-            .and_then(|key| self.seat(key, tier));
+            .and_then(|key| self.seat(active, key));
         if let Some(index) = seat.filter(|index| *index != at_home)
-            && self.at(index).load.has_room(self.route.rt_limit_factor)
+            && seats[index].has_room
         {
             return (index, Mode::HashFallback);
         }
         let is_new = seat.is_none();
-        let is_hot =
-            self.route.memory.load_factor_max.is_some_and(|factor| {
-                self.at(at_home).load.in_flight >= self.load_bound(tier, factor)
-            });
-        if self.stays_home(home.state) && !(is_new && is_hot) {
+        let is_hot = self
+            .route
+            .memory
+            .load_factor_max
+            .is_some_and(|factor| seats[at_home].load.in_flight >= load_bound(active, factor));
+        let stays = match home.state {
+            HomeState::Usable => true,
+            HomeState::Banned => false,
+            HomeState::Saturated => saturated == Saturated::Keep,
+        };
+        if stays && !(is_new && is_hot) {
             return (at_home, Mode::Hash);
         }
-        (self.balance(tier, rng), Mode::HashFallback)
+        (self.balance(active, rng), Mode::HashFallback)
     }
 
     /// Where a session lives, if that may still serve it. Draining peers keep their sessions.
-    fn seat(&self, key: &[u8], tier: i64) -> Option<usize> {
+    fn seat(&self, active: Active, key: &[u8]) -> Option<usize> {
         let Seat { peer, .. } =
             self.pool
                 .sessions
                 .find(key, self.route.memory.session_ttl, self.now)?;
         let index = self.index_of(peer)?;
-        let peer = self.at(index);
-        (peer.enabled && !peer.banned && peer.priority == tier).then_some(index)
+        let seat = self.lineup.seats()[index];
+        let serves = seat.may_keep && self.is_pinned(index) && seat.fixed.tier == active.tier;
+        serves.then_some(index)
     }
 
     fn index_of(&self, slot: u32) -> Option<usize> {
-        self.slots.iter().position(|other| *other == slot)
+        let mut places = self.roster.places.of(slot).iter();
+        let place = places.find(|(pool, _)| *pool == self.index)?;
+        Some(place.1)
     }
 
-    /// Load from which on a peer of the tier is above its share: `ceil(factor × (total + 1) ÷ peers)`
-    /// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). One more
-    /// request never takes a peer beyond it while another is below.
-    fn load_bound(&self, tier: i64, factor: f64) -> u32 {
-        let (mut total, mut count) = (0_u64, 0_u32);
-        for (_, peer) in self.candidates(tier) {
-            total += u64::from(peer.load.in_flight);
-            count += 1;
-        }
-        let share = (total + 1) as f64 / f64::from(count.max(1));
-        // A cast beyond the range saturates.
-        (factor * share).ceil() as u32
-    }
-
-    /// The next peer of a request whose attempt on `ticket`'s peer failed: of its tier first, then,
-    /// where allowed, one of each lower tier, the higher tiers first. Within a tier the
-    /// smallest load ÷ slots, which puts peers with room before full ones (a peer is full when
-    /// that reaches `rt_limit_factor`), then file order.
-    pub(super) fn next(&self, ticket: &Ticket, tried: &[usize]) -> Option<usize> {
+    /// The next peer of a request whose attempt on `ticket`'s peer failed, of those in `pin` where
+    /// there is one: of its tier first, then, where allowed, one of each lower tier, the higher tiers
+    /// first. Within a tier the smallest load ÷ slots, which puts peers with room before full ones (a
+    /// peer is full when that reaches `rt_limit_factor`), then file order.
+    pub(super) fn next(
+        &self,
+        ticket: &Ticket,
+        tried: &[usize],
+        pin: Option<&[usize]>,
+    ) -> Option<usize> {
+        let seats = self.lineup.seats();
+        let priority = |seat: &Place| self.members.tiers[seat.fixed.tier as usize].priority;
         let was_tried = |index: usize| index == ticket.peer || tried.contains(&index);
         // A lower tier gives one peer per request, whatever has changed since that one was tried.
-        let is_spent = |tier: i64| {
-            self.iter()
-                .any(|(i, peer)| peer.priority == tier && was_tried(i))
+        let is_spent = |tier: u32| {
+            let mut spent = tried.iter().chain([&ticket.peer]);
+            spent.any(|index| {
+                seats
+                    .get(*index)
+                    .is_some_and(|seat| seat.fixed.tier == tier)
+            })
         };
-        let may_go = |peer: PeerNow| {
-            peer.priority == ticket.tier
+        let may_go = |seat: &Place| {
+            priority(seat) == ticket.tier
                 || (self.route.cross_tier_fallback
-                    && peer.priority < ticket.tier
-                    && !is_spent(peer.priority))
+                    && priority(seat) < ticket.tier
+                    && !is_spent(seat.fixed.tier))
         };
-        let next = self
+        let is_pinned = |index: &usize| pin.is_none_or(|pin| pin.binary_search(index).is_ok());
+        let next = seats
             .iter()
-            .filter(|(index, peer)| peer.is_usable() && !was_tried(*index) && may_go(*peer))
+            .enumerate()
+            .filter(|(index, seat)| {
+                seat.is_usable && is_pinned(index) && !was_tried(*index) && may_go(seat)
+            })
             .min_by(|(_, one), (_, other)| {
-                let by_tier = other.priority.cmp(&one.priority);
+                let by_tier = one.fixed.tier.cmp(&other.fixed.tier);
                 by_tier.then_with(|| one.load.cmp_ratio(other.load))
             })?;
         Some(next.0)
@@ -277,98 +331,79 @@ impl<'a> View<'a> {
 
     /// Every peer as it is now, file order, with its weight for `session`.
     pub(super) fn peer_facts(&self, session: Option<&[u8]>) -> Vec<PeerFacts> {
-        let tier = self.capacity().map(|capacity| capacity.tier);
-        let facts = |(index, peer): (usize, PeerNow)| {
-            let (spec, state) = (&self.specs[index], self.state(index));
+        let facts = |(index, spec): (usize, &PeerSpec)| {
+            let (seat, state) = (self.lineup.seats()[index], self.state(index));
             let left = state.ban.left(self.now);
             PeerFacts {
                 peer: spec.key.clone(),
                 name: spec.name.to_string(),
-                priority: peer.priority,
+                priority: spec.priority,
                 in_flight: state.in_flight,
-                slots: peer.load.slots.0,
-                enabled: peer.enabled,
+                slots: seat.load.slots.0,
+                enabled: spec.enabled,
                 banned: state.ban.is_active(self.now),
                 ban_left_s: left.map(|left| left.as_secs_f64().ceil() as u64),
-                load: self.route.load.map(|_| peer.load.in_flight),
-                standing: self.standing(state),
+                load: self.route.load.map(|_| seat.load.in_flight),
+                standing: standing(self.route, state, self.now),
                 sessions: self
                     .route
                     .remembers_sessions()
-                    .then(|| self.pool.sessions.count(self.slots[index])),
-                candidate: peer.is_usable() && Some(peer.priority) == tier,
-                score: session
-                    .and_then(|session| hash::weight(self.hash()?.0, session, spec.key.as_str())),
+                    .then(|| self.pool.sessions.count(self.members.peers[index])),
+                candidate: seat.is_usable
+                    && self.is_pinned(index)
+                    && self
+                        .active
+                        .is_some_and(|active| active.tier == seat.fixed.tier),
+                score: session.and_then(|session| match self.route.affinity {
+                    Affinity::Hash { hash, .. } => hash::weight(hash, session, spec.key.as_str()),
+                    Affinity::None | Affinity::Sticky => None,
+                }),
             }
         };
-        self.iter().map(facts).collect()
+        self.specs.iter().enumerate().map(facts).collect()
     }
 
+    /// The room of the active tier; `None` when no peer is usable.
     pub(super) fn capacity(&self) -> Option<Capacity> {
-        Capacity::of_active_tier(self.iter().map(|(_, peer)| peer))
+        let Active { tier, room } = self.active?;
+        Some(Capacity {
+            tier: self.members.tiers[tier as usize].priority,
+            limit: room.limit,
+            in_flight: room.in_flight,
+            healthy_peers: room.peers,
+        })
     }
 
     /// Load over the active tier's usable peers; 0 without any.
     pub(super) fn in_flight(&self) -> u64 {
-        self.capacity().map_or(0, |capacity| capacity.in_flight)
+        self.active.map_or(0, |active| active.room.in_flight)
     }
 
-    /// Every peer with its index, file order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, PeerNow)> + Clone {
-        (0..self.specs.len()).map(|index| (index, self.at(index)))
+    /// The largest sum of slots that the usable peers of any one tier have.
+    pub(super) fn largest_tier_sum(&self) -> u64 {
+        self.lineup.largest_tier_sum()
     }
 
-    /// The usable peers of a tier.
-    fn candidates(&self, tier: i64) -> impl Iterator<Item = (usize, PeerNow)> + Clone {
-        self.iter()
-            .filter(move |(_, peer)| peer.is_usable() && peer.priority == tier)
-    }
-
-    #[inline]
-    fn at(&self, index: usize) -> PeerNow {
-        let (spec, state) = (&self.specs[index], self.state(index));
-        let standing = self.standing(state);
-        let is_pinned = self.pin.is_none_or(|pin| pin.binary_search(&index).is_ok());
-        PeerNow {
-            priority: spec.priority,
-            load: self.load(spec, state, standing),
-            enabled: spec.enabled,
-            banned: state.ban.is_active(self.now)
-                || !is_pinned
-                || standing.is_some_and(|standing| !standing.is_candidate()),
-            draining: spec.draining,
-        }
-    }
-
-    fn standing(&self, state: &PeerState) -> Option<Standing> {
-        let spec = self.route.load.as_ref()?;
-        Some(state.reading.standing(spec, state.in_flight, self.now))
-    }
-
-    fn load(&self, spec: &PeerSpec, state: &PeerState, standing: Option<Standing>) -> Load {
-        let slots = match state.learned {
-            Some(learned) if spec.learns_slots => Slots(learned),
-            _ => spec.slots,
+    /// The usable peers of the active tier, file order.
+    fn candidates(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
+        let seats = self.lineup.seats();
+        let (all, pinned) = match self.pin {
+            None => (&*self.members.tiers[active.tier as usize].peers, &[][..]),
+            Some(pin) => (&[][..], pin),
         };
-        let (Some(rules), Some(standing)) = (&self.route.load, standing) else {
-            return Load {
-                in_flight: state.in_flight,
-                slots,
-            };
-        };
-        let own = state.in_flight;
-        let load = state.reading.load(rules, standing, own, slots.0);
-        let is_full = state.reading.is_full(rules, standing, own, slots.0);
-        Load {
-            // An engine that says it is full has no room, whatever its slots.
-            in_flight: if is_full { load.max(slots.0) } else { load },
-            slots,
-        }
+        let all = all.iter().map(|index| *index as usize);
+        all.chain(pinned.iter().copied())
+            .filter_map(move |index| Some((index, *seats.get(index)?)))
+            .filter(move |(_, seat)| seat.is_usable && seat.fixed.tier == active.tier)
+    }
+
+    fn is_pinned(&self, index: usize) -> bool {
+        self.pin.is_none_or(|pin| pin.binary_search(&index).is_ok())
     }
 
     #[inline]
     fn state(&self, index: usize) -> &PeerState {
-        self.states.get(self.slots[index])
+        self.states.get(self.members.peers[index])
     }
 
     pub(super) fn no_healthy_peer(&self) -> Refusal {
@@ -381,30 +416,25 @@ impl<'a> View<'a> {
         }
     }
 
-    fn hash(&self) -> Option<(Hash, Saturated)> {
-        match self.route.affinity {
-            Affinity::None | Affinity::Sticky => None,
-            Affinity::Hash { hash, saturated } => Some((hash, saturated)),
-        }
-    }
-
     /// Where the session lives. With `crc32` a banned peer keeps its place in the list, so that a
     /// ban moves nobody but its own sessions. A draining peer is nobody's home.
-    fn home(&self, session: &[u8], tier: i64) -> Option<Home> {
-        let (hash, _) = self.hash()?;
-        let residents = self.iter().filter(move |(_, peer)| {
-            peer.priority == tier
-                && peer.enabled
-                && (hash == Hash::Crc32 || !(peer.banned || peer.draining))
-        });
-        let keys = residents
-            .clone()
-            .map(|(index, _)| self.specs[index].key.as_str());
-        let (nth, score) = hash::home(hash, session, keys)?;
-        let (index, peer) = residents.clone().nth(nth)?;
-        let state = if peer.banned || peer.draining {
+    fn home(&self, active: Active, hash: Hash, session: &[u8]) -> Option<Home> {
+        let (index, score) = match hash {
+            Hash::Crc32 => {
+                let residents = &self.members.tiers[active.tier as usize].peers;
+                let (nth, score) = hash::modulo(session, residents.len())?;
+                (residents[nth] as usize, score)
+            }
+            Hash::Rendezvous | Hash::RendezvousMd5 => {
+                let peers = self.candidates(active);
+                let peers = peers.map(|(index, _)| (index, self.specs[index].key.as_str()));
+                hash::highest(hash, session, peers)?
+            }
+        };
+        let seat = self.lineup.seats()[index];
+        let state = if !(seat.is_usable && self.is_pinned(index)) {
             HomeState::Banned
-        } else if peer.load.has_room(self.route.rt_limit_factor) {
+        } else if seat.has_room {
             HomeState::Usable
         } else {
             HomeState::Saturated
@@ -417,57 +447,49 @@ impl<'a> View<'a> {
         })
     }
 
-    fn stays_home(&self, state: HomeState) -> bool {
-        match state {
-            HomeState::Usable => true,
-            HomeState::Banned => false,
-            HomeState::Saturated => self
-                .hash()
-                .is_some_and(|(_, saturated)| saturated == Saturated::Keep),
-        }
-    }
-
     /// The tier's usable peers, and of those only the ones with room while any has room.
-    fn offered(&self, tier: i64) -> impl Iterator<Item = (usize, PeerNow)> + Clone {
-        let factor = self.route.rt_limit_factor;
-        let any_room = self
-            .candidates(tier)
-            .any(|(_, peer)| peer.load.has_room(factor));
-        self.candidates(tier)
-            .filter(move |(_, peer)| peer.load.has_room(factor) == any_room)
+    fn offered(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
+        let any_room = active.room.with_room > 0;
+        self.candidates(active)
+            .filter(move |(_, seat)| seat.has_room == any_room)
     }
 
     /// The offered peers below the load bound, while any is.
-    fn within_bound(&self, tier: i64) -> impl Iterator<Item = (usize, PeerNow)> + Clone {
+    fn within_bound(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
         let bound = match self.route.memory.load_factor_max {
-            Some(factor) => self.load_bound(tier, factor),
+            Some(factor) => load_bound(active, factor),
             None => u32::MAX,
         };
-        let any_below = self
-            .offered(tier)
-            .any(|(_, peer)| peer.load.in_flight < bound);
-        self.offered(tier)
-            .filter(move |(_, peer)| (peer.load.in_flight < bound) == any_below)
+        let mut below = self.offered(active);
+        let any_below = below.any(|(_, seat)| seat.load.in_flight < bound);
+        self.offered(active)
+            .filter(move |(_, seat)| (seat.load.in_flight < bound) == any_below)
     }
 
-    fn balance(&self, tier: i64, rng: &mut impl Rng) -> usize {
-        let contender = |(index, peer): (usize, PeerNow)| {
-            let (spec, state) = (&self.specs[index], self.state(index));
-            Contender {
-                index,
-                load: peer.load,
-                idle: match self.route.load {
-                    Some(_) => state.reading.idle(peer.load.in_flight, self.now),
-                    None => Idle::Busy,
-                },
-                weight: spec.weight,
-                name: &spec.name,
-            }
+    fn balance(&self, active: Active, rng: &mut impl Rng) -> usize {
+        let rests = self.lineup.rests();
+        let contender = |(index, seat): (usize, Place)| Contender {
+            index,
+            load: seat.load,
+            idle: rests[index].idle(self.now),
+            rank: seat.fixed.rank,
         };
-        let offered = self.offered(tier).map(contender);
+        let offered = self.offered(active).map(contender);
         self.route
             .balance
             .pick(offered, self.route.normalize, self.pool.turn, rng)
             .expect("the active tier has a usable peer")
     }
+}
+
+/// Load from which on a peer of the tier is above its share: `ceil(factor × (total + 1) ÷ peers)`
+/// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). One more
+/// request never takes a peer beyond it while another is below.
+fn load_bound(active: Active, factor: f64) -> u32 {
+    let Room {
+        peers, in_flight, ..
+    } = active.room;
+    let share = (in_flight + 1) as f64 / f64::from(peers.max(1));
+    // A cast beyond the range saturates.
+    (factor * share).ceil() as u32
 }

@@ -68,6 +68,8 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Option<Result<Placement, Refusal>> {
+        let roster = self.waiters.get(id)?.roster.id;
+        self.refresh(roster, id.pool(), now);
         let waiter = self.waiters.get(id)?;
         let ask = waiter.ask(id.pool());
         let mut decision = self.decide(&waiter.roster, ask, past_limit, now, rng);

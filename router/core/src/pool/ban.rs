@@ -48,6 +48,12 @@ impl Ban {
         (!left.is_zero()).then_some(left)
     }
 
+    /// When it ends by itself; `None` when the peer is not out.
+    #[inline]
+    pub fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+
     /// Takes evidence in. A change is reported on a transition only: failing again refreshes in
     /// silence, and so does health after a ban that had already run out.
     pub fn observe(&mut self, evidence: Evidence, ttl: Duration, now: Instant) -> Option<Change> {
