@@ -2,6 +2,8 @@
 //! which a new one, a known one or the sweep keeps the book busy. Goals: 200 MB, one millisecond.
 //! `cargo bench -p router-core --bench sessions`.
 
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -49,8 +49,6 @@ pub struct Contender {
     pub index: usize,
     /// How busy it is.
     pub load: Load,
-    /// How long it has had nothing to do.
-    pub idle: Idle,
     /// Its [`rank`] in the pool.
     pub rank: u32,
 }
@@ -74,12 +72,14 @@ impl Balance {
         matches!(self, Self::LeastBusy | Self::IdleAware)
     }
 
-    /// The pool index of the winner. `turn` counts the pool's picks by `round_robin` so far. `None`
-    /// when there are no peers.
+    /// The pool index of the winner. `idle` says how long an idle peer has been so; it is asked of peers
+    /// without load only. `turn` counts the pool's picks by `round_robin` so far. `None` when there
+    /// are no peers.
     pub fn pick(
         self,
         peers: impl Iterator<Item = Contender> + Clone,
         normalize: Normalize,
+        idle: impl Fn(usize) -> Idle,
         turn: u64,
         rng: &mut impl Rng,
     ) -> Option<usize> {
@@ -87,17 +87,8 @@ impl Balance {
             Self::LeastConn => least_conn(peers, rng),
             Self::LeastBusy => least_busy(peers, normalize),
             Self::RoundRobin => round_robin(peers, turn),
-            Self::IdleAware => idle_aware(peers, normalize),
+            Self::IdleAware => idle_aware(peers, normalize, idle),
             Self::PowerOfTwo => power_of_two(peers, rng),
-        }
-    }
-}
-
-impl Normalize {
-    fn cmp(self, one: Load, other: Load) -> Ordering {
-        match self {
-            Self::Off => one.in_flight.cmp(&other.in_flight),
-            Self::Slots => one.cmp_ratio(other),
         }
     }
 }
@@ -128,22 +119,28 @@ fn least_conn(peers: impl Iterator<Item = Contender> + Clone, rng: &mut impl Rng
 }
 
 fn least_busy(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> Option<usize> {
-    let winner = peers.min_by(|one, other| by_load(normalize, one, other))?;
-    Some(winner.index)
+    let winner = match normalize {
+        Normalize::Off => peers.min_by_key(|peer| (peer.load.in_flight, peer.rank)),
+        Normalize::Slots => peers.min_by(|one, other| {
+            let by_share = one.load.cmp_ratio(other.load);
+            by_share.then(one.rank.cmp(&other.rank))
+        }),
+    };
+    Some(winner?.index)
 }
 
-/// A busy peer is not idle at all, so idle ones always come first.
-fn idle_aware(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> Option<usize> {
-    let winner = peers.min_by(|one, other| {
-        let by_idle = Reverse(one.idle).cmp(&Reverse(other.idle));
-        by_idle.then_with(|| by_load(normalize, one, other))
-    })?;
-    Some(winner.index)
-}
-
-fn by_load(normalize: Normalize, one: &Contender, other: &Contender) -> Ordering {
-    let order = normalize.cmp(one.load, other.load);
-    order.then(one.rank.cmp(&other.rank))
+/// Idle peers come first; among them load says nothing.
+fn idle_aware(
+    peers: impl Iterator<Item = Contender> + Clone,
+    normalize: Normalize,
+    idle: impl Fn(usize) -> Idle,
+) -> Option<usize> {
+    let rested = peers.clone().filter(|peer| peer.load.in_flight == 0);
+    let rested = rested.map(|peer| (Reverse(idle(peer.index)), peer.rank, peer.index));
+    match rested.min() {
+        Some((Reverse(idle), _, index)) if idle > Idle::Busy => Some(index),
+        _ => least_busy(peers, normalize),
+    }
 }
 
 fn round_robin(mut peers: impl Iterator<Item = Contender> + Clone, turn: u64) -> Option<usize> {
@@ -198,19 +195,24 @@ mod tests {
                 in_flight,
                 slots: Slots(slots),
             },
-            idle: if in_flight > 0 {
-                Idle::Busy
-            } else {
-                Idle::Always
-            },
             rank: index as u32,
         };
         loads.iter().enumerate().map(contender).collect()
     }
 
+    fn never_used(_: usize) -> Idle {
+        Idle::Always
+    }
+
     fn pick(balance: Balance, peers: &[Contender], turn: u64) -> Option<&'static str> {
         let mut rng = StdRng::seed_from_u64(1);
-        let winner = balance.pick(peers.iter().copied(), Normalize::Off, turn, &mut rng);
+        let winner = balance.pick(
+            peers.iter().copied(),
+            Normalize::Off,
+            never_used,
+            turn,
+            &mut rng,
+        );
         winner.map(|index| NAMES[index])
     }
 
@@ -219,7 +221,13 @@ mod tests {
         let mut counts = vec![0; loads.len()];
         for _ in 0..times {
             counts[balance
-                .pick(peers.iter().copied(), Normalize::Off, 0, &mut rng)
+                .pick(
+                    peers.iter().copied(),
+                    Normalize::Off,
+                    never_used,
+                    0,
+                    &mut rng,
+                )
                 .unwrap()] += 1;
         }
         counts
@@ -285,7 +293,7 @@ mod tests {
     fn loads_compare_as_shares_of_the_slots_where_asked() {
         let (mut rng, peers) = (StdRng::seed_from_u64(1), peers(&[(2, 2), (3, 8)]));
         let by = |normalize, rng: &mut StdRng| {
-            Balance::LeastBusy.pick(peers.iter().copied(), normalize, 0, rng)
+            Balance::LeastBusy.pick(peers.iter().copied(), normalize, never_used, 0, rng)
         };
         assert_eq!(by(Normalize::Off, &mut rng), Some(0));
         assert_eq!(by(Normalize::Slots, &mut rng), Some(1));
@@ -307,17 +315,18 @@ mod tests {
 
     #[test]
     fn v8_the_longest_idle_goes_first_and_one_never_used_before_all() {
-        let mut peers = peers(&[(0, 1), (0, 1), (1, 1), (0, 1)]);
-        peers[0].idle = Idle::For(Duration::from_secs(5));
-        peers[1].idle = Idle::For(Duration::from_secs(9));
-        assert_eq!(pick(Balance::IdleAware, &peers[..3], 0), Some("b"));
-        assert_eq!(pick(Balance::IdleAware, &peers, 0), Some("d"));
-        let mut busy = peers;
-        for (peer, load) in busy.iter_mut().zip([3, 1, 2]) {
-            peer.idle = Idle::Busy;
-            peer.load.in_flight = load;
-        }
-        assert_eq!(pick(Balance::IdleAware, &busy[..3], 0), Some("b"));
+        let for_s = |seconds| Idle::For(Duration::from_secs(seconds));
+        let idle = [for_s(5), for_s(9), Idle::Busy, Idle::Always];
+        let winner = |peers: &[Contender]| {
+            let (peers, mut rng) = (peers.iter().copied(), StdRng::seed_from_u64(1));
+            let by_rest = |index: usize| idle[index];
+            let won = Balance::IdleAware.pick(peers, Normalize::Off, by_rest, 0, &mut rng);
+            won.map(|index| NAMES[index])
+        };
+        let rested = peers(&[(0, 1), (0, 1), (1, 1), (0, 1)]);
+        assert_eq!(winner(&rested[..3]), Some("b"));
+        assert_eq!(winner(&rested), Some("d"));
+        assert_eq!(winner(&peers(&[(3, 9), (1, 9), (2, 9)])), Some("b"));
     }
 
     #[test]

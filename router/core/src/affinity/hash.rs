@@ -23,7 +23,10 @@ pub fn home<'a>(
     let peers = peers.into_iter();
     match hash {
         Hash::Crc32 => modulo(session, peers.count()),
-        Hash::Rendezvous | Hash::RendezvousMd5 => highest(hash, session, peers.enumerate()),
+        Hash::Rendezvous | Hash::RendezvousMd5 => {
+            let addresses: Vec<Address> = peers.map(Address::new).collect();
+            highest(hash, session, addresses.iter().enumerate())
+        }
     }
 }
 
@@ -39,13 +42,14 @@ pub(crate) fn modulo(session: &[u8], peers: usize) -> Option<(usize, u64)> {
 pub(crate) fn highest<'a>(
     hash: Hash,
     session: &[u8],
-    peers: impl Iterator<Item = (usize, &'a str)>,
+    peers: impl Iterator<Item = (usize, &'a Address)>,
 ) -> Option<(usize, u64)> {
     match hash {
         Hash::Crc32 => heaviest(peers, |_| 0, |_, _| false),
         Hash::Rendezvous => {
-            let weight = xxh3_weights(session);
-            heaviest(peers, weight, |rival, winner| rival < winner)
+            let mut weights = Xxh3Weights::new(session);
+            let weight = |peer: &Address| weights.of(peer);
+            heaviest(peers, weight, |rival, winner| rival.text() < winner.text())
         }
         Hash::RendezvousMd5 => heaviest(peers, md5_weights(session), |_, _| false),
     }
@@ -53,10 +57,42 @@ pub(crate) fn highest<'a>(
 
 /// One peer's weight for a session, for explanations. `None` with `crc32`, which weighs nobody.
 pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
+    let peer = &Address::new(peer);
     match hash {
         Hash::Crc32 => None,
-        Hash::Rendezvous => Some(xxh3_weights(session)(peer)),
+        Hash::Rendezvous => Some(Xxh3Weights::new(session).of(peer)),
         Hash::RendezvousMd5 => Some(md5_weights(session)(peer)),
+    }
+}
+
+/// Bytes of a `host:port` that are kept in one piece of a fixed size, which is copied faster than one
+/// whose size has to be looked at.
+const PIECE: usize = 32;
+
+/// A `host:port`, ready to be hashed.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    /// Its beginning; zeros behind its end.
+    piece: [u8; PIECE],
+    whole: Box<str>,
+}
+
+impl Address {
+    pub(crate) fn new(host_port: &str) -> Self {
+        let mut piece = [0; PIECE];
+        let bytes = host_port.bytes();
+        piece
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = from);
+        Self {
+            piece,
+            whole: host_port.into(),
+        }
+    }
+
+    fn text(&self) -> &str {
+        &self.whole
     }
 }
 
@@ -65,36 +101,59 @@ const ONE_GO: usize = 512;
 
 /// `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0. A short input is laid out on the stack: the
 /// streaming state is larger than that, and its copy for each peer cost more than the hash.
-fn xxh3_weights(session: &[u8]) -> impl FnMut(&str) -> u64 {
-    let mut text = [0; ONE_GO];
-    let prefix = session.len() + 1;
-    if let Some(start) = text.get_mut(..session.len()) {
-        start.copy_from_slice(session);
-    }
-    let mut base = None;
-    move |peer| {
-        let whole = prefix + peer.len();
-        if let Some(end) = text.get_mut(prefix..whole) {
-            end.copy_from_slice(peer.as_bytes());
-            return xxh3_64(&text[..whole]);
+struct Xxh3Weights<'s> {
+    session: &'s [u8],
+    /// Begins with the session and the zero, where they fit.
+    text: [u8; ONE_GO],
+    /// The state after a session that does not fit.
+    base: Option<Xxh3Default>,
+}
+
+impl<'s> Xxh3Weights<'s> {
+    fn new(session: &'s [u8]) -> Self {
+        let mut text = [0; ONE_GO];
+        if let Some(start) = text.get_mut(..session.len()) {
+            start.copy_from_slice(session);
         }
-        let base = base.get_or_insert_with(|| {
+        Self {
+            session,
+            text,
+            base: None,
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, peer: &Address) -> u64 {
+        let (prefix, length) = (self.session.len() + 1, peer.whole.len());
+        let after = self.text.get_mut(prefix..);
+        if let Some(place) = after.and_then(<[u8]>::first_chunk_mut::<PIECE>)
+            && length <= PIECE
+        {
+            *place = peer.piece;
+            return xxh3_64(&self.text[..prefix + length]);
+        }
+        self.of_long(peer)
+    }
+
+    #[cold]
+    fn of_long(&mut self, peer: &Address) -> u64 {
+        let base = self.base.get_or_insert_with(|| {
             let mut base = Xxh3Default::new();
-            base.update(session);
+            base.update(self.session);
             base.update(&[0]);
             base
         });
         let mut state = base.clone();
-        state.update(peer.as_bytes());
+        state.update(peer.whole.as_bytes());
         state.digest()
     }
 }
 
 /// The first 8 hex digits of `MD5(session ‖ '|' ‖ host:port)`, as a number.
-fn md5_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
+fn md5_weights(session: &[u8]) -> impl Fn(&Address) -> u64 {
     let base = Md5::new().chain_update(session).chain_update(b"|");
     move |peer| {
-        let digest = base.clone().chain_update(peer).finalize();
+        let digest = base.clone().chain_update(peer.text()).finalize();
         u64::from(u32::from_be_bytes([
             digest[0], digest[1], digest[2], digest[3],
         ]))
@@ -103,11 +162,11 @@ fn md5_weights(session: &[u8]) -> impl Fn(&str) -> u64 {
 
 /// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
 fn heaviest<'a>(
-    peers: impl Iterator<Item = (usize, &'a str)>,
-    mut weight: impl FnMut(&str) -> u64,
-    wins_tie: impl Fn(&str, &str) -> bool,
+    peers: impl Iterator<Item = (usize, &'a Address)>,
+    mut weight: impl FnMut(&Address) -> u64,
+    wins_tie: impl Fn(&Address, &Address) -> bool,
 ) -> Option<(usize, u64)> {
-    let mut best: Option<(usize, &str, u64)> = None;
+    let mut best: Option<(usize, &Address, u64)> = None;
     peers.for_each(|(index, peer)| {
         let score = weight(peer);
         let wins = match best {
@@ -127,23 +186,17 @@ mod tests {
 
     #[test]
     fn a_session_weighs_the_same_in_one_go_and_in_pieces() {
-        for length in [
-            0,
-            1,
-            ONE_GO - 9,
-            ONE_GO - 8,
-            ONE_GO - 1,
-            ONE_GO,
-            ONE_GO + 1,
-            5_000,
-        ] {
+        let hosts = [1, PIECE - 1, PIECE, PIECE + 1, 90].map(|length| "h".repeat(length));
+        let edge = ONE_GO - PIECE;
+        for length in [0, 1, edge - 2, edge - 1, edge, ONE_GO - 1, ONE_GO, 5_000] {
             let session = vec![b's'; length];
-            let whole = [&session[..], b"\0", b"peer:80"].concat();
-            assert_eq!(
-                xxh3_weights(&session)("peer:80"),
-                xxh3_64(&whole),
-                "{length} bytes"
-            );
+            let mut weights = Xxh3Weights::new(&session);
+            // Long after short and short after long: what one leaves behind is not hashed again.
+            for host in hosts.iter().chain(hosts.iter().rev()) {
+                let whole = [&session[..], b"\0", host.as_bytes()].concat();
+                let weight = weights.of(&Address::new(host));
+                assert_eq!(weight, xxh3_64(&whole), "{length} and {} bytes", host.len());
+            }
         }
     }
 
@@ -182,14 +235,12 @@ mod tests {
 
     #[test]
     fn equal_weights_go_to_the_smaller_address_with_rendezvous_and_to_the_earlier_with_md5() {
-        let level = |_: &str| 7;
-        let list = ["b:1", "a:1", "c:1"];
-        assert_eq!(
-            heaviest(list.into_iter().enumerate(), level, |rival, winner| rival
-                < winner),
-            Some((1, 7))
-        );
-        let list = list.into_iter().enumerate();
-        assert_eq!(heaviest(list, level, |_, _| false), Some((0, 7)));
+        let list = ["b:1", "a:1", "c:1"].map(Address::new);
+        let smaller = |rival: &Address, winner: &Address| rival.text() < winner.text();
+        let winner = |wins_tie: fn(&Address, &Address) -> bool| {
+            heaviest(list.iter().enumerate(), |_| 7, wins_tie)
+        };
+        assert_eq!(winner(smaller), Some((1, 7)));
+        assert_eq!(winner(|_, _| false), Some((0, 7)));
     }
 }

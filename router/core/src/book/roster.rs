@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::status::ThresholdSource;
+use crate::affinity::hash::Address;
 use crate::aimd::Bounds;
 use crate::balance::rank;
 use crate::layered::Source;
@@ -86,6 +87,8 @@ pub(super) struct Members {
     pub(super) peers: Vec<u32>,
     /// Index = peer.
     pub(super) fixed: Vec<Fixed>,
+    /// Index = peer: its key as sessions are hashed with it.
+    pub(super) addresses: Vec<Address>,
     /// Highest priority first.
     pub(super) tiers: Vec<Tier>,
     pub(super) ttft: Criteria,
@@ -121,6 +124,7 @@ impl Members {
             pool,
             peers,
             fixed: fixed(&spec.peers, &tiers),
+            addresses: spec.peers.iter().map(address).collect(),
             tiers,
             ttft: Criteria::new(Signal::Ttft, &guard.ttft, spec),
             tps: Criteria::new(Signal::Tps, &guard.tps, spec),
@@ -182,6 +186,10 @@ fn p80(signal: Signal) -> Metric {
         statistic: Statistic::Quantile(quantile),
         threshold: 0.0,
     }
+}
+
+fn address(peer: &PeerSpec) -> Address {
+    Address::new(peer.key.as_str())
 }
 
 fn tiers(peers: &[PeerSpec]) -> Vec<Tier> {

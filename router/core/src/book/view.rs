@@ -427,7 +427,7 @@ impl<'a> View<'a> {
             }
             Hash::Rendezvous | Hash::RendezvousMd5 => {
                 let peers = self.candidates(active);
-                let peers = peers.map(|(index, _)| (index, self.specs[index].key.as_str()));
+                let peers = peers.map(|(index, _)| (index, &self.members.addresses[index]));
                 hash::highest(hash, session, peers)?
             }
         };
@@ -471,14 +471,13 @@ impl<'a> View<'a> {
         let contender = |(index, seat): (usize, Place)| Contender {
             index,
             load: seat.load,
-            idle: rests[index].idle(self.now),
             rank: seat.fixed.rank,
         };
         let offered = self.offered(active).map(contender);
-        self.route
-            .balance
-            .pick(offered, self.route.normalize, self.pool.turn, rng)
-            .expect("the active tier has a usable peer")
+        let idle = |index: usize| rests[index].idle(self.now);
+        let (normalize, turn) = (self.route.normalize, self.pool.turn);
+        let winner = self.route.balance.pick(offered, normalize, idle, turn, rng);
+        winner.expect("the active tier has a usable peer")
     }
 }
 
