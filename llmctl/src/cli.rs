@@ -18,6 +18,7 @@ use crate::render::Format;
   llmctl up                      a router and three simulated engines, in this terminal
   llmctl route check             is what I wrote right?
   llmctl route explain chat      where would a request go, and why?
+  llmctl status                  what is wrong, and what to try?
 
 Exit codes: 0 fine, 1 the thing asked about is wrong or the router refused, 2 usage,
 3 could not reach a router. Results go to stdout, everything else to stderr.
@@ -183,6 +184,7 @@ mod tests {
         let mut found = Vec::new();
         helps(&mut command, "llmctl", &mut found);
         for (name, help) in found {
+            assert!(help.is_ascii(), "{name}: a terminal may show nothing else");
             insta::assert_snapshot!(format!("help_{name}"), help);
         }
     }

@@ -120,6 +120,12 @@ fn usage_errors_end_with_2() {
         &["route", "explain", "good", "-H", "no colon"],
         &["route", "new", "v1", "--print"],
         &["up", "--engines", "0"],
+        &["keys", "add", "two words"],
+        &["keys", "revoke", "alice", "--old", "--id", "0"],
+        &["keys", "check", "--wait", "5s"],
+        &["completions", "tcsh"],
+        &["man", "no-such-command"],
+        &["reload", "--output", "github"],
     ] {
         let ended = run(directory.path(), arguments);
         assert_eq!(
@@ -304,4 +310,111 @@ fn a_new_route_passes_its_check() {
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
     let again = run(directory.path(), &["route", "new", "chat"]);
     assert_eq!(again.status.code(), Some(1));
+}
+
+#[test]
+fn keys_work_without_a_terminal_and_without_a_main_file() {
+    let directory = files(&[]);
+    let keys = |arguments: &[&str]| run(directory.path(), &[&["keys"], arguments].concat());
+    fs::write(
+        directory.path().join("router.yaml"),
+        "keys: {file: secret/keys}\n",
+    )
+    .unwrap();
+    let nowhere = keys(&["add", "alice"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(
+        text(&nowhere.stderr).contains("secret"),
+        "{}",
+        text(&nowhere.stderr)
+    );
+    fs::create_dir(directory.path().join("secret")).unwrap();
+    let added = keys(&["add", "alice"]);
+    assert_eq!(added.status.code(), Some(0), "{}", text(&added.stderr));
+    assert!(directory.path().join("secret/keys").is_file());
+    assert_eq!(text(&added.stdout).lines().count(), 1);
+    let quiet = keys(&["add", "alice", "--quiet"]);
+    assert_eq!(text(&quiet.stderr), "");
+    let revoked = keys(&["revoke", "alice"]);
+    assert_eq!(revoked.status.code(), Some(0), "{}", text(&revoked.stderr));
+    assert!(text(&revoked.stderr).contains("keep the last keys they loaded"));
+    let empty = keys(&["check"]);
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(
+        text(&empty.stdout).contains("error[empty]"),
+        "{}",
+        text(&empty.stdout)
+    );
+    let none = keys(&["check", "--file", "nothing"]);
+    assert_eq!(none.status.code(), Some(1));
+    let strict = keys(&["add", "bob", "--file", "new"]);
+    assert_eq!(strict.status.code(), Some(0));
+    assert_eq!(
+        keys(&["check", "--strict", "--file", "new"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_locale_without_utf8_gets_ascii_and_programs_get_what_is() {
+    let directory = files(&[("good", GOOD)]);
+    let explain = |more: &[&str], locale: &str| {
+        let base = ["route", "explain", "good", "--model", "m\u{fc}ller"];
+        let mut command = llmctl(directory.path(), &[&base[..], more].concat());
+        command.env("LC_ALL", locale).output().unwrap().stdout
+    };
+    let plain = explain(&[], "C");
+    assert!(
+        plain.is_ascii() && text(&plain).contains("m\\u{fc}ller"),
+        "{}",
+        text(&plain)
+    );
+    for (more, locale) in [(&[][..], "C.UTF-8"), (&["--output", "json"], "C")] {
+        assert!(text(&explain(more, locale)).contains("m\u{fc}ller"));
+    }
+}
+
+#[test]
+fn unwise_settings_are_warned_of_with_their_code() {
+    let unwise = format!("{GOOD}wait_max: 5\n");
+    let directory = files(&[("good", &unwise)]);
+    let check = |more: &[&str]| run(directory.path(), &[&["route", "check"], more].concat());
+    let human = check(&[]);
+    assert_eq!(human.status.code(), Some(0));
+    assert!(
+        text(&human.stdout).contains("warning[unused-option]"),
+        "{}",
+        text(&human.stdout)
+    );
+    assert_eq!(check(&["--strict"]).status.code(), Some(1));
+    let github = check(&["--output", "github"]);
+    let line =
+        "::warning file=routes/good.yaml,line=2,col=11,title=unused-option::wait_max: does nothing";
+    assert!(
+        text(&github.stdout).contains(line),
+        "{}",
+        text(&github.stdout)
+    );
+    let told = check(&["--output", "json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["problems"][0]["code"], "unused-option");
+}
+
+#[test]
+fn every_shell_gets_its_script_and_every_command_its_page() {
+    let directory = files(&[]);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(directory.path(), &["completions", shell]);
+        assert_eq!(script.status.code(), Some(0), "{shell}");
+        assert!(text(&script.stdout).contains("llmctl"), "{shell}");
+    }
+    let page = run(directory.path(), &["man"]);
+    assert!(
+        text(&page.stdout).contains(".TH llmctl"),
+        "{}",
+        text(&page.stdout)
+    );
+    let all = run(directory.path(), &["man", "--dir", "man1"]);
+    assert_eq!(all.status.code(), Some(0));
+    assert!(directory.path().join("man1/llmctl-keys-rotate.1").is_file());
 }

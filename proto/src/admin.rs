@@ -134,6 +134,9 @@ pub struct Problem {
     pub message: String,
     /// `error` or `warning`.
     pub severity: String,
+    /// What a warning is called; absent for errors and from older routers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub code: Option<String>,
 }
 
 /// The peers of one model, and their room.
@@ -584,6 +587,9 @@ pub struct SwitchState {
     pub enabled: bool,
     /// `runtime`, `route`, `global`, `default` or `default (invalid)`.
     pub source: String,
+    /// Seconds since it was set on the running router; absent unless the source is `runtime`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub age_s: Option<u64>,
 }
 
 /// `GET /<route>/_reject_rules_status`.

@@ -52,6 +52,7 @@ impl Tables {
             config: Some(directory.join("router.yaml")),
             routes: RoutesAt::Directory(routes_dir),
             env: Env::fixed([] as [(&str, &str); 0]),
+            advise: false,
         });
         let main = loaded.main.result.expect("a valid main file");
         let entries = loaded.routes.into_iter().map(|load| match load.result {

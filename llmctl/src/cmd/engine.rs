@@ -1,8 +1,8 @@
 //! `llmctl engine`: one simulated engine, until told to stop.
 
-use crate::engine::{self, Args};
+use crate::engine::{self, Args, Listening};
 use crate::exit::{Ended, Failure};
-use crate::render::Screen;
+use crate::render::{Format, Screen};
 use crate::signals::interrupted;
 
 /// What the help of `llmctl engine` ends with.
@@ -15,12 +15,28 @@ Examples:
   llmctl engine --port 8002 --slots 2 --ttft 200ms --prefill-us 500 --cache-blocks 1024
   llmctl engine --port 8003 --dialect llamacpp --fault 503=0.1 --fault cut-stream=5@x1";
 
+fn tell(told: &Listening, screen: &mut Screen) {
+    if screen.format() == Format::Json {
+        // On one line: a program that starts us reads a line and knows.
+        screen.line(&serde_json::to_string(told).unwrap_or_default());
+    } else {
+        screen.line(&format!(
+            "engine listening on {} (model {}, {} slots, {} cache blocks)",
+            told.listening,
+            told.models.join(", "),
+            told.slots,
+            told.cache_blocks
+        ));
+    }
+    screen.flush();
+}
+
 /// Runs the engine.
 ///
 /// # Errors
 /// When the address cannot be taken.
 pub async fn run(args: Args, screen: &mut Screen) -> Result<Ended, Failure> {
-    let ended = engine::run(args, |line| screen.line(line), interrupted()).await;
+    let ended = engine::run(args, |told| tell(told, screen), interrupted()).await;
     ended
         .map(|()| Ended::Fine)
         .map_err(|error| Failure::failed_to(&error))

@@ -12,7 +12,9 @@ pub(super) fn excerpt(problem: &Problem, router: Option<&str>, screen: &mut Scre
     } else {
         Paint::Red
     };
-    let level = screen.paint(paint, &tame(&problem.severity));
+    let code = problem.code.as_deref();
+    let code = code.map_or(String::new(), |code| format!("[{}]", tame(code)));
+    let level = screen.paint(paint, &format!("{}{code}", tame(&problem.severity)));
     screen.line(&format!("{level}: {}", tame(&problem.message)));
     let whose = router.map_or(String::new(), |router| format!(" on {router}"));
     screen.line(&format!(" --> {}{whose}", place(problem)));

@@ -105,6 +105,7 @@ mod tests {
             column: 5,
             message: "unknown key `peerz` (did you mean `peers`?)".to_owned(),
             severity: "error".to_owned(),
+            code: None,
         };
         let round = routers([
             ("http://10.0.0.5:8090", reload(Vec::new())),

@@ -155,6 +155,8 @@ fn state(on: bool, source: &str) -> (String, Paint) {
 
 #[cfg(test)]
 mod tests {
+    use router::config::options::effective;
+    use router::config::{RoutesAt, Sources, load};
     use serde_json::json;
 
     use super::*;
@@ -203,6 +205,66 @@ mod tests {
                 "router": "http://10.0.0.5:8090", "route": "chat", "switch": "rate-limit",
                 "before": true, "source_before": "default", "enabled": false, "source": "runtime",
             })
+        );
+    }
+
+    /// Where the table of switches is kept. `UPDATE_DOCS=1` writes it anew.
+    const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/llmctl.md");
+
+    /// What stands around it there.
+    const BEGIN: &str = "<!-- The table is made from the code, and a test keeps it so. -->\n";
+    const END: &str = "<!-- end of the table -->\n";
+
+    /// Every switch with what the router's own code says of it.
+    fn switches() -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("r.yaml");
+        std::fs::write(
+            &file,
+            "peers: []\nreject_rules: [{field: model, op: exists}]\n",
+        )
+        .unwrap();
+        std::fs::write(directory.path().join("router.yaml"), "{}\n").unwrap();
+        let loaded = load(&Sources {
+            config: Some(directory.path().join("router.yaml")),
+            routes: RoutesAt::Files(vec![file]),
+            ..Sources::default()
+        });
+        let options = &loaded.routes[0].result.as_ref().unwrap().options;
+        let shown = effective(options).options;
+        let mut table =
+            "| switch | endpoint | route option | default | scope | what it is |\n|---|---|---|---|---|---|\n"
+                .to_owned();
+        for switch in Switch::ALL {
+            let row = shown.iter().find(|row| row.key == switch.option()).unwrap();
+            table += &format!(
+                "| `{}` | `/<route>/{}` | `{}` | {} | a route of a router | {} |\n",
+                switch.name(),
+                switch.endpoint(),
+                switch.option(),
+                switch.below(options).value,
+                row.description.replace('|', "\\|"),
+            );
+        }
+        table
+    }
+
+    #[test]
+    fn the_docs_hold_every_switch() {
+        let kept = std::fs::read_to_string(DOCS).unwrap_or_default();
+        let begin = kept
+            .find(BEGIN)
+            .expect("the docs have a place for the table")
+            + BEGIN.len();
+        let end = kept.find(END).expect("the table has an end");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            let made = format!("{}{}{}", &kept[..begin], switches(), &kept[end..]);
+            std::fs::write(DOCS, made).unwrap();
+            return;
+        }
+        assert!(
+            kept[begin..end] == switches(),
+            "docs/llmctl.md is behind the code; run this test with UPDATE_DOCS=1"
         );
     }
 

@@ -42,6 +42,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
@@ -173,31 +174,43 @@ impl Drop for EngineHandle {
     }
 }
 
-/// Runs `llmctl engine` until `ended` resolves, then lets requests in flight finish. `ready` gets
-/// one line, with the URL in it, once the engine listens.
+/// A running engine as `llmctl engine` tells of it; its JSON form is stable.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listening {
+    /// Its base URL.
+    pub listening: String,
+    /// The models it serves.
+    pub models: Vec<String>,
+    /// Requests that run at once.
+    pub slots: usize,
+    /// Blocks of its prefix cache.
+    pub cache_blocks: usize,
+}
+
+/// Runs `llmctl engine` until `ended` resolves, then lets requests in flight finish. `ready` is called
+/// once the engine listens.
 ///
 /// # Errors
 ///
 /// When the address cannot be taken.
 pub async fn run(
     args: Args,
-    ready: impl FnOnce(&str),
+    ready: impl FnOnce(&Listening),
     ended: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let addr = SocketAddr::new(args.host, args.port);
     let options = Options::from(args);
-    let (models, slots, blocks) = (
-        options.models.join(", "),
-        options.slots,
-        options.cache_blocks,
-    );
+    let mut told = Listening {
+        listening: String::new(),
+        models: options.models.clone(),
+        slots: options.slots,
+        cache_blocks: options.cache_blocks,
+    };
     let listen = |source| RunError::Listen { addr, source };
     let listener = TcpListener::bind(addr).await.map_err(listen)?;
     let engine = Engine::spawn(options, listener).map_err(listen)?;
-    let url = engine.url();
-    ready(&format!(
-        "engine listening on {url} (model {models}, {slots} slots, {blocks} cache blocks)"
-    ));
+    told.listening = engine.url();
+    ready(&told);
     ended.await;
     engine.shutdown(DRAIN).await;
     Ok(())

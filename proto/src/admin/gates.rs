@@ -288,6 +288,9 @@ pub struct PoolSignal {
     /// Seconds the override still lives; absent without one and for one without end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_left_s: Option<u64>,
+    /// Seconds since the override was set; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub override_age_s: Option<u64>,
     /// Whether the gate refuses now, probe slots aside.
     pub tripped: bool,
     /// Whether turn 1 is held out (TTFT, `session_prio`).

@@ -120,7 +120,14 @@ impl<T> Layered<T> {
 /// it ends by itself. Lost on restart, kept across a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override<T> {
-    held: Option<(T, Option<Instant>)>,
+    held: Option<Held<T>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held<T> {
+    value: T,
+    since: Instant,
+    until: Option<Instant>,
 }
 
 impl<T> Default for Override<T> {
@@ -133,7 +140,11 @@ impl<T: Clone> Override<T> {
     /// Puts `value` in force for `ttl`, or until it is reset.
     pub fn set(&mut self, value: T, ttl: Option<Duration>, now: Instant) {
         // A time beyond what the clock can express is for ever.
-        self.held = Some((value, ttl.and_then(|ttl| now.checked_add(ttl))));
+        self.held = Some(Held {
+            value,
+            since: now,
+            until: ttl.and_then(|ttl| now.checked_add(ttl)),
+        });
     }
 
     /// Removes the override.
@@ -143,14 +154,23 @@ impl<T: Clone> Override<T> {
 
     /// The value in force at `now`.
     pub fn get(&self, now: Instant) -> Option<T> {
-        let (value, until) = self.held.as_ref()?;
-        until.is_none_or(|until| now < until).then(|| value.clone())
+        let held = self.held.as_ref()?;
+        held.until
+            .is_none_or(|until| now < until)
+            .then(|| held.value.clone())
+    }
+
+    /// How long it has been in force; `None` when there is none at `now`.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.get(now)?;
+        let held = self.held.as_ref()?;
+        Some(now.saturating_duration_since(held.since))
     }
 
     /// How long it stays in force; `None` when there is none at `now`, or no end to it.
     pub fn left(&self, now: Instant) -> Option<Duration> {
-        let (_, until) = self.held.as_ref()?;
-        until
+        let held = self.held.as_ref()?;
+        held.until
             .and_then(|until| until.checked_duration_since(now))
             .filter(|left| !left.is_zero())
     }
@@ -213,6 +233,8 @@ mod tests {
         assert_eq!(limit.get(now), None);
         limit.set(7, Some(second), now);
         assert_eq!((limit.get(now), limit.left(now)), (Some(7), Some(second)));
+        assert_eq!(limit.age(now + second / 2), Some(second / 2));
+        assert_eq!(limit.age(now + second), None);
         assert_eq!(
             (limit.get(now + second), limit.left(now + second)),
             (None, None)

@@ -6,6 +6,7 @@
 
 mod condition;
 mod field;
+mod logic;
 
 use std::sync::Arc;
 

@@ -52,6 +52,7 @@ pub(super) fn problems<'p>(
             line,
             column,
             severity,
+            code,
             message,
         } = problem.machine();
         Problem {
@@ -60,6 +61,7 @@ pub(super) fn problems<'p>(
             column,
             message,
             severity: severity.to_owned(),
+            code: code.map(str::to_owned),
         }
     };
     problems.into_iter().map(problem).collect()
@@ -108,6 +110,7 @@ fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
     SwitchState {
         enabled: now.value,
         source: now.source.as_str().to_owned(),
+        age_s: route.state.overrides.age(switch).map(|age| age.as_secs()),
     }
 }
 

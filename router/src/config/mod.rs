@@ -8,6 +8,7 @@ mod check;
 pub mod env;
 pub mod import;
 pub mod keys;
+pub mod lint;
 pub mod load;
 mod masking;
 pub mod options;

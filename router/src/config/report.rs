@@ -59,6 +59,8 @@ pub struct Label {
 pub struct Problem {
     /// How bad.
     pub severity: Severity,
+    /// What a warning is called, for ever.
+    pub code: Option<&'static str>,
     /// The file.
     pub source: Arc<Source>,
     /// Where in it; `None` when the file as a whole is meant.
@@ -84,6 +86,9 @@ pub struct Machine {
     pub column: usize,
     /// `error` or `warning`.
     pub severity: &'static str,
+    /// What a warning is called; absent for errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<&'static str>,
     /// Key path, what was found, what is allowed, what to do.
     pub message: String,
 }
@@ -93,6 +98,7 @@ impl Problem {
     pub fn of_file(severity: Severity, path: &Path, message: impl Into<String>) -> Self {
         Self {
             severity,
+            code: None,
             source: Arc::new(Source {
                 path: path.to_owned(),
                 text: String::new(),
@@ -103,6 +109,12 @@ impl Problem {
             help: None,
             labels: Vec::new(),
         }
+    }
+
+    /// Gives a warning its name.
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
     }
 
     /// Adds what to do about it.
@@ -151,16 +163,20 @@ impl Problem {
             line,
             column,
             severity: self.severity.as_str(),
+            code: self.code,
             message,
         }
     }
 
-    /// The form for GitHub's log: `::error file=…,line=…,col=…::…`.
+    /// The form for GitHub's log: `::error file=…,line=…,col=…::…`, with the code as a warning's title.
     pub fn github(&self) -> String {
         let machine = self.machine();
         let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
+        let title = machine
+            .code
+            .map_or(String::new(), |code| format!(",title={code}"));
         format!(
-            "::{} file={},line={},col={}::{}",
+            "::{} file={},line={},col={}{title}::{}",
             machine.severity,
             property(&machine.file),
             machine.line,
@@ -211,7 +227,10 @@ fn group(problem: &Problem) -> Group<'_> {
         Level::ERROR
     };
     let path = problem.path().display().to_string();
-    let title = level.primary_title(problem.title());
+    let mut title = level.primary_title(problem.title());
+    if let Some(code) = problem.code {
+        title = title.id(code);
+    }
     let group = match &problem.span {
         Some(span) => {
             let window = window(&problem.source.text, span, &problem.labels);
@@ -260,6 +279,7 @@ mod tests {
     fn problem(text: &str, span: Span) -> Problem {
         Problem {
             severity: Severity::Error,
+            code: None,
             source: Arc::new(Source {
                 path: "routes/chat.yaml".into(),
                 text: text.into(),
@@ -291,6 +311,21 @@ mod tests {
         assert_eq!(
             p.github(),
             "::error file=a%2Cb%3Ac.yaml,line=1,col=14::default_max: 100%25%0Abad"
+        );
+    }
+
+    #[test]
+    fn a_warning_carries_its_code_everywhere() {
+        let mut p = problem("default_max: x\n", 13..14).with_code("unused-option");
+        p.severity = Severity::Warning;
+        assert!(p.github().starts_with(
+            "::warning file=routes/chat.yaml,line=1,col=14,title=unused-option::default_max"
+        ));
+        assert_eq!(p.machine().code, Some("unused-option"));
+        let shown = render(&[p], Style::Plain);
+        assert!(
+            shown.starts_with("warning[unused-option]: default_max"),
+            "{shown}"
         );
     }
 

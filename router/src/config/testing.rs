@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::check::{Base, Reader, main_file, route_file};
 use super::env::{Env, expand_tree};
+use super::lint;
 use super::report::Problem;
 use super::tree::Node;
 use super::valid::{Main, Route};
@@ -40,6 +41,26 @@ pub(super) fn route(text: &str) -> (Route, Vec<Problem>) {
     let path = Path::new("routes/test.yaml");
     let file = route_file(&mut reader, path, &root, &base());
     (file.route, reader.finish(path, text))
+}
+
+/// The problems and the advice of a route file.
+pub(super) fn advised_route(text: &str) -> Vec<Problem> {
+    let root = yaml::parse(text).expect("the test's text is YAML");
+    let mut reader = Reader::new();
+    let path = Path::new("routes/test.yaml");
+    let file = route_file(&mut reader, path, &root, &base());
+    lint::route(&mut reader, &root, &file.route);
+    reader.finish(path, text)
+}
+
+/// The problems and the advice of a main file.
+pub(super) fn advised_main(text: &str) -> Vec<Problem> {
+    let root = yaml::parse(text).expect("the test's text is YAML");
+    let mut reader = Reader::new();
+    let path = Path::new("router.yaml");
+    let file = main_file(&mut reader, Some(path), &root, base().session_ttl);
+    lint::process(&mut reader, &root, &file.main);
+    reader.finish(path, text)
 }
 
 /// The main file's content and its problems.

@@ -105,6 +105,7 @@ mod tests {
             config: Some(config),
             routes: RoutesAt::Files(vec![file]),
             env: Env::fixed::<String, String>([]),
+            advise: false,
         });
         loaded.routes.remove(0).result.unwrap()
     }

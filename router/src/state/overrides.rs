@@ -1,8 +1,11 @@
 //! Switches set on the running router. They last until reset or restart and beat every file.
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use router_core::layered::Setting;
+use tokio::time::Instant;
 
 use crate::config::valid::RouteOptions;
 
@@ -135,6 +138,8 @@ const ON: u8 = 2;
 #[derive(Debug, Default)]
 pub struct Overrides {
     switches: [AtomicU8; Switch::ALL.len()],
+    /// Since when each has stood as it stands, `None` where nothing is set. Shown, never decided by.
+    since: Mutex<[Option<Instant>; Switch::ALL.len()]>,
 }
 
 impl Overrides {
@@ -154,11 +159,22 @@ impl Overrides {
             Some(false) => OFF,
             None => UNSET,
         };
-        match self.switches[switch as usize].swap(raw, Ordering::Relaxed) {
+        let mut since = self.since.lock();
+        let before = match self.switches[switch as usize].swap(raw, Ordering::Relaxed) {
             ON => Some(true),
             OFF => Some(false),
             _ => None,
+        };
+        if before != value {
+            since[switch as usize] = value.map(|_| Instant::now());
         }
+        before
+    }
+
+    /// How long an override has stood as it stands.
+    pub fn age(&self, switch: Switch) -> Option<Duration> {
+        let since = self.since.lock()[switch as usize]?;
+        Some(Instant::now().saturating_duration_since(since))
     }
 
     /// The value in force and its layer, given the layers below.
@@ -180,6 +196,21 @@ mod tests {
             let name = switch.name().replace('-', "_");
             assert_eq!(switch.endpoint(), format!("_{name}_toggle"));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_override_ages_from_its_last_change() {
+        let overrides = Overrides::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(overrides.age(Switch::Ttft), None);
+        overrides.set(Switch::Ttft, Some(false));
+        tokio::time::advance(second).await;
+        overrides.set(Switch::Ttft, Some(false));
+        assert_eq!(overrides.age(Switch::Ttft), Some(second));
+        overrides.set(Switch::Ttft, Some(true));
+        assert_eq!(overrides.age(Switch::Ttft), Some(Duration::ZERO));
+        overrides.set(Switch::Ttft, None);
+        assert_eq!(overrides.age(Switch::Ttft), None);
     }
 
     #[test]

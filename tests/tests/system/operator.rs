@@ -1,25 +1,56 @@
-//! `llmctl toggle`, `limit`, `status` and `route explain` against real routers.
+//! `llmctl` against real routers: every command that asks one, and what it says when one is gone or refuses.
 
+use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
-use system_tests::peer::Peer;
+use system_tests::peer::{Gate, Peer};
 use system_tests::router::Router;
+use system_tests::wait::until_answer;
 
-use crate::common::{CHAT, CHAT_PATH, over};
+use crate::common::{CHAT, CHAT_PATH, over, setup};
 
 /// `llmctl` with these routers and nothing of this machine's settings.
 async fn llmctl(routers: &[&Router], arguments: &[&str]) -> Output {
+    let urls: Vec<_> = routers.iter().map(|router| url(router)).collect();
+    at(&urls, arguments).await
+}
+
+/// `llmctl` with these admin URLs.
+async fn at(urls: &[String], arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_llmctl-under-test"));
-    command.args(arguments).env_clear();
-    for router in routers {
-        command.args(["--router", &format!("http://{}", router.admin)]);
+    command
+        .args(arguments)
+        .env_clear()
+        .stdin(std::process::Stdio::null());
+    for url in urls {
+        command.args(["--router", url]);
     }
     command.output().await.unwrap()
 }
 
+fn url(router: &Router) -> String {
+    format!("http://{}", router.admin)
+}
+
+/// The same port by a name that is none of loopback's, so that the token decides as it does for a
+/// caller from another machine.
+fn from_afar(router: &Router) -> String {
+    format!("http://[::ffff:127.0.0.1]:{}", router.admin.port())
+}
+
+/// The URL of a port that nobody listens on.
+fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -186,4 +217,296 @@ async fn a_session_is_shown_and_finished_on_every_replica() {
     assert_eq!(code(&nobody), 1, "{nobody:?}");
     let usage = llmctl(&[&a], &["session", "finish"]).await;
     assert_eq!(code(&usage), 2, "{usage:?}");
+}
+
+/// Commands that ask a router, each as somebody would type it.
+const ASKING: [&[&str]; 9] = [
+    &["status"],
+    &["toggle", "rate-limit"],
+    &["toggle", "affinity", "--on", "0"],
+    &["limit", "ttft", "--ms", "5000"],
+    &["reload"],
+    &["drain", "--yes"],
+    &["route", "list"],
+    &["route", "show", "r"],
+    &["route", "explain", "r", "--last"],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_says_that_a_router_cannot_be_reached() {
+    let gone = nowhere();
+    for arguments in ASKING {
+        let asked = at(std::slice::from_ref(&gone), arguments).await;
+        assert_eq!(code(&asked), 3, "{arguments:?}: {asked:?}");
+        assert!(stderr(&asked).contains(&gone), "{arguments:?}: {asked:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_says_that_the_token_is_missing_or_wrong() {
+    let peer = Peer::plain().await;
+    let over = over(&[&peer], "").server("admin_token_file: token");
+    over.write("token", "right");
+    over.write("wrong", "wrong");
+    let router = over.start().await;
+    let (wrong, right) = (router.path().join("wrong"), router.path().join("token"));
+    let afar = [from_afar(&router)];
+    let with = |arguments: &[&'static str], token: &Path| {
+        let mut all: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        all.extend(["--token-file".to_owned(), token.display().to_string()]);
+        all
+    };
+    for arguments in ASKING {
+        let bare = at(&afar, arguments).await;
+        assert_eq!(code(&bare), 1, "{arguments:?}: {bare:?}");
+        assert!(
+            stderr(&bare).contains("--token-file"),
+            "{arguments:?}: {bare:?}"
+        );
+        let all = with(arguments, &wrong);
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let refused = at(&afar, &all).await;
+        assert_eq!(code(&refused), 1, "{arguments:?}: {refused:?}");
+        assert!(stderr(&refused).contains("admin_token_file"), "{refused:?}");
+        assert!(!stderr(&refused).contains("Bearer"), "{refused:?}");
+    }
+    let all = with(&["status"], &right);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    assert_eq!(code(&at(&afar, &all).await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_the_replicas_refusing_leaves_the_answers_of_the_others() {
+    let peer = Peer::plain().await;
+    let (a, b) = (
+        over(&[&peer], "").start().await,
+        over(&[&peer], "").start().await,
+    );
+    let routers = [url(&a), from_afar(&b)];
+    let status = at(&routers, &["status"]).await;
+    assert_eq!(code(&status), 1, "{status:?}");
+    let shown = stdout(&status);
+    assert!(
+        shown.contains("serving") && shown.contains("no answer"),
+        "{shown}"
+    );
+    assert!(stderr(&status).contains("refused"), "{status:?}");
+    let told = at(&routers, &["status", "--output", "json"]).await;
+    let told = json(&told);
+    assert_eq!(told[0]["status"]["phase"], "serving");
+    assert!(told[1]["error"].is_string(), "{told}");
+    let set = at(&routers, &["toggle", "affinity", "--on", "0"]).await;
+    assert_eq!(code(&set), 1, "{set:?}");
+    let shown = a.admin_get("/r/_affinity_toggle").await;
+    assert_eq!(shown.json()["enabled"], false);
+    let worst = at(&[url(&a), from_afar(&b), nowhere()], &["status"]).await;
+    assert_eq!(code(&worst), 3, "{worst:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_shows_what_was_refused_and_where() {
+    let peer = Peer::plain().await;
+    let (a, b) = (
+        over(&[&peer], "").start().await,
+        over(&[&peer], "").start().await,
+    );
+    let fine = llmctl(&[&a, &b], &["reload"]).await;
+    assert_eq!(code(&fine), 0, "{fine:?}");
+    a.replace("routes/r.yaml", "peers:\n  - {adress: 127.0.0.1:1}\n");
+    let refused = llmctl(&[&a, &b], &["reload"]).await;
+    assert_eq!(code(&refused), 1, "{refused:?}");
+    let shown = stdout(&refused);
+    assert!(
+        shown.contains("r.yaml:2:6") && shown.contains("did you mean `address`"),
+        "{shown}"
+    );
+    let told = llmctl(&[&a], &["reload", "--output", "json"]).await;
+    assert_eq!(json(&told)[0]["errors"][0]["line"], 2);
+    let status = stdout(&llmctl(&[&a], &["status"]).await);
+    assert!(status.contains("an older version is in force"), "{status}");
+    let both = stdout(&llmctl(&[&a, &b], &["status"]).await);
+    let row = both.lines().find(|line| line.starts_with("r file"));
+    assert!(row.unwrap().ends_with("DIFFERS"), "{both}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_router_ends() {
+    let peer = Peer::plain().await;
+    let mut router = over(&[&peer], "").start().await;
+    let drained = llmctl(&[&router], &["drain", "--output", "json"]).await;
+    assert_eq!(code(&drained), 0, "{drained:?}");
+    assert_eq!(json(&drained)[0]["draining"], true);
+    assert_eq!(router.program.exited().await.code(), Some(0));
+}
+
+async fn with_key(router: &Router, key: &str) -> u16 {
+    let header = format!("Bearer {key}");
+    router
+        .post_with(CHAT_PATH, &[("authorization", &header)], CHAT)
+        .await
+        .status
+}
+
+/// `llmctl keys …` on the router's own key file.
+async fn keys(router: &Router, arguments: &[&str]) -> Output {
+    let file = router.path().join("keys").display().to_string();
+    let all = [&["keys"], arguments, &["--file", &file]].concat();
+    at(&[], &all).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_added_rotated_and_revoked_and_the_router_takes_each() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "")
+        .keys("# ours\nsk-first:ops\n")
+        .start()
+        .await;
+    assert_eq!(with_key(&router, "sk-first").await, 200);
+    let added = keys(&router, &["add", "alice", "--hashed"]).await;
+    assert_eq!(code(&added), 0, "{added:?}");
+    let secret = stdout(&added).trim().to_owned();
+    assert_eq!(stdout(&added), format!("{secret}\n"));
+    assert!(!stderr(&added).contains(&secret), "{added:?}");
+    let file = router.path().join("keys").display().to_string();
+    let live = ["keys", "check", "--live", "--file", &file];
+    let checked = llmctl(&[&router], &live).await;
+    assert_eq!(code(&checked), 0, "{checked:?}");
+    assert_eq!(with_key(&router, &secret).await, 200);
+    let rotated = keys(&router, &["rotate", "alice"]).await;
+    let newer = stdout(&rotated).trim().to_owned();
+    assert_eq!(code(&llmctl(&[&router], &live).await), 0);
+    assert_eq!(with_key(&router, &secret).await, 200);
+    assert_eq!(with_key(&router, &newer).await, 200);
+    let ended = keys(&router, &["revoke", "alice", "--old"]).await;
+    assert_eq!(code(&ended), 0, "{ended:?}");
+    assert_eq!(code(&llmctl(&[&router], &live).await), 0);
+    assert_eq!(with_key(&router, &secret).await, 401);
+    assert_eq!(with_key(&router, &newer).await, 200);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# ours\nsk-first:ops\nsha256:"), "{text}");
+    let listed = keys(&router, &["list"]).await;
+    for secret in ["sk-first", &secret, &newer] {
+        assert!(!stdout(&listed).contains(secret), "{listed:?}");
+        assert!(!router.log().contains(secret));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_keys_proves_which_routers_have_them() {
+    let peer = Peer::plain().await;
+    let (a, b) = (
+        over(&[&peer], "").keys("sk-a:x\n").start().await,
+        over(&[&peer], "").keys("sk-a:y\n").start().await,
+    );
+    let file = a.path().join("keys").display().to_string();
+    let check = ["keys", "check", "--live", "--wait", "0", "--file", &file];
+    let checked = llmctl(&[&a, &b], &check).await;
+    assert_eq!(code(&checked), 1, "{checked:?}");
+    let shown = stdout(&checked);
+    let rows: Vec<_> = shown
+        .lines()
+        .filter(|line| line.starts_with("http"))
+        .collect();
+    assert!(
+        rows[0].ends_with("in force") && rows[1].contains("it has other keys"),
+        "{shown}"
+    );
+    assert!(!shown.contains("sk-a"), "{shown}");
+    let partial = at(&[url(&a), nowhere()], &check).await;
+    assert_eq!(code(&partial), 3, "{partial:?}");
+    assert!(stdout(&partial).contains("in force"), "{partial:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_file_that_is_a_directory_is_named_by_everyone() {
+    let peer = Peer::plain().await;
+    let over = over(&[&peer], "").main("keys: {file: keys}");
+    std::fs::create_dir(over.path().join("keys")).unwrap();
+    let router = over.start().await;
+    for arguments in [
+        &["check"][..],
+        &["list"],
+        &["add", "alice"],
+        &["rotate", "alice"],
+        &["revoke", "alice"],
+    ] {
+        let failed = keys(&router, arguments).await;
+        assert_eq!(code(&failed), 1, "{arguments:?}: {failed:?}");
+        let said = stdout(&failed) + &stderr(&failed);
+        assert!(said.contains("is a directory"), "{arguments:?}: {said}");
+    }
+    let status = stdout(&llmctl(&[&router], &["status"]).await);
+    assert!(
+        status.contains("is unreadable") && status.contains("open to everyone"),
+        "{status}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_found_by_its_request_on_whichever_router_it_was() {
+    let peer = Peer::plain().await;
+    let (a, b) = (
+        over(&[&peer], "").start().await,
+        over(&[&peer], "").start().await,
+    );
+    b.post_with(CHAT_PATH, &[("x-request-id", "rid-7")], CHAT)
+        .await;
+    let explain = |more: &[&'static str]| [&["route", "explain", "r"], more].concat();
+    let found = llmctl(&[&a, &b], &explain(&["--request-id", "rid-7"])).await;
+    assert_eq!(code(&found), 0, "{found:?}");
+    assert!(stdout(&found).contains("rid-7"), "{found:?}");
+    let last = llmctl(&[&a, &b], &explain(&["--last", "--output", "json"])).await;
+    assert_eq!(json(&last)["request_id"], "rid-7");
+    let unknown = llmctl(&[&a, &b], &explain(&["--request-id", "rid-8"])).await;
+    assert_eq!(code(&unknown), 1, "{unknown:?}");
+    let partial = at(&[nowhere(), url(&b)], &explain(&["--request-id", "rid-7"])).await;
+    assert_eq!(code(&partial), 0, "{partial:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_leads_from_a_429_to_the_number_and_the_switch() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let router = over(&[&peer], "default_max: 1").start().await;
+    let first = router.post(CHAT_PATH, CHAT);
+    let asked = async {
+        peer.arrived(1).await;
+        let refused = router.post(CHAT_PATH, CHAT).await;
+        assert_eq!(refused.status, 429);
+        let status = llmctl(&[&router], &["status"]).await;
+        gate.open(1);
+        stdout(&status)
+    };
+    let (_, shown) = tokio::join!(first, asked);
+    for words in [
+        "full: 1 in flight of 1",
+        "1 of its last 1 requests were refused, the last for concurrency_limit: 1 in flight, limit 1",
+        "llmctl toggle rate-limit --on 0 --route r",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_names_the_dead_engine_and_how_long_a_switch_has_been_off() {
+    let peer = Peer::plain().await;
+    let port = nowhere().rsplit_once(':').unwrap().1.to_owned();
+    let yaml = format!(
+        "peers: [{{address: \"127.0.0.1:{port}\", name: dead}}, {}]\nhealth_check_interval: 1h\nbalance: round_robin\n",
+        peer.yaml()
+    );
+    let router = setup().route("r", &yaml).start().await;
+    for _ in 0..3 {
+        assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+    }
+    llmctl(&[&router], &["toggle", "ttft", "--on", "0"]).await;
+    let shown = until_answer("status to name the dead peer", async || {
+        let shown = stdout(&llmctl(&[&router], &["status"]).await);
+        shown.contains("peer dead").then_some(shown)
+    })
+    .await;
+    assert!(shown.contains("is banned for"), "{shown}");
+    assert!(shown.contains("switch ttft has been off for"), "{shown}");
+    let row = shown.lines().find(|line| line.contains("until reset"));
+    assert!(row.unwrap().contains(" s ago"), "{shown}");
 }

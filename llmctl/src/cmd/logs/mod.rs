@@ -43,7 +43,7 @@ each is printed on one line, just as it is stored, bodies included.
 
 Examples:
   llmctl logs --since 10m --status 5xx
-  llmctl logs --session 0d9f… --bodies
+  llmctl logs --session user-42 --bodies
   llmctl logs --follow --since 0s --route chat
   llmctl logs --dir /data/bodylog --since 2026-01-02T10:00:00Z --output json | jq .usage"
 )]

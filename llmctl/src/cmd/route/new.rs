@@ -38,6 +38,13 @@ pub struct NewArgs {
     pub print: bool,
 }
 
+/// What was printed; its JSON form is stable.
+#[derive(Debug, Serialize)]
+struct Printed<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
 /// What was written; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Written {
@@ -52,7 +59,14 @@ pub fn run(args: &NewArgs, settings: &Settings, screen: &mut Screen) -> Result<E
     let text = text(&args.name, &args.peers);
     checked(&args.name, &text)?;
     if args.print {
-        screen.text(&text);
+        if screen.format() == Format::Json {
+            screen.json(&Printed {
+                name: &args.name,
+                text: &text,
+            })?;
+        } else {
+            screen.text(&text);
+        }
         return Ok(Ended::Fine);
     }
     let directory = match &settings.routes {

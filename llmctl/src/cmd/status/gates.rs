@@ -3,41 +3,50 @@
 
 use proto::admin::{MetricItem, Pool, PoolSignal, Reasons, Route, Trips};
 
+use super::findings::age_words;
 use super::page::{Cell, plain};
 use crate::cmd::limit::holds;
 use crate::render::{Paint, Table};
 
 /// One of the two signals, with its unit.
 #[derive(Clone, Copy)]
-struct Kind {
-    name: &'static str,
+pub(super) struct Kind {
+    pub(super) name: &'static str,
     /// The switch that turns it off.
-    switch: &'static str,
-    unit: &'static str,
-    of: fn(&Pool) -> Option<&PoolSignal>,
+    pub(super) switch: &'static str,
+    /// The option of `llmctl limit`.
+    pub(super) parameter: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) of: fn(&Pool) -> Option<&PoolSignal>,
     /// Average and threshold.
-    numbers: fn(&MetricItem) -> (Option<f64>, Option<f64>),
+    pub(super) numbers: fn(&MetricItem) -> (Option<f64>, Option<f64>),
+    /// Whether an average is on the wrong side of a threshold.
+    pub(super) is_past: fn(f64, f64) -> bool,
     /// What an override that has no effect would say.
     ignored: fn(&PoolSignal) -> Option<f64>,
     shadowed: fn(&PoolSignal) -> Option<f64>,
 }
 
-const KINDS: [Kind; 2] = [
+pub(super) const KINDS: [Kind; 2] = [
     Kind {
         name: "ttft",
         switch: "ttft",
+        parameter: "ms",
         unit: "ms",
         of: |pool| pool.ttft.as_ref(),
         numbers: |item| (item.ewma_ms, item.threshold_ms),
+        is_past: |average, threshold| average >= threshold,
         ignored: |signal| signal.ignored_override.as_ref()?.override_ms,
         shadowed: |signal| signal.shadowed.as_ref()?.threshold_ms,
     },
     Kind {
         name: "tps",
         switch: "tps",
+        parameter: "tps",
         unit: "tok/s",
         of: |pool| pool.tps.as_ref(),
         numbers: |item| (item.ewma_tps, item.threshold_tps),
+        is_past: |average, threshold| average <= threshold,
         ignored: |signal| signal.ignored_override.as_ref()?.override_tps,
         shadowed: |signal| signal.shadowed.as_ref()?.threshold_tps,
     },
@@ -123,12 +132,25 @@ pub(super) fn refusals(routes: &[Route]) -> Table {
 
 /// What was set on the running router, and how long it still holds.
 pub(super) fn overrides(routes: &[Route]) -> Table {
-    let mut table = Table::new(&["route", "model", "override", "value", "holds", "else"]);
+    let mut table = Table::new(&[
+        "route", "model", "override", "value", "set", "holds", "else",
+    ]);
+    let set =
+        |age: Option<u64>| age.map_or("-".to_owned(), |age| format!("{} ago", age_words(age)));
     for route in routes {
         for (name, switch) in &route.switches {
             if switch.source == "runtime" {
                 let value = if switch.enabled { "on" } else { "off" };
-                table.row([&*route.name, "-", name, value, "until reset", "the files"]);
+                let set = set(switch.age_s);
+                table.row([
+                    &*route.name,
+                    "-",
+                    name,
+                    value,
+                    &set,
+                    "until reset",
+                    "the files",
+                ]);
             }
         }
     }
@@ -150,6 +172,7 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
             model(pool).to_owned(),
             format!("{} limit", kind.name),
             format!("{value} {}", kind.unit),
+            set(signal.override_age_s),
             holds(left),
             below,
         ]);

@@ -1,17 +1,25 @@
 //! `llmctl status`: what running routers are doing. One question to each router, one page.
 
+mod compare;
+mod findings;
 mod gates;
 mod page;
+mod recent;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
-use proto::admin::Routes;
+use proto::admin::{Decisions, Routes};
+use router_core::decision::Receipt;
 use serde::Serialize;
 
+use self::findings::Finding;
+use self::recent::Recent;
+use super::fleet::{self, Round};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
@@ -21,8 +29,11 @@ use crate::signals;
 /// What `llmctl status` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every --router is asked. With several, one that cannot be reached does not hide the others;
-the exit code is then 3.
+    after_help = "What to look at first stands at the top, with its numbers and with a command to try. Averages (EWMA)
+stand beside the thresholds that they are compared with; TTFT P50 and FAILED are of the last 256
+requests. With several routers a table with a column for each comes first, and marks what DIFFERS
+between them; one that cannot be reached does not hide the others, and the exit code is then 3, or 1
+when one refused.
 
 Examples:
   llmctl status
@@ -42,19 +53,37 @@ pub struct StatusArgs {
 /// Between two looks of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
+/// As many receipts as a router gives at once.
+const RECEIPTS_ASKED: &str = "256";
+
 /// One router's answer; its JSON form is stable.
 #[derive(Debug, Serialize)]
-struct Answer {
-    router: String,
+struct Answer<'a> {
+    router: &'a str,
     #[serde(flatten)]
-    said: Said,
+    said: Said<'a>,
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Said {
-    Status(Box<Routes>),
-    Error(String),
+#[serde(untagged)]
+enum Said<'a> {
+    Seen {
+        /// As `GET /_routes` answers.
+        status: &'a Routes,
+        /// What to look at first.
+        findings: Vec<Finding>,
+        /// The last requests, by route.
+        recent: &'a BTreeMap<String, Recent>,
+    },
+    Failed {
+        error: &'a str,
+    },
+}
+
+/// What one router says of itself and of its last requests.
+struct Seen {
+    status: Routes,
+    recent: BTreeMap<String, Recent>,
 }
 
 /// Asks and shows, once or until Ctrl-C.
@@ -90,58 +119,80 @@ async fn look(
     settings: &Settings,
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
-    let (answers, mut failures) = ask(args, settings).await?;
+    let round = fleet::each(settings, async |router| see(router, args).await).await?;
     if screen.format() == Format::Json {
-        screen.json(&answers)?;
+        screen.json(&answers(&round))?;
     } else {
-        for answer in &answers {
-            // Failures go to stderr, below.
-            if let Said::Status(status) = &answer.said {
-                page::show(&answer.router, status, screen);
-            }
-        }
+        show(&round, screen);
     }
-    failures.sort_by_key(Failure::code);
-    if let Some(worst) = failures.pop() {
-        for failure in failures {
-            screen.error(&failure.to_string());
-        }
-        return Err(worst);
+    let known = round
+        .whole()
+        .any(|(_, seen)| !seen.status.routes.is_empty());
+    let ended = round.end(screen)?;
+    match &args.route {
+        Some(name) if !known => Err(Failure::Wrong(format!("no router has a route `{name}`"))),
+        _ => Ok(ended),
     }
-    if let Some(name) = &args.route {
-        let known = |answer: &Answer| matches!(&answer.said, Said::Status(status) if !status.routes.is_empty());
-        if !answers.iter().any(known) {
-            return Err(Failure::Wrong(format!("no router has a route `{name}`")));
-        }
-    }
-    Ok(Ended::Fine)
 }
 
-/// What every router says, in the order given, and the failures among it.
-async fn ask(
-    args: &StatusArgs,
-    settings: &Settings,
-) -> Result<(Vec<Answer>, Vec<Failure>), Failure> {
-    let (mut answers, mut failures) = (Vec::new(), Vec::new());
-    for url in &settings.routers {
-        let router = Router::new(url, settings.token.clone())?;
-        let said = match router.get::<Routes>(&["_routes"], &[]).await {
-            Ok(mut status) => {
-                if let Some(name) = &args.route {
-                    status.routes.retain(|route| route.name == *name);
-                }
-                Said::Status(Box::new(status))
-            }
-            Err(failure) => {
-                let said = Said::Error(failure.to_string());
-                failures.push(failure);
-                said
-            }
-        };
-        answers.push(Answer {
-            router: router.url().to_owned(),
-            said,
-        });
+/// Asks one router.
+async fn see(router: &Router, args: &StatusArgs) -> Result<Seen, Failure> {
+    let mut status: Routes = router.get(&["_routes"], &[]).await?;
+    let path = match &args.route {
+        Some(name) => {
+            status.routes.retain(|route| route.name == *name);
+            vec![name.as_str(), "_decisions"]
+        }
+        None => vec!["_decisions"],
+    };
+    let receipts = if status.routes.is_empty() {
+        Vec::new()
+    } else {
+        // A page without them is worth more than none: an older router tells its decisions otherwise.
+        let told = router
+            .get::<Decisions<Receipt>>(&path, &[("n", RECEIPTS_ASKED)])
+            .await;
+        told.map(|told| told.decisions).unwrap_or_default()
+    };
+    Ok(Seen {
+        recent: recent::digest(&receipts),
+        status,
+    })
+}
+
+fn answers(round: &Round<Seen>) -> Vec<Answer<'_>> {
+    let answers = round.answers.iter().map(|answer| Answer {
+        router: &answer.router,
+        said: match &answer.said {
+            fleet::Said::Fine(seen) => Said::Seen {
+                status: &seen.status,
+                findings: findings::findings(&seen.status, &seen.recent),
+                recent: &seen.recent,
+            },
+            fleet::Said::Failed { error } => Said::Failed { error },
+        },
+    });
+    answers.collect()
+}
+
+fn show(round: &Round<Seen>, screen: &mut Screen) {
+    if round.answers.len() > 1 {
+        let replicas: Vec<_> = round
+            .answers
+            .iter()
+            .map(|answer| {
+                let status = match &answer.said {
+                    fleet::Said::Fine(seen) => Some(&seen.status),
+                    fleet::Said::Failed { .. } => None,
+                };
+                (&*answer.router, status)
+            })
+            .collect();
+        screen.table(&compare::table(&replicas));
+        screen.line("");
     }
-    Ok((answers, failures))
+    // Failures go to stderr, at the end.
+    for (router, seen) in round.whole() {
+        page::show(router, &seen.status, &seen.recent, screen);
+    }
 }

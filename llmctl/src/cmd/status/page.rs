@@ -1,19 +1,28 @@
 //! The page that `llmctl status` shows of one router.
 
+use std::collections::BTreeMap;
+
 use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes};
 
-use super::gates;
+use super::recent::{PeerRecent, Recent};
+use super::{findings, gates};
 use crate::render::{Paint, Screen, Table, tame};
 
 pub(super) type Cell = (String, Paint);
 
 /// Writes the page.
-pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
+pub(super) fn show(
+    router: &str,
+    status: &Routes,
+    recent: &BTreeMap<String, Recent>,
+    screen: &mut Screen,
+) {
     screen.heading(&format!(
         "{router}: {}, version {}",
         tame(&status.phase),
         tame(&status.version)
     ));
+    findings::show(&findings::findings(status, recent), screen);
     screen.line(&format!("keys: {}", keys(&status.keys)));
     if !status.config.last_reload_success {
         let warning = screen.paint(
@@ -34,7 +43,7 @@ pub(super) fn show(router: &str, status: &Routes, screen: &mut Screen) {
     screen.table(&routes(&status.routes));
     screen.line("");
     for table in [
-        peers(&status.routes),
+        peers(&status.routes, recent),
         gates::signals(&status.routes),
         gates::refusals(&status.routes),
         gates::overrides(&status.routes),
@@ -158,7 +167,7 @@ fn auth(route: &Route) -> &'static str {
     }
 }
 
-fn peers(routes: &[Route]) -> Table {
+fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
     let mut table = Table::new(&[
         "route",
         "model",
@@ -167,11 +176,16 @@ fn peers(routes: &[Route]) -> Table {
         "tier",
         "in-flight",
         "max",
+        "ttft p50",
+        "failed",
         "state",
     ]);
     for route in routes {
         for pool in &route.pools {
             for peer in &pool.peers {
+                let seen = recent
+                    .get(&route.name)
+                    .and_then(|recent| recent.peers.get(&peer.peer));
                 table.painted_row(vec![
                     plain(&route.name),
                     plain(pool.model.as_deref().unwrap_or("-")),
@@ -180,12 +194,31 @@ fn peers(routes: &[Route]) -> Table {
                     plain(&peer.priority.to_string()),
                     plain(&peer.in_flight.to_string()),
                     plain(&peer.max.to_string()),
+                    plain(&first_token(seen)),
+                    failed(seen),
                     state(peer),
                 ]);
             }
         }
     }
     table
+}
+
+/// The median over the last requests.
+fn first_token(seen: Option<&PeerRecent>) -> String {
+    let median = seen.and_then(|seen| seen.ttft_p50_ms);
+    median.map_or("-".to_owned(), |ms| format!("{ms} ms"))
+}
+
+/// Failures among the last requests.
+fn failed(seen: Option<&PeerRecent>) -> Cell {
+    match seen {
+        None => plain("-"),
+        Some(PeerRecent { failed: 0, .. }) => plain("0"),
+        Some(PeerRecent {
+            failed, attempts, ..
+        }) => (format!("{failed}/{attempts}"), Paint::Red),
+    }
 }
 
 fn state(peer: &Peer) -> Cell {

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
-use super::{Answer, Said, page};
+use super::{Seen, answers, recent, show};
+use crate::cmd::fleet::testing::routers;
 use crate::render::Format;
 use crate::render::testing::capture;
 
@@ -34,9 +35,9 @@ fn status() -> proto::admin::Routes {
                                {"metric": "p95", "q": 0.95, "threshold_ms": 35000, "ewma_ms": 36000},
                            ]), &json!({"ignored_override": {"override_ms": 9000, "reason": "declared"}})),
                            "tps": signal("override", false, &json!([{"metric": "p80", "q": 0.2, "threshold_tps": 25}]),
-                               &json!({"shadowed": {"source": "static", "threshold_tps": 20.5}, "override_left_s": 3540})),
+                               &json!({"shadowed": {"source": "static", "threshold_tps": 20.5}, "override_left_s": 3540, "override_age_s": 60})),
                            "peers": [peer(1, false), peer(2, false), peer(3, true), peer(4, false)]}],
-                "switches": {"affinity": {"enabled": false, "source": "runtime"}, "tps": {"enabled": true, "source": "default"}},
+                "switches": {"affinity": {"enabled": false, "source": "runtime", "age_s": 4000}, "tps": {"enabled": true, "source": "default"}},
                 "refused": {"concurrency": 12, "ttft": 2, "tps": 0, "rule": 1},
                 "trips": {"concurrency": 4, "ttft": 0, "tps": 0},
             },
@@ -51,24 +52,55 @@ fn status() -> proto::admin::Routes {
     .unwrap()
 }
 
+fn seen(status: proto::admin::Routes) -> Seen {
+    let receipts: Vec<router_core::decision::Receipt> = (0..12)
+        .map(|n| {
+            let peer = format!("10.0.0.1{}:8000", n % 2 + 1);
+            serde_json::from_value(json!({
+                "request_id": "r", "at_unix_ms": 1, "route": "chat", "method": "POST", "path": "/v1/chat/completions",
+                "session": "-", "source": "none",
+                "decision": {"rule": {"name": "big", "condition": "max_tokens gt 5"}},
+                "attempts": [{"peer": "10.0.0.13:8000", "error": "connection refused"}, {"peer": peer}],
+                "status": 200, "duration_ms": 5, "ttft_ms": if n % 2 == 0 { 900 } else { 80 }, "client_gone": false,
+            }))
+            .unwrap()
+        })
+        .collect();
+    Seen {
+        recent: recent::digest(&receipts),
+        status,
+    }
+}
+
 #[test]
 fn the_page_shows_load_bans_gates_overrides_keys_and_what_is_wrong() {
-    let page = capture(Format::Human, |screen| {
-        page::show("http://127.0.0.1:8090", &status(), screen);
-    });
+    let round = routers([("http://127.0.0.1:8090", seen(status()))]);
+    let page = capture(Format::Human, |screen| show(&round, screen));
     insta::assert_snapshot!("status_page", page);
 }
 
 #[test]
-fn programs_can_tell_an_answer_from_an_error() {
-    let answered = Answer {
-        router: "a".to_owned(),
-        said: Said::Status(Box::new(status())),
-    };
-    let silent = Answer {
-        router: "b".to_owned(),
-        said: Said::Error("refused".to_owned()),
-    };
-    assert_eq!(json!(answered)["status"]["routes"][0]["name"], "chat");
-    assert_eq!(json!(silent), json!({"router": "b", "error": "refused"}));
+fn several_routers_have_a_column_each_and_differences_are_marked() {
+    let mut other = status();
+    other.keys.count = 2;
+    other.routes[0].status = proto::admin::RouteStatus::Ok;
+    other.routes[0].switches.remove("affinity");
+    other.routes[0].pools[0].in_flight = 1;
+    other.routes.pop();
+    let round = routers([
+        ("http://10.0.0.5:8090", seen(status())),
+        ("http://10.0.0.6:8090", seen(other)),
+    ]);
+    let page = capture(Format::Human, |screen| show(&round, screen));
+    let compared = page.split("\n\n").next().unwrap();
+    insta::assert_snapshot!("status_compared", compared);
+}
+
+#[test]
+fn programs_get_status_findings_and_the_last_requests() {
+    let round = routers([("a", seen(status()))]);
+    let mut told = json!(answers(&round));
+    assert_eq!(told[0]["status"]["routes"][0]["name"], "chat");
+    told[0]["status"] = Value::Null;
+    insta::assert_snapshot!("status_json", serde_json::to_string_pretty(&told).unwrap());
 }

@@ -1,13 +1,12 @@
 //! What status pages see of the gates. Counts nothing, moves nothing.
 
-use std::time::{Duration, Instant};
-
 use super::gates::{Gates, in_force};
 use super::pool::slot;
 use super::status::{
     AdaptiveState, Average, MetricState, Protection, SignalState, ThresholdSource,
 };
 use crate::aimd::{Fit, Health, fit};
+use crate::layered::Override;
 use crate::pool::Capacity;
 use crate::signal::{Signal, Statistic};
 use crate::window::window_number;
@@ -49,7 +48,8 @@ fn signal_state(gates: &Gates<'_>, signal: Signal) -> SignalState {
     SignalState {
         metrics: metrics.collect(),
         source: thresholds.source,
-        runtime: runtime(gates, signal, now),
+        runtime: runtime(gates, signal).and_then(|held| Some((held.get(now)?, held.left(now)))),
+        runtime_age: runtime(gates, signal).and_then(|held| held.age(now)),
         shadowed: shadowed(gates, signal, thresholds.source),
         probes_used: ledger.probes.used(now) + ledger.probes.used_by_first(now),
         tripped: gates.gate_acts(signal) && finding.trip.is_some(),
@@ -60,11 +60,10 @@ fn signal_state(gates: &Gates<'_>, signal: Signal) -> SignalState {
 }
 
 /// The runtime limit nearest to the pool, effective or not.
-fn runtime(gates: &Gates<'_>, signal: Signal, now: Instant) -> Option<(f64, Option<Duration>)> {
+fn runtime<'a>(gates: &'a Gates<'_>, signal: Signal) -> Option<&'a Override<f64>> {
     let own = &gates.pool.signal(signal).runtime;
     let held = [own, gates.runtime.of(signal)];
-    held.into_iter()
-        .find_map(|held| Some((held.get(now)?, held.left(now))))
+    held.into_iter().find(|held| held.get(gates.now).is_some())
 }
 
 /// What would hold without the runtime limit in force.

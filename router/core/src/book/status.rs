@@ -60,6 +60,8 @@ pub struct SignalState {
     pub source: ThresholdSource,
     /// A runtime override, effective or not, and what is left of its life (`None` = for ever).
     pub runtime: Option<(f64, Option<Duration>)>,
+    /// How long that override has been set.
+    pub runtime_age: Option<Duration>,
     /// What would hold without the override.
     pub shadowed: Option<f64>,
     /// Probe slots taken in the current probe window, all buckets together.

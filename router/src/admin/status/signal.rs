@@ -121,6 +121,7 @@ pub(in crate::admin) fn of_pool(signal: Signal, model: String, state: &SignalSta
             .filter(|_| is_declared)
             .map(|(value, _)| ignored(signal, value)),
         override_left_s: state.runtime.and_then(|(_, left)| left).map(seconds_up),
+        override_age_s: state.runtime_age.map(|age| age.as_secs()),
         tripped: state.tripped,
         held: state.held,
         probe_used: state.probes_used,

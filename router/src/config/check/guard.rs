@@ -206,6 +206,7 @@ fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, 
         if largest > 0 && slots.is_some_and(|slots| u64::from(slots) > largest) {
             reader.key(knob.meta.key, |reader| {
                 reader.warning(
+"bound-above-peers",
                     node.span.clone(),
                     format!("above what the peers have: {largest} is in force, and the limit never moves"),
                 );
@@ -234,7 +235,7 @@ fn models(reader: &mut Reader, layers: &Layers<'_>, pools: &[Pool]) {
                 message.push_str(&format!("; did you mean `{near}`?"));
             }
             reader.key(key, |reader| {
-                reader.warning(model.span.clone(), message);
+                reader.warning("limit-of-no-model", model.span.clone(), message);
             });
         }
     }

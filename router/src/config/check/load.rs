@@ -20,6 +20,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, balance: Balance
         {
             reader.at(LOAD_SIGNAL.meta.key, |reader| {
                 reader.warning(
+"polled-anyway",
                     node.span.clone(),
                     "the route's `balance` orders by the engines' load: they are polled all the same",
                 );
@@ -47,18 +48,28 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, balance: Balance
 /// One poll that times out must not make a peer stale.
 fn budget(reader: &mut Reader, layers: &Layers<'_>, options: &LoadOptions) {
     let one_lost = options.poll_interval.value + options.poll_timeout.value;
-    let (after, node) = (
-        options.stale_after.value,
-        layers.own.get(STALE_AFTER.meta.key),
-    );
+    let after = options.stale_after.value;
+    // Where nothing is polled, only a `stale_after` that somebody wrote is worth a word.
+    let polled = options.signal.value == LoadSignal::Engine;
+    let set = [
+        (STALE_AFTER.meta.key, true),
+        (POLL_INTERVAL.meta.key, polled),
+        (POLL_TIMEOUT.meta.key, polled),
+    ];
+    let set = set
+        .into_iter()
+        .filter(|(_, counts)| *counts)
+        .find_map(|(key, _)| Some((key, layers.own.get(key)?)));
     if after < one_lost
-        && let Some(node) = node
+        && let Some((key, node)) = set
     {
-        reader.at(STALE_AFTER.meta.key, |reader| {
+        reader.at(key, |reader| {
             reader.warning(
+                "stale-budget",
                 node.span.clone(),
                 format!(
-                    "below `poll_interval` + `poll_timeout` = {}: one poll that times out makes a peer stale",
+                    "`stale_after` = {} is below `poll_interval` + `poll_timeout` = {}: one poll that times out makes a peer stale",
+                    show_duration(after),
                     show_duration(one_lost)
                 ),
             );

@@ -146,6 +146,7 @@ fn server(reader: &mut Reader, layers: &Layers<'_>, directory: Option<&Path>) ->
         && let Some(node) = layers.own.get(MAX_BUFFERED_BYTES.meta.key)
     {
         reader.warning(
+"body-never-accepted",
             node.span.clone(),
             "`max_buffered_bytes` is below `max_body_size`: a body between the two is never accepted",
         );

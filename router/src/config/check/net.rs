@@ -166,7 +166,8 @@ pub(in crate::config) fn url(reader: &mut Reader, node: &Node, meta: &Meta) -> O
     }
     if base_path == "/v1" || base_path.ends_with("/v1") {
         reader
-            .warning(node.span.clone(), "the request's own `/v1/…` is appended to the base path, which ends in `/v1` already")
+            .warning(
+"doubled-v1",node.span.clone(), "the request's own `/v1/…` is appended to the base path, which ends in `/v1` already")
             .help("leave out the `/v1`");
     }
     Some(Endpoint {

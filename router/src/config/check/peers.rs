@@ -231,6 +231,7 @@ fn peer(reader: &mut Reader, node: &Node, default_max: u32) -> Option<(Peer, Spa
         && let Some(at) = node.get(ROLE.meta.key)
     {
         reader.warning(
+            "split-role",
             at.span.clone(),
             "requests are not split yet: this peer takes none",
         );

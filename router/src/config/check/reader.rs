@@ -25,6 +25,7 @@ pub(in crate::config) struct Reader {
 /// A problem before its file's text has been masked.
 pub(in crate::config) struct Draft {
     severity: Severity,
+    code: Option<&'static str>,
     span: Span,
     key: String,
     message: String,
@@ -148,13 +149,16 @@ impl Reader {
         self.push(Severity::Tolerated, span, message.into())
     }
 
-    /// Accepted, and said aloud.
+    /// Accepted, and said aloud. The code is of the catalogue of warnings.
     pub(in crate::config) fn warning(
         &mut self,
+        code: &'static str,
         span: Span,
         message: impl Into<String>,
     ) -> &mut Draft {
-        self.push(Severity::Warning, span, message.into())
+        let draft = self.push(Severity::Warning, span, message.into());
+        draft.code = Some(code);
+        draft
     }
 
     /// A value that is not what `allowed` says. Nothing, when its expansion has been reported.
@@ -225,6 +229,7 @@ impl Reader {
         }
         self.problems.push(Draft {
             severity,
+            code: None,
             span,
             key,
             message,
@@ -249,6 +254,7 @@ impl Reader {
             .into_iter()
             .map(|draft| Problem {
                 severity: draft.severity,
+                code: draft.code,
                 source: Arc::clone(&source),
                 span: Some(clip(draft.span)),
                 key: draft.key,

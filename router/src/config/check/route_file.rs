@@ -202,6 +202,7 @@ fn cap_body(reader: &mut Reader, layers: &Layers<'_>, base: &Base, options: &mut
         let ceiling = show_size(base.max_body_size);
         reader.key(MAX_BODY_SIZE.meta.key, |reader| {
             reader.warning(
+                "capped-by-server",
                 node.span.clone(),
                 format!("above `server.max_body_size`: {ceiling} is in force"),
             );

@@ -41,6 +41,7 @@ pub(in crate::config) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) 
     }
     if let Some((_, value)) = LOOSE_BOOLEANS.iter().find(|(loose, _)| *loose == word) {
         reader.warning(
+            "loose-boolean",
             node.span.clone(),
             format!("`{}` is read as `{value}`; write `{value}`", scalar.text),
         );

@@ -35,7 +35,10 @@ impl Listing {
                 match (&sources.routes, main.file.routes_at.clone()) {
                     (RoutesAt::Main, Some(at)) => main.error("routes", at, message),
                     (RoutesAt::Main, None) if missing => {
-                        problems.push(Problem::of_file(Severity::Warning, &directory, message));
+                        problems.push(
+                            Problem::of_file(Severity::Warning, &directory, message)
+                                .with_code("no-routes-directory"),
+                        );
                     }
                     _ => problems.push(Problem::of_file(Severity::Error, &directory, message)),
                 }
@@ -82,6 +85,7 @@ fn entries(directory: &Path, problems: &mut Vec<Problem>) -> io::Result<Vec<Path
                     &path,
                     "this file is not read: a route file ends in `.yaml`",
                 )
+                .with_code("ignored-file")
                 .with_help("rename it"),
             ),
             _ => {}

@@ -8,6 +8,7 @@ use super::file::{parse, read};
 use super::{ContentHash, MainLoad, Sources};
 use crate::config::check::{self, MainFile, Reader};
 use crate::config::env::{Env, expand_tree};
+use crate::config::lint;
 use crate::config::report::Problem;
 use crate::config::tree::{Node, Span};
 
@@ -66,6 +67,9 @@ impl MainRead {
             &root,
             ttl.unwrap_or(SESSION_TTL_DEFAULT),
         );
+        if sources.advise && reader.errors() == 0 {
+            lint::process(&mut reader, &root, &file.main);
+        }
         if ttl.is_none() {
             // As in the program it comes from: a bad value is no reason not to start.
             reader.at("defaults.session_ttl", |reader| {
@@ -73,7 +77,7 @@ impl MainRead {
                     "the variable `{SESSION_TTL_VARIABLE}` is not a number of seconds: {} s hold",
                     SESSION_TTL_DEFAULT.as_secs()
                 );
-                reader.warning(0..0, message);
+                reader.warning("ttl-variable", 0..0, message);
             });
         }
         match listener(&sources.env) {

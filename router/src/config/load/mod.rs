@@ -39,6 +39,9 @@ pub struct Sources {
     pub routes: RoutesAt,
     /// The variables that values may name.
     pub env: Env,
+    /// Whether what is legal and unwise is warned of too ([`lint`](super::lint)): for a check, not for
+    /// a router.
+    pub advise: bool,
 }
 
 /// Where route files are.
@@ -137,7 +140,7 @@ pub fn load(sources: &Sources) -> Loaded {
     let mut routes: Vec<_> = listing
         .files
         .iter()
-        .map(|path| RouteRead::of(path, &main.file.base, &sources.env))
+        .map(|path| RouteRead::of(path, &main.file.base, sources))
         .collect();
     same_names(&mut routes);
     if listing.state == RoutesState::Read {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::file::{parse, read};
-use super::{ContentHash, RouteLoad};
+use super::{ContentHash, RouteLoad, Sources};
 use crate::config::check::{self, Base, Reader, RouteFile};
-use crate::config::env::{Env, expand_tree};
+use crate::config::env::expand_tree;
+use crate::config::lint;
 use crate::config::report::Problem;
 
 /// A route file with its report still open: checks across files may add to it.
@@ -27,7 +28,7 @@ struct RouteContent {
 
 impl RouteRead {
     /// Reads and checks one file.
-    pub(super) fn of(path: &Path, base: &Base, env: &Env) -> Self {
+    pub(super) fn of(path: &Path, base: &Base, sources: &Sources) -> Self {
         let mut hash = None;
         let parsed = read(path).and_then(|read| {
             hash = Some(read.hash);
@@ -35,8 +36,11 @@ impl RouteRead {
         });
         let content = parsed.map(|(text, mut root)| {
             let mut reader = Reader::new();
-            expand_tree(&mut root, env, &mut reader);
+            expand_tree(&mut root, &sources.env, &mut reader);
             let file = check::route_file(&mut reader, path, &root, base);
+            if sources.advise && reader.errors() == 0 {
+                lint::route(&mut reader, &root, &file.route);
+            }
             RouteContent { file, reader, text }
         });
         let name = content.as_ref().map_or_else(

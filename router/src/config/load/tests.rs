@@ -22,6 +22,7 @@ fn files(files: &[(&str, &str)]) -> (TempDir, Sources) {
         config: Some(directory.path().join("router.yaml")),
         routes: RoutesAt::Main,
         env: Env::fixed([("PORT", "8000")]),
+        advise: false,
     };
     (directory, sources)
 }
@@ -44,6 +45,7 @@ fn fixtures(name: &str) -> Sources {
         ),
         routes: RoutesAt::Main,
         env: Env::fixed([("PORT", "8000")]),
+        advise: false,
     }
 }
 

@@ -415,6 +415,7 @@ mod tests {
             config: Some(config),
             routes,
             env,
+            advise: false,
         });
         effective(&loaded.routes[0].result.as_ref().unwrap().options)
     }

@@ -127,7 +127,10 @@ impl Check {
 /// The loads that cover what was asked: one per main file, one per directory, one for all route
 /// files named one by one.
 fn checks(paths: &[PathBuf], settings: &Settings) -> Vec<Check> {
-    let asked = sources(settings);
+    let asked = Sources {
+        advise: true,
+        ..sources(settings)
+    };
     if paths.is_empty() {
         return vec![Check {
             sources: asked,

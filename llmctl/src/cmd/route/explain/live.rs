@@ -29,6 +29,7 @@ pub(super) async fn explain(
     let affinity = SwitchState {
         enabled: toggle.enabled,
         source: toggle.source,
+        age_s: None,
     };
     match &args.session {
         Some(id) => debug(&router, args, id, &request.body, affinity).await,

@@ -21,6 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
+pub(in crate::cmd) use self::words::refusal_line;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::{Settings, Subject};

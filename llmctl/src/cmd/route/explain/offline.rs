@@ -80,6 +80,7 @@ fn affinity(route: &Route) -> SwitchState {
     SwitchState {
         enabled: route.affinity_acts(),
         source: source.as_str().to_owned(),
+        age_s: None,
     }
 }
 

@@ -56,6 +56,7 @@ fn case(outcome: Outcome, peers: Vec<PeerFacts>) -> Case {
         affinity: SwitchState {
             enabled: true,
             source: "default".to_owned(),
+            age_s: None,
         },
         rule: None,
         balance: Some(Balance::LeastConn),

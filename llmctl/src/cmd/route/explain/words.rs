@@ -134,7 +134,7 @@ pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
 }
 
 /// A refusal in one sentence, with its numbers.
-pub(super) fn refusal_line(refusal: &Refusal) -> String {
+pub(in crate::cmd) fn refusal_line(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoHealthyPeer { peers: 0, .. } => {
             "no_healthy_peer: the pool has no peers".to_owned()

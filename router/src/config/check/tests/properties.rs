@@ -80,6 +80,7 @@ proptest! {
             config: Some(path.clone()),
             routes: RoutesAt::Files(vec![path]),
             env: Env::fixed([("A", "x")]),
+            advise: true,
         };
         let loaded = load(&sources);
         for problem in &loaded.problems {

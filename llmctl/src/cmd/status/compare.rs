@@ -1,0 +1,173 @@
+//! Several routers side by side: a column each, and a mark where they should be alike and are not.
+
+use std::collections::BTreeSet;
+
+use proto::admin::{Pool, Route, RouteStatus, Routes};
+
+use crate::render::{Paint, Table};
+
+/// One line of the comparison: what every router says to it.
+struct Row {
+    what: String,
+    /// In the order of the routers; `-` where one does not know it.
+    said: Vec<String>,
+    /// Whether replicas should say the same: configuration should, load should not.
+    alike: bool,
+}
+
+/// The table. A router that did not answer has a column too, and is no difference.
+pub(super) fn table(replicas: &[(&str, Option<&Routes>)]) -> Table {
+    let mut head = vec!["replica"];
+    head.extend(replicas.iter().map(|(router, _)| short(router)));
+    head.push("alike");
+    let mut table = Table::new(&head);
+    for row in rows(replicas) {
+        let answered = row
+            .said
+            .iter()
+            .zip(replicas)
+            .filter(|(_, (_, status))| status.is_some());
+        let differs = row.alike
+            && answered
+                .map(|(said, _)| said)
+                .collect::<BTreeSet<_>>()
+                .len()
+                > 1;
+        let paint = if differs { Paint::Yellow } else { Paint::Plain };
+        let mut cells = vec![(row.what, Paint::Plain)];
+        cells.extend(row.said.into_iter().map(|said| (said, paint)));
+        cells.push(match (row.alike, differs) {
+            (true, true) => ("DIFFERS".to_owned(), Paint::Yellow),
+            (true, false) => ("yes".to_owned(), Paint::Dim),
+            (false, _) => ("-".to_owned(), Paint::Dim),
+        });
+        table.painted_row(cells);
+    }
+    table
+}
+
+/// A router's URL without what every URL has: heads are upper case.
+fn short(router: &str) -> &str {
+    router.strip_prefix("http://").unwrap_or(router)
+}
+
+fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
+    let row = |what: &str, alike: bool, say: &dyn Fn(&Routes) -> String| Row {
+        what: what.to_owned(),
+        said: replicas
+            .iter()
+            .map(|(_, status)| status.map_or("no answer".to_owned(), say))
+            .collect(),
+        alike,
+    };
+    let mut rows = vec![
+        row("phase", true, &|status| status.phase.clone()),
+        row("version", true, &|status| status.version.clone()),
+        row("keys in force", true, &|status| {
+            status.keys.count.to_string()
+        }),
+        row("key file", true, &|status| status.keys.status.clone()),
+    ];
+    let answered = || replicas.iter().filter_map(|(_, status)| *status);
+    let names: BTreeSet<&str> = answered()
+        .flat_map(|status| status.routes.iter().map(|route| &*route.name))
+        .collect();
+    for name in names {
+        let of = |say: fn(&Route) -> String| {
+            move |status: &Routes| {
+                let found = status.routes.iter().find(|route| route.name == name);
+                found.map_or("-".to_owned(), say)
+            }
+        };
+        rows.push(row(&format!("{name} file"), true, &of(file)));
+        rows.push(row(&format!("{name} healthy"), true, &of(healthy)));
+        rows.push(row(&format!("{name} limit"), true, &of(limit)));
+        rows.push(row(&format!("{name} in-flight"), false, &of(in_flight)));
+        rows.push(row(
+            &format!("{name} refused"),
+            false,
+            &of(|route| route.refused.total().to_string()),
+        ));
+        let switches: BTreeSet<&String> = answered()
+            .flat_map(|status| &status.routes)
+            .filter(|route| route.name == name)
+            .flat_map(|route| &route.switches)
+            .filter(|(_, state)| state.source == "runtime")
+            .map(|(switch, _)| switch)
+            .collect();
+        for switch in switches {
+            rows.push(row(&format!("{name} {switch}"), true, &|status| {
+                let route = status.routes.iter().find(|route| route.name == name);
+                let state = route.and_then(|route| route.switches.get(switch));
+                state.map_or("-".to_owned(), |state| {
+                    let on = if state.enabled { "on" } else { "off" };
+                    format!("{on} ({})", state.source)
+                })
+            }));
+        }
+        for signal in ["ttft", "tps"] {
+            let layers = row(&format!("{name} {signal} limit"), true, &|status| {
+                let route = status.routes.iter().find(|route| route.name == name);
+                route.map_or("-".to_owned(), |route| thresholds(route, signal))
+            });
+            if layers.said.iter().any(|said| said.contains("override")) {
+                rows.push(layers);
+            }
+        }
+    }
+    rows
+}
+
+fn file(route: &Route) -> String {
+    match route.status {
+        RouteStatus::Ok => "ok",
+        RouteStatus::Stale => "stale",
+        RouteStatus::Invalid => "invalid",
+    }
+    .to_owned()
+}
+
+fn healthy(route: &Route) -> String {
+    let peers = || {
+        let peers = route.pools.iter().flat_map(|pool| &pool.peers);
+        peers.filter(|peer| peer.enabled)
+    };
+    let up = peers().filter(|peer| !peer.banned).count();
+    format!("{up}/{}", peers().count())
+}
+
+fn limit(route: &Route) -> String {
+    of_pools(route, |pool| pool.limit.to_string())
+}
+
+fn in_flight(route: &Route) -> String {
+    of_pools(route, |pool| pool.in_flight.to_string())
+}
+
+/// What each pool says, `-` without any.
+fn of_pools(route: &Route, say: impl Fn(&Pool) -> String) -> String {
+    if route.pools.is_empty() {
+        return "-".to_owned();
+    }
+    let said: Vec<_> = route.pools.iter().map(say).collect();
+    said.join(" ")
+}
+
+/// `12000 (override)` of each pool.
+fn thresholds(route: &Route, signal: &str) -> String {
+    of_pools(route, |pool| {
+        let found = if signal == "ttft" {
+            &pool.ttft
+        } else {
+            &pool.tps
+        };
+        found.as_ref().map_or("off".to_owned(), |signal| {
+            let first = signal.items.first();
+            let value = first.and_then(|item| item.threshold_ms.or(item.threshold_tps));
+            match value {
+                Some(value) => format!("{value} ({})", signal.layer),
+                None => "off".to_owned(),
+            }
+        })
+    })
+}
