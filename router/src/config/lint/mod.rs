@@ -48,10 +48,6 @@ const fn load(code: &'static str, sentence: &'static str) -> Advice {
 /// Every warning with a code, by code.
 pub static CATALOGUE: &[Advice] = &[
     lint(
-        "admin-open",
-        "`server.admin_read: open` on an address that is not loopback shows peers, load and sessions to whoever reaches the port; use the admin token.",
-    ),
-    lint(
         "affinity-unused",
         "`session_sources` is set and affinity is off: session ids are looked for, and place nothing.",
     ),
@@ -130,10 +126,6 @@ pub static CATALOGUE: &[Advice] = &[
     load(
         "stale-budget",
         "`stale_after` is below `poll_interval` + `poll_timeout`: one poll that times out makes a peer stale.",
-    ),
-    lint(
-        "status-open",
-        "`server.status_access: open` on an address that is not loopback shows peers, load and sessions to every client.",
     ),
     load(
         "ttl-variable",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use router_core::balance::Normalize;
+use router_core::pool::Weight;
 
 use super::place;
 use super::route::weighs;
@@ -88,8 +89,8 @@ fn weights(reader: &mut Reader, nodes: &[Node], peers: &[Peer], route: &Route) {
         (false, _) => "this `balance` does not look at weights; `least_busy` and `idle_aware` do",
         (true, false) => "every peer of the pool has the same weight",
     };
-    for (index, node) in nodes.iter().enumerate() {
-        if let Some(at) = place(node, "weight") {
+    for (index, (node, peer)) in nodes.iter().zip(peers).enumerate() {
+        if let Some(at) = place(node, "weight").filter(|_| peer.weight != Weight::default()) {
             reader.item(index, |reader| {
                 reader.key("weight", |reader| {
                     reader.warning("unused-weight", at, why);

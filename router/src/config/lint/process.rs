@@ -7,7 +7,7 @@ use super::{place, warn};
 use crate::config::check::Reader;
 use crate::config::tree::Node;
 use crate::config::units::show_duration;
-use crate::config::valid::{AdminRead, Main, StatusAccess};
+use crate::config::valid::Main;
 
 /// Bits that let every user of the machine read or change a file.
 const OTHERS: u32 = 0o007;
@@ -17,31 +17,11 @@ pub(in crate::config) fn process(reader: &mut Reader, root: &Node, main: &Main) 
     key_file(reader, root, main);
     let empty = Node::empty();
     let server = root.get("server").unwrap_or(&empty);
-    reader.at("server", |reader| ports(reader, server, main));
+    reader.at("server", |reader| times(reader, server, main));
 }
 
-fn ports(reader: &mut Reader, server: &Node, main: &Main) {
+fn times(reader: &mut Reader, server: &Node, main: &Main) {
     let options = &main.server;
-    if options.admin_read == AdminRead::Open
-        && !options.admin_listen.ip().is_loopback()
-        && let Some(at) = place(server, "admin_read")
-    {
-        let message = format!(
-            "`open` shows peers, load and sessions to whoever reaches {}",
-            options.admin_listen
-        );
-        warn(reader, "admin_read", at, "admin-open", message);
-    }
-    if options.status_access == StatusAccess::Open
-        && !options.listen.ip().is_loopback()
-        && let Some(at) = place(server, "status_access")
-    {
-        let message = format!(
-            "`open` shows peers, load and sessions to every client of {}",
-            options.listen
-        );
-        warn(reader, "status_access", at, "status-open", message);
-    }
     let set = place(server, "drain_timeout").map(|at| ("drain_timeout", at));
     let set = set.or_else(|| place(server, "request_timeout").map(|at| ("request_timeout", at)));
     if let (Some(request), Some((key, at))) = (options.request_timeout, set)

@@ -8,6 +8,7 @@ use router_core::pool::FullPolicy;
 
 use super::{peers, place, rules, warn};
 use crate::config::check::Reader;
+use crate::config::options::ROUTE;
 use crate::config::tree::{Node, Value};
 use crate::config::units::show_duration;
 use crate::config::valid::{AffinityKind, LoadSignal, Route, RouteOptions};
@@ -180,11 +181,20 @@ fn unused(reader: &mut Reader, root: &Node, route: &Route) {
     }
 }
 
+/// An option that is written as its own default misleads nobody.
 fn without(reader: &mut Reader, root: &Node, key: &str, wanted: &str) {
-    if let Some(at) = place(root, key) {
+    if let Some(at) = place(root, key).filter(|_| !is_default(root, key)) {
         let message = format!("does nothing without {wanted}");
         warn(reader, key, at, "unused-option", message);
     }
+}
+
+fn is_default(root: &Node, key: &str) -> bool {
+    let written = root.get(key).and_then(Node::as_scalar);
+    let meta = ROUTE.iter().find(|meta| meta.key == key);
+    written
+        .zip(meta)
+        .is_some_and(|(scalar, meta)| scalar.text == meta.default)
 }
 
 fn has_tiers(route: &Route) -> bool {
