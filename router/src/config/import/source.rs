@@ -4,6 +4,9 @@ use crate::config::check::{Reader, nearest, short, sounds_secret};
 use crate::config::options::Knob;
 use crate::config::tree::{Key, Node, Value};
 
+/// What every remark of an import is called: something stays behind, and the text says where it belongs.
+const NOT_CARRIED_OVER: &str = "not-carried-over";
+
 /// A value as written, and with its variables expanded. Both trees have one shape.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<'t> {
@@ -86,7 +89,7 @@ pub(super) fn section(reader: &mut Reader, section: Pair<'_>, known: &[&str]) {
                 "llm-proxy has no key `{}` here: it is left out{near}",
                 short(&key.text)
             );
-            reader.warning(key.span.clone(), message);
+            reader.warning(NOT_CARRIED_OVER, key.span.clone(), message);
         }
     }
 }
@@ -123,6 +126,7 @@ pub(super) fn as_text<T>(_: T, pair: Pair<'_>) -> String {
 pub(super) fn belongs(reader: &mut Reader, key: &str, at: Pair<'_>, where_to: &str) {
     reader.key(key, |reader| {
         reader.warning(
+            NOT_CARRIED_OVER,
             at.node.span.clone(),
             format!("not part of a route: {where_to}"),
         );

@@ -34,6 +34,7 @@ fn route(text: &str) -> valid::Route {
         config: Some(main),
         routes: RoutesAt::Files(vec![file]),
         env: variables(),
+        advise: false,
     });
     assert!(!loaded.has_errors(), "{:?}", loaded.problems);
     loaded.routes.remove(0).result.unwrap()

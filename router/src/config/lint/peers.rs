@@ -35,7 +35,7 @@ pub(super) fn peers(reader: &mut Reader, root: &Node, route: &Route) {
     for ((model, list), pool) in models.iter().zip(&route.pools) {
         reader.key("peers_by_model", |reader| {
             reader.key(&model.text, |reader| {
-                one_pool(reader, root, list, &pool.peers, route)
+                one_pool(reader, root, list, &pool.peers, route);
             });
         });
     }
