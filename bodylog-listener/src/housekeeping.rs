@@ -83,6 +83,9 @@ impl Housekeeping {
         self.metrics
             .disk_free_bytes
             .set(i64::try_from(room.free).unwrap_or(i64::MAX));
+        self.metrics
+            .disk_size_bytes
+            .set(i64::try_from(room.total).unwrap_or(i64::MAX));
         let level = Level::of(room, self.policy.min_free);
         let before = self.pressure.set(level);
         if before != level {

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use proto::codec::Fault;
 use proto::exposition::Format;
@@ -120,6 +121,7 @@ pub(crate) struct Metrics {
     write_errors: Family<One, Counter>,
     shed: Family<One, Counter>,
     pub(crate) disk_free_bytes: Gauge,
+    pub(crate) disk_size_bytes: Gauge,
     files: Family<One, Gauge>,
     oldest_seconds: Family<One, Gauge>,
     pub(crate) archive_seconds: Histogram,
@@ -167,6 +169,7 @@ impl Metrics {
             write_errors: Family::default(),
             shed: Family::default(),
             disk_free_bytes: Gauge::default(),
+            disk_size_bytes: Gauge::default(),
             files: Family::default(),
             oldest_seconds: Family::default(),
             archive_seconds: histogram(ARCHIVE_SECONDS),
@@ -219,6 +222,8 @@ impl Metrics {
     /// The registry ends each help text with a full stop.
     fn registered(mut self) -> Self {
         let r = &mut self.registry;
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        r.register("build", "What is running", build);
         r.register(
             "frames",
             "Frames received, by what became of them",
@@ -279,6 +284,11 @@ impl Metrics {
             "disk_free_bytes",
             "Room on the file system of the root directory",
             self.disk_free_bytes.clone(),
+        );
+        r.register(
+            "disk_size_bytes",
+            "Size of the file system of the root directory",
+            self.disk_size_bytes.clone(),
         );
         r.register(
             "files",

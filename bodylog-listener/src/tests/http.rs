@@ -115,6 +115,7 @@ async fn metrics_come_in_the_format_asked_for() {
         r#"bodylog_listener_extract_total{shape="stream"} 0"#,
         "bodylog_listener_ack_lag_seconds_count 0",
         "bodylog_listener_disk_free_bytes 500",
+        "bodylog_listener_disk_size_bytes 1000",
         r#"bodylog_listener_files{class="quarantine"} 0"#,
     ] {
         assert!(

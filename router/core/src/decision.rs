@@ -57,6 +57,21 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 11] = [
+        Self::Hash,
+        Self::HashFallback,
+        Self::Sticky,
+        Self::StickyNew,
+        Self::Prefix,
+        Self::Pin,
+        Self::LeastBusy,
+        Self::IdleAware,
+        Self::LeastConn,
+        Self::RoundRobin,
+        Self::PowerOfTwo,
+    ];
+
     /// The header's text.
     pub fn as_str(self) -> &'static str {
         match self {

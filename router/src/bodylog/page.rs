@@ -60,9 +60,21 @@ pub fn families(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
     )?;
     gauge(
         encoder,
+        "llm_router_bodylog_spool_limit_bytes",
+        "Most bytes that may wait on disk; 0 without a spool.",
+        status.spool_limit_bytes as f64,
+    )?;
+    gauge(
+        encoder,
         "llm_router_bodylog_memory_bytes",
         "Bytes that records hold in memory.",
         status.inflight_bytes as f64,
+    )?;
+    gauge(
+        encoder,
+        "llm_router_bodylog_memory_limit_bytes",
+        "Most bytes that records may hold in memory.",
+        status.memory_limit_bytes as f64,
     )?;
     gauge(
         encoder,

@@ -87,6 +87,8 @@ impl BodyLog {
             is_on: self.pipe.load().is_some(),
             counts: self.tally.read(),
             spool_bytes: spool.map_or(0, |spool| spool.used()),
+            spool_limit_bytes: spool.map_or(0, |spool| spool.max()),
+            memory_limit_bytes: self.budget.limit(),
             spool_oldest: all()
                 .and_then(|all| all.filter_map(|outbox| outbox.oldest_segment(wall)).max())
                 .unwrap_or_default(),
@@ -111,6 +113,10 @@ pub struct Status {
     pub counts: Counts,
     /// Bytes of segments.
     pub spool_bytes: u64,
+    /// Most bytes of segments; 0 without a spool.
+    pub spool_limit_bytes: u64,
+    /// Most bytes that records and frames may hold in memory.
+    pub memory_limit_bytes: u64,
     /// How long the oldest segment has existed.
     pub spool_oldest: Duration,
     /// Frames of this run that were queued and not acknowledged.

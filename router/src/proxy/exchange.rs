@@ -305,6 +305,10 @@ impl Exchange {
             overhead_seconds: self.overhead(),
             owner: self.owner.as_deref(),
             usage: self.meter().and_then(Meter::usage),
+            mode: match &self.choice {
+                Some(Choice::Send { mode, .. }) => Some(*mode),
+                _ => None,
+            },
         });
         let ttft_ms = ttft.map(|ttft| u64::try_from(ttft.as_millis()).unwrap_or(u64::MAX));
         if let Some(access) = self.sinks.access.as_ref().filter(|_| self.logged) {

@@ -74,6 +74,7 @@ impl Collector for Counted {
             |t| t.bans,
         )?;
         postprocessed(encoder, &configured)?;
+        placements(encoder, &configured)?;
         tokens(encoder, &configured)?;
         histograms(encoder, &routes, &configured)?;
         process_wide(encoder, &self.0)
@@ -145,6 +146,23 @@ fn refusals(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) 
         encoder,
         "llm_router_refusals",
         "Requests refused, by gate and by the first turn of their session_prio bucket.",
+        series,
+    )
+}
+
+fn placements(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {
+    let mut series = Vec::new();
+    for route in routes {
+        for (mode, count) in &route.tally.lock().placements {
+            let labels: Labels<'_> =
+                vec![("route", (&*route.route).into()), ("mode", (*mode).into())];
+            series.push((labels, ConstCounter::new(*count)));
+        }
+    }
+    family(
+        encoder,
+        "llm_router_placements",
+        "Finished requests that were placed, by how their peer was found (X-Routed-Mode).",
         series,
     )
 }

@@ -10,6 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 use router_core::decision::PeerFacts;
+use router_core::load::Standing;
 
 use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
@@ -143,6 +144,24 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         "Requests on a peer: the router's own, and others' where its engine is polled.",
         each(|peer| u64::from(peer.load.unwrap_or(peer.in_flight))),
     )?;
+    family(
+        encoder,
+        "llm_router_peer_slots",
+        "Requests a peer runs at once, as placement takes it.",
+        each(|peer| u64::from(peer.slots)),
+    )?;
+    family(
+        encoder,
+        "llm_router_peer_fresh",
+        "1 while a peer's last load sample is recent, or where it is not polled.",
+        each(|peer| u64::from(peer.standing.is_none_or(|now| now == Standing::Fresh))),
+    )?;
+    family(
+        encoder,
+        "llm_router_peer_held",
+        "1 while a peer is alive, too busy to be read, and taken for full.",
+        each(|peer| u64::from(peer.standing == Some(Standing::Held))),
+    )?;
     // A disabled peer is neither: nobody asks it.
     let enabled = seen.iter().flat_map(|seen| {
         seen.peers
@@ -172,6 +191,15 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
             let pools = seen.route.pool_ids();
             let sessions: u64 = pools.map(|pool| seen.route.memory(pool).sessions).sum();
             (seen.label(), ConstGauge::new(sessions))
+        }),
+    )?;
+    family(
+        encoder,
+        "llm_router_limit_factor",
+        "rt_limit_factor: multiplies llm_router_limit before requests in flight are compared with it.",
+        seen.iter().map(|seen| {
+            let factor = seen.route.options.rt_limit_factor.value;
+            (seen.label(), ConstGauge::new(factor))
         }),
     )?;
     family(

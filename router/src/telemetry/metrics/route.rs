@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
-use router_core::decision::Usage;
+use router_core::decision::{Mode, Usage};
 use router_core::pool::PeerKey;
 
 use super::placement::PeerPlacements;
@@ -69,6 +69,8 @@ pub struct RequestDone<'a> {
     pub owner: Option<&'a str>,
     /// Tokens, where the answer told them.
     pub usage: Option<Usage>,
+    /// How its peer was found; `None` where none was.
+    pub mode: Option<Mode>,
 }
 
 /// The counters of one route. Shared by every snapshot of it.
@@ -98,6 +100,8 @@ pub(super) struct Tally {
     pub(super) peers: ByPeer<PeerTally>,
     /// Tokens, under the models of `requests`.
     pub(super) tokens: TokenTally,
+    /// Requests that were placed, by the text of their mode.
+    pub(super) placements: BTreeMap<&'static str, u64>,
     /// Configured models: they need no room under the cap.
     models: Vec<Arc<str>>,
 }
@@ -205,6 +209,9 @@ impl Tally {
         if let Some(usage) = &done.usage {
             self.tokens.add(model, done.owner, usage);
         }
+        if let Some(mode) = done.mode {
+            *self.placements.entry(mode.as_str()).or_default() += 1;
+        }
         let peer = match done.peer {
             None => NONE,
             Some(peer) if self.peers.contains_key(peer) => peer,
@@ -265,6 +272,9 @@ impl Tally {
     }
 
     fn sync(&mut self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
+        for mode in Mode::ALL {
+            self.placements.entry(mode.as_str()).or_default();
+        }
         let is_configured = |peer: &str| {
             pools
                 .iter()

@@ -2,7 +2,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use proto::exposition::Format;
-use router_core::decision::Usage;
+use router_core::decision::{Mode, Usage};
 
 use super::*;
 
@@ -41,6 +41,7 @@ fn done<'a>(model: Option<&'a str>, peer: Option<&'a str>, code: u16) -> Request
         overhead_seconds: None,
         owner: None,
         usage: None,
+        mode: None,
     }
 }
 
@@ -74,6 +75,7 @@ fn series_exist_at_zero_from_registration() {
         r#"llm_router_ttft_seconds_count{route="chat"} 0"#,
         r#"llm_router_inter_chunk_seconds_count{route="chat"} 0"#,
         r#"llm_router_overhead_seconds_count{route="chat"} 0"#,
+        r#"llm_router_placements_total{route="chat",mode="hash_fallback"} 0"#,
         "llm_router_config_last_reload_success 0.0",
         concat!(
             "llm_router_build_info{version=\"",
@@ -273,6 +275,24 @@ fn token_series_are_capped_by_model_and_owner_and_sums_saturate() {
     assert_eq!(distinct("owner=\""), 200 + 2, "200 owners, `other` and `-`");
     let other = r#"model="m",owner="other",kind="prompt"} 18446744073709551615"#;
     assert!(tokens.iter().any(|line| line.ends_with(other)), "{page}");
+}
+
+#[test]
+fn placements_are_counted_by_mode() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    for mode in [Some(Mode::Hash), Some(Mode::Sticky), Some(Mode::Hash), None] {
+        chat.request_done(&RequestDone {
+            mode,
+            ..done(None, Some("a:1"), 200)
+        });
+    }
+    let page = page(&metrics);
+    for (mode, count) in [("hash", 2), ("sticky", 1), ("pin", 0)] {
+        let line = format!(r#"llm_router_placements_total{{route="chat",mode="{mode}"}} {count}"#);
+        assert!(page.lines().any(|have| have == line), "{line}\n{page}");
+    }
 }
 
 #[test]
