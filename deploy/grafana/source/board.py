@@ -97,6 +97,9 @@ def stat(title, description, unit, expr, width=3, steps=(), color=GREEN, **defau
         "justifyMode": "auto",
         "orientation": "auto",
         "textMode": "value",
+        "wideLayout": True,
+        "percentChangeColorMode": "standard",
+        "showPercentChange": False,
     }
     panel.defaults = {"thresholds": thresholds(*steps, color=color), "color": {"mode": "thresholds"}, **defaults}
     return panel
@@ -144,7 +147,7 @@ def states(title, description, *queries, width=8, height=8, words=None, colors=N
         "showValue": "never",
         "alignValue": "left",
         "rowHeight": 0.9,
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "single", "sort": "none"},
     }
     panel.custom = {"fillOpacity": 80, "lineWidth": 0}
@@ -165,6 +168,7 @@ def heatmap(title, description, unit, expr, width=8, height=8):
         "filterValues": {"le": 1e-9},
         "legend": {"show": True},
         "rowsFrame": {"layout": "auto"},
+        "showValue": "never",
         "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
         "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
     }
@@ -175,7 +179,7 @@ def heatmap(title, description, unit, expr, width=8, height=8):
 def table(title, description, columns, width=24, height=8):
     """One line a label set. A column is (heading, unit, expression); every expression has the same labels."""
     panel = Panel("table", title, description, "short", [Query(expr) for _, _, expr in columns], width, height)
-    panel.options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "fields": ""}}
+    panel.options = {"showHeader": True, "cellHeight": "sm", "frameIndex": 0}
     panel.custom = {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False}
     letters = [chr(ord("A") + place) for place in range(len(columns))]
     names = {f"Value #{letter}" if len(columns) > 1 else "Value": head for letter, (head, _, _) in zip(letters, columns)}
@@ -221,7 +225,6 @@ def variable(name, label, query):
         "label": label,
         "type": "query",
         "datasource": SOURCE,
-        "definition": query,
         "query": {"query": query, "refId": f"variable-{name}", "qryType": 1},
         "refresh": 2,
         "sort": 1,

@@ -13,12 +13,12 @@ def window(metric, by, selector=I):
 NOW = Row("Now", [
     stat("Stored", "Records that the listener has acknowledged.", "cps", over("llm_router_bodylog_frames_total", I + ',result="acked"')),
     stat("Lost in an hour", "Records lost on the router's side, whatever the reason.", "short", f"sum (increase(llm_router_bodylog_dropped_total{{{I}}}[1h]))", steps=[(1, RED)], decimals=0),
-    stat("Oldest unacknowledged", "How long the oldest record that the listener has not acknowledged has waited.", "s", f"max (llm_router_bodylog_unacked_age_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
-    stat("Spool", "The fullest router's disk spool: what waits for the listener.", "percentunit", f"max (llm_router_bodylog_spool_bytes{{{I}}} / (llm_router_bodylog_spool_limit_bytes{{{I}}} > 0))", steps=[(0.2, AMBER), (0.5, RED)], noValue="no spool"),
+    stat("Waiting longest", "How long the oldest record that the listener has not acknowledged has waited.", "s", f"max (llm_router_bodylog_unacked_age_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
+    stat("Spool in use", "The fullest router's disk spool: what waits for the listener.", "percentunit", f"max (llm_router_bodylog_spool_bytes{{{I}}} / (llm_router_bodylog_spool_limit_bytes{{{I}}} > 0))", steps=[(0.2, AMBER), (0.5, RED)], noValue="no spool"),
     stat("Listener's disk free", "Free share of the disk the records lie on.", "percentunit", f"min (bodylog_listener_disk_free_bytes{{{I}}} / bodylog_listener_disk_size_bytes{{{I}}})", steps=[(0.1, AMBER), (0.2, GREEN)], color=RED),
     stat("Listener", "Frames that the listener stored.", "cps", over("bodylog_listener_frames_total", I + ',result="stored"')),
     stat("Exporter behind", "Bytes of rows that the exporter has not read.", "bytes", f"max (bodylog_exporter_lag_bytes{{{I}}})", steps=[(1e6, AMBER), (1e8, RED)]),
-    stat("Last commit", "Age of the exporter's last checkpoint.", "s", f"max (time() - bodylog_exporter_last_commit_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
+    stat("Since last commit", "Age of the exporter's last checkpoint.", "s", f"max (time() - bodylog_exporter_last_commit_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
 ])
 
 CAPTURE = Row("Router: capture", [
