@@ -1,0 +1,19 @@
+"""One world under traffic, watched by two Prometheus servers, for all tests of the session."""
+
+import pathlib
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients"), str(HERE.parents[1] / "deploy" / "grafana" / "source")]
+
+import world  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def lively():
+    with world.World() as lively:
+        lively.watch()
+        lively.until_everything_happened()
+        yield lively
