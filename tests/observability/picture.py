@@ -3,7 +3,7 @@
 
     target/clients/observability/bin/python tests/observability/picture.py [--png FILE]
 
-Three simulated engines of four slots and fourteen clients that ask again and again. Every line is the answer to a range query
+Three simulated engines of four slots and eleven clients that ask again and again. Every line is the answer to a range query
 against a real Prometheus; the queries stand in the picture's description. Nothing is smoothed or drawn by hand. The story takes
 about two minutes; each run gives a new picture.
 """
@@ -12,6 +12,7 @@ import argparse
 import html
 import math
 import pathlib
+import random
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 from stack import ROOT, free_port  # noqa: E402
 from world import World  # noqa: E402
 
-CLIENTS = 14
+CLIENTS = 11
 QUIET, LOST, BACK = 25, 40, 35  # Seconds before the engine dies, until it is back, and to the end.
 WINDOW = "5s"
 
@@ -65,10 +66,13 @@ def record():
         server = world.prometheus(native=False)
 
         def client(number):
+            pauses = random.Random(number)
+
             def ask(turn):
                 text = f"client {number} says: " + "a word or two " * (5 + turn % 20)
-                status = world.chat("chat", text, max_tokens=40, headers={"x-session-id": f"client-{number}"})
-                time.sleep(0.25 if status == 200 else 0.5)
+                status = world.chat("chat", text, max_tokens=80, headers={"x-session-id": f"client-{number}"})
+                time.sleep(pauses.uniform(0, 0.3) if status == 200 else 0.5)
+
             return ask
 
         for number in range(CLIENTS):

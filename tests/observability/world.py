@@ -4,6 +4,7 @@ Every process started here is ended here, by its own handle.
 """
 
 import contextlib
+import http.client
 import json
 import pathlib
 import shutil
@@ -229,7 +230,8 @@ class World:
         except urllib.error.HTTPError as refused:
             refused.read()
             return refused.code
-        except OSError:
+        # A stream that breaks is no OSError.
+        except (OSError, http.client.HTTPException):
             return 0
 
     def llmctl(self, *arguments):
