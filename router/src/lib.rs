@@ -1,6 +1,10 @@
 //! The router. [`run`] is the composition root: it builds the parts in order and hands each only
 //! what it uses. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own process.
 
+// The fuzzers' checks name the crate; its own tests include them.
+#[cfg(test)]
+extern crate self as router;
+
 pub mod admin;
 pub mod bodylog;
 pub mod cli;

@@ -1,5 +1,7 @@
 //! What a body says: read once, never built into a tree, never re-encoded.
 
+#[cfg(test)]
+mod corpora;
 pub mod facts;
 pub mod filter;
 pub mod inflate;

@@ -1,0 +1,165 @@
+//! What must hold for any bytes, for the fuzzer and for the tests of `router`, which include this
+//! file under their own name of the crate. Each check is a fuzz target; a target uses one of them.
+#![allow(
+    dead_code,
+    reason = "each fuzz target includes this file for one check"
+)]
+
+use bytes::Bytes;
+use router::content::filter::Filter;
+use router::content::scan::Cursor;
+use router::content::splice::Splices;
+use router::content::sse::{Events, Lines, Piece};
+use router::content::transform::{IdStrategy, Wanted, transform};
+
+use serde::de::IgnoredAny;
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+}
+
+/// A JSON text is one value for the scanner, to its last byte; what the transforms make of one is
+/// one, and not far longer; and they have nothing to add to what they made.
+pub(super) fn scan(bytes: &[u8]) {
+    let valid = is_json(bytes);
+    let mut cursor = Cursor::new(bytes);
+    let taken = cursor.skip();
+    if valid {
+        assert_eq!(taken.map(|span| &bytes[span]), Some(bytes.trim_ascii()));
+        assert_eq!(cursor.end(), Some(()));
+    }
+    for strategy in [
+        IdStrategy::Rerank,
+        IdStrategy::Hash,
+        IdStrategy::RerankMaxlast,
+        IdStrategy::Keepinc,
+    ] {
+        let wanted = Wanted {
+            include_usage: true,
+            cch_strip: true,
+            kimi_normalize: Some(strategy),
+            system_hoist: true,
+        };
+        let Some(edited) = transform(bytes, wanted).body else {
+            continue;
+        };
+        assert!(edited.len() <= 4 * bytes.len() + (256 << 10));
+        if valid {
+            assert!(is_json(&edited));
+            let again = transform(&edited, wanted);
+            assert!(!again.asked_for_usage);
+            assert_eq!(again.messages_hoisted, 0);
+        }
+    }
+}
+
+/// Edits do what they would do one by one from the back; those that contradict each other nothing.
+/// The first byte is how many there are, three bytes are one: where, how much goes, how much comes.
+pub(super) fn splice(bytes: &[u8]) {
+    let Some((&count, rest)) = bytes.split_first() else {
+        return;
+    };
+    let (script, body) = rest.split_at(rest.len().min(3 * usize::from(count % 8)));
+    let mut edits = Vec::new();
+    let mut splices = Splices::default();
+    for (number, edit) in script.chunks_exact(3).enumerate() {
+        let [at, goes, comes] = [edit[0], edit[1], edit[2]].map(usize::from);
+        let with = vec![b'0' + number as u8; comes % 4];
+        splices.replace(at..at + goes, with.clone());
+        edits.push((at, at + goes, with));
+    }
+    edits.sort_by_key(|(start, end, _)| (*start, *end));
+    let fit = edits.iter().all(|(_, end, _)| *end <= body.len())
+        && edits.is_sorted_by(|(_, end, _), (start, ..)| end <= start);
+    let expected = (fit && !edits.is_empty()).then(|| {
+        let mut out = body.to_vec();
+        for (start, end, with) in edits.into_iter().rev() {
+            out.splice(start..end, with);
+        }
+        out
+    });
+    assert_eq!(splices.apply(body), expected);
+}
+
+/// Cuts a stream as its first bytes say.
+fn chunks(bytes: &[u8]) -> (&[u8], Vec<&[u8]>) {
+    let (cuts, stream) = bytes.split_at(bytes.len().min(4));
+    let mut chunks = Vec::new();
+    let mut rest = stream;
+    for cut in cuts.iter().cycle().take(1000) {
+        let (chunk, tail) = rest.split_at(rest.len().min(1 + usize::from(cut % 32)));
+        chunks.push(chunk);
+        rest = tail;
+    }
+    chunks.push(rest);
+    (stream, chunks)
+}
+
+/// However a stream is cut, its pieces are the stream, and its lines and events are the same.
+pub(super) fn sse(bytes: &[u8]) {
+    let (stream, cut) = chunks(bytes);
+    let (pieces, lines) = split(&cut);
+    assert_eq!(pieces, stream);
+    assert_eq!(lines, split(&[stream]).1);
+    assert_eq!(events(&cut), events(&[stream]));
+}
+
+fn split(chunks: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let mut splitter = Lines::new(64);
+    let (mut pieces, mut lines) = (Vec::new(), Vec::new());
+    let mut keep = |piece: Piece<'_>| {
+        pieces.extend(piece.parts().concat());
+        if let Piece::Line { text, .. } = piece {
+            lines.push(text.to_vec());
+        }
+    };
+    for chunk in chunks {
+        let mut feed = splitter.feed(chunk);
+        while let Some(piece) = feed.next() {
+            keep(piece);
+        }
+    }
+    if let Some(piece) = splitter.finish() {
+        keep(piece);
+    }
+    (pieces, lines)
+}
+
+fn events(chunks: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut reader = Events::default();
+    let mut events = Vec::new();
+    let mut keep = |event: router::content::sse::Event<'_>| {
+        events.push((event.name.to_vec(), event.data.to_vec()));
+    };
+    for chunk in chunks {
+        reader.feed(chunk, &mut keep);
+    }
+    reader.finish(&mut keep);
+    events
+}
+
+/// The filter takes bytes out and puts none in or elsewhere; without usage it takes nothing; and cut
+/// up it never takes more than in one piece.
+pub(super) fn unasked(bytes: &[u8]) {
+    let (stream, cut) = chunks(bytes);
+    let whole = filtered(&[stream]);
+    for passed in [&whole, &filtered(&cut)] {
+        let mut rest = stream.iter();
+        assert!(passed.iter().all(|byte| rest.any(|other| other == byte)));
+        if !stream.windows(7).any(|window| window == b"\"usage\"") {
+            assert_eq!(passed, stream);
+        }
+        assert!(passed.len() >= whole.len());
+    }
+}
+
+fn filtered(chunks: &[&[u8]]) -> Vec<u8> {
+    let mut filter = Filter::new(true, None);
+    let mut passed = Vec::new();
+    for chunk in chunks {
+        passed.extend_from_slice(&filter.feed(&Bytes::copy_from_slice(chunk)));
+    }
+    passed.extend_from_slice(&filter.finish());
+    assert!(!filter.holds());
+    passed
+}
