@@ -1,16 +1,17 @@
 //! What the fields of content rules are in one body.
 //!
-//! The body is looked at as slices, level by level along the paths that some rule names; no tree is
-//! built, and what nobody names is skipped without recursion. So depth costs nothing, and recursion
-//! goes as deep as the longest path, which is bounded. Of duplicate keys the last one counts.
+//! One walk over a body that is known to be valid goes down along the paths that some rule names; no
+//! tree is built, and what nobody names is skipped without recursion. So depth costs nothing, and
+//! recursion goes as deep as the longest path, which is bounded. Of duplicate keys the last one counts.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use router_core::rules::{Fact, Field, Rules, Step};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 
 use super::inspect::BorrowedBytes;
+use super::scan::{Cursor, Span, is_key};
 
 /// Where the fields of a route's rules stand in a body. Made once per route.
 #[derive(Debug, Default)]
@@ -56,23 +57,30 @@ impl Wanted {
     }
 
     /// The facts of one body, parallel to the rules' fields. `None` for a body that is not a JSON
-    /// object or array in UTF-8: the rules say nothing about it.
-    pub fn read<'b>(&self, body: &'b [u8]) -> Option<Vec<Fact<'b>>> {
+    /// object or array in UTF-8: the rules say nothing about it. `is_json` says that somebody else has
+    /// found it to be JSON, apart from the bytes in its strings; that spares a pass.
+    pub fn read<'b>(&self, body: &'b [u8], is_json: bool) -> Option<Vec<Fact<'b>>> {
         // A look at the first byte spares an upload a pass that cannot find anything.
         let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
         if !matches!(first, b'{' | b'[') {
             return None;
         }
-        let root: &RawValue = serde_json::from_slice(body).ok()?;
-        let mut facts = vec![Fact::Missing; self.fields];
+        if !is_json {
+            serde_json::from_slice::<IgnoredAny>(body).ok()?;
+        }
+        let text = str::from_utf8(body).ok()?;
+        let mut reading = Reading {
+            text,
+            facts: vec![Fact::Missing; self.fields],
+        };
         if let Some(number) = self.bytes {
-            facts[number] = Fact::Number(body.len() as f64);
+            reading.facts[number] = Fact::Number(body.len() as f64);
         }
         for number in &self.counts {
-            facts[*number] = Fact::Number(0.0);
+            reading.facts[*number] = Fact::Number(0.0);
         }
-        self.root.read(root.get(), &mut facts);
-        Some(facts)
+        reading.value(&self.root, &mut Cursor::new(body))?;
+        Some(reading.facts)
     }
 
     /// A top-level list of which something is counted, in fact `number`.
@@ -96,119 +104,187 @@ impl Want {
         &mut self.below[at].1
     }
 
-    /// Reads a JSON value that is known to be valid.
-    fn read<'b>(&self, raw: &'b str, facts: &mut [Fact<'b>]) {
+    fn item(&self, at: usize) -> Option<&Self> {
+        let is_it =
+            |step: &Step| step.index.and_then(|index| usize::try_from(index).ok()) == Some(at);
+        let found = self.below.iter().find(|(step, _)| is_it(step));
+        found.map(|(_, want)| want)
+    }
+
+    /// The places counted from a list's end: how far, 1 being the last, and what is wanted there.
+    fn counted_back(&self) -> impl Iterator<Item = (usize, &Self)> {
+        self.below.iter().filter_map(|(step, want)| {
+            let index = step.index.filter(|index| *index < 0)?;
+            Some((usize::try_from(index.unsigned_abs()).ok()?, want))
+        })
+    }
+
+    /// What nothing was found for.
+    fn clear(&self, facts: &mut [Fact<'_>]) {
         if let Some(number) = self.value {
-            facts[number] = scalar(raw);
+            facts[number] = Fact::Missing;
         }
-        match raw.as_bytes().first() {
-            Some(b'{') => self.read_object(raw, facts),
-            Some(b'[') => self.read_list(raw, facts),
-            _ => {}
+        for number in [self.length, self.chars].into_iter().flatten() {
+            facts[number] = Fact::Number(0.0);
+        }
+        for (_, want) in &self.below {
+            want.clear(facts);
+        }
+    }
+}
+
+/// One walk. Its functions take the value before the cursor; `None` ends the walk, which does not
+/// happen in a valid body.
+struct Reading<'b> {
+    text: &'b str,
+    facts: Vec<Fact<'b>>,
+}
+
+impl<'b> Reading<'b> {
+    fn value(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
+        let first = cursor.peek()?;
+        if !matches!(first, b'{' | b'[') {
+            let value = cursor.skip()?;
+            self.note(want.value, scalar(&self.text[value]));
+            return Some(());
+        }
+        self.note(want.value, Fact::Composite);
+        if first == b'{' {
+            self.object(want, cursor)
+        } else {
+            self.list(want, cursor)
         }
     }
 
-    fn read_object<'b>(&self, raw: &'b str, facts: &mut [Fact<'b>]) {
-        if self.below.is_empty() {
-            return;
-        }
-        let found = members(raw, self.below.len(), |key| {
-            self.below
-                .iter()
-                .position(|(step, _)| step.name.as_bytes() == key)
-        });
-        for ((_, want), raw) in self.below.iter().zip(found) {
-            if let Some(raw) = raw {
-                want.read(raw, facts);
-            }
+    fn note(&mut self, number: Option<usize>, fact: Fact<'b>) {
+        if let Some(number) = number {
+            self.facts[number] = fact;
         }
     }
 
-    fn read_list<'b>(&self, raw: &'b str, facts: &mut [Fact<'b>]) {
-        let indexes = || self.below.iter().filter_map(|(step, _)| step.index);
-        let from_end = indexes().any(|index| index < 0);
-        // Which element is the last one is known at the end: lists are measured first.
-        let length = (self.length.is_some() || from_end).then(|| length(raw));
-        if let (Some(number), Some(length)) = (self.length, length) {
-            facts[number] = Fact::Number(length as f64);
+    fn object(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
+        if want.below.is_empty() {
+            cursor.skip()?;
+            return Some(());
         }
-        if let Some(number) = self.chars {
-            facts[number] = Fact::Number(chars_of_messages(raw) as f64);
-        }
-        if indexes().next().is_none() {
-            return;
-        }
-        let length = length.unwrap_or_default();
-        let wanted: Vec<(usize, &Self)> = self
-            .below
-            .iter()
-            .filter_map(|(step, want)| {
-                let index = step.index?;
-                let at = if index < 0 {
-                    length.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
-                } else {
-                    usize::try_from(index).ok()
-                };
-                Some((at?, want))
-            })
-            .collect();
-        each(
-            raw,
-            |at| wanted.iter().any(|(wanted, _)| *wanted == at),
-            |at, raw| {
-                for (_, want) in wanted.iter().filter(|(wanted, _)| *wanted == at) {
-                    want.read(raw, facts);
+        cursor.members(|cursor, key| {
+            let key = self.key(key);
+            let is_it = |step: &Step| step.name.as_bytes() == &*key;
+            match want.below.iter().find(|(step, _)| is_it(step)) {
+                Some((_, want)) => {
+                    // It may have been here before.
+                    want.clear(&mut self.facts);
+                    self.value(want, cursor)
                 }
-            },
-        );
-    }
-}
-
-/// `input_chars`: code points over the contents of a list of messages.
-fn chars_of_messages(raw: &str) -> usize {
-    let mut chars = 0;
-    each(
-        raw,
-        |_| true,
-        |_, message| {
-            let [content] = values_of(message, ["content"]);
-            let Some(content) = content else { return };
-            match content.as_bytes().first() {
-                Some(b'"') => chars += count_chars(content),
-                Some(b'[') => each(
-                    content,
-                    |_| true,
-                    |_, part| {
-                        chars += chars_of_part(part);
-                    },
-                ),
-                _ => {}
+                None => cursor.skip().map(|_| ()),
             }
-        },
-    );
-    chars
-}
-
-fn chars_of_part(raw: &str) -> usize {
-    let is_text = |raw: &&str| raw.starts_with('"');
-    if is_text(&raw) {
-        return count_chars(raw);
+        })?;
+        Some(())
     }
-    let [text, content] = values_of(raw, ["text", "content"]);
-    let counted = text.filter(is_text).or(content.filter(is_text));
-    counted.map_or(0, count_chars)
-}
 
-/// The members of these names, of what may be an object.
-fn values_of<'b, const N: usize>(raw: &'b str, names: [&str; N]) -> [Option<&'b str>; N] {
-    let mut found = [None; N];
-    if raw.starts_with('{') {
-        let wanted = |key: &[u8]| names.iter().position(|name| name.as_bytes() == key);
-        for (slot, value) in found.iter_mut().zip(members(raw, N, wanted)) {
-            *slot = value;
+    /// A key's decoded bytes, given what is between its quotes.
+    fn key(&self, key: Span) -> Cow<'b, [u8]> {
+        let written = &self.text.as_bytes()[key.clone()];
+        if memchr::memchr(b'\\', written).is_none() {
+            return Cow::Borrowed(written);
         }
+        let quoted = &self.text[key.start - 1..=key.end];
+        let decoded = serde_json::from_str::<BorrowedBytes<'_>>(quoted);
+        decoded.map_or(Cow::Borrowed(written), |key| key.0)
     }
-    found
+
+    fn list(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
+        if want.below.is_empty() && want.length.is_none() && want.chars.is_none() {
+            cursor.skip()?;
+            return Some(());
+        }
+        let kept = want.counted_back().map(|(back, _)| back).max().unwrap_or(0);
+        let mut last = VecDeque::new();
+        let (mut count, mut chars) = (0, 0);
+        cursor.items(|cursor| {
+            cursor.peek()?;
+            let start = cursor.position();
+            if want.chars.is_some() {
+                let mut ahead = *cursor;
+                chars += self.chars_of_message(&mut ahead)?;
+                match want.item(count) {
+                    Some(item) => self.value(item, cursor)?,
+                    None => *cursor = ahead,
+                }
+            } else {
+                match want.item(count) {
+                    Some(item) => self.value(item, cursor)?,
+                    None => cursor.skip().map(|_| ())?,
+                }
+            }
+            count += 1;
+            if kept > 0 {
+                if last.len() == kept {
+                    last.pop_front();
+                }
+                last.push_back(start);
+            }
+            Some(())
+        })?;
+        self.note(want.length, Fact::Number(count as f64));
+        self.note(want.chars, Fact::Number(chars as f64));
+        for (back, want) in want.counted_back() {
+            if let Some(at) = last.len().checked_sub(back) {
+                self.value(want, &mut Cursor::at(self.text.as_bytes(), last[at]))?;
+            }
+        }
+        Some(())
+    }
+
+    /// `input_chars`: code points of a message's content.
+    fn chars_of_message(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
+        let body = self.text.as_bytes();
+        let mut chars = 0;
+        cursor.members(|cursor, key| {
+            if is_key(&body[key], "content") {
+                chars = self.chars_of_content(cursor)?;
+                return Some(());
+            }
+            cursor.skip().map(|_| ())
+        })?;
+        Some(chars)
+    }
+
+    fn chars_of_content(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
+        if cursor.peek()? == b'"' {
+            return Some(self.chars(cursor.skip()?));
+        }
+        let mut chars = 0;
+        cursor.items(|cursor| {
+            chars += self.chars_of_part(cursor)?;
+            Some(())
+        })?;
+        Some(chars)
+    }
+
+    fn chars_of_part(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
+        if cursor.peek()? == b'"' {
+            return Some(self.chars(cursor.skip()?));
+        }
+        let body = self.text.as_bytes();
+        let (mut text, mut content) = (None, None);
+        cursor.members(|cursor, key| {
+            let key = &body[key];
+            let value = cursor.skip()?;
+            let string = (body[value.start] == b'"').then_some(value);
+            if is_key(key, "text") {
+                text = string;
+            } else if is_key(key, "content") {
+                content = string;
+            }
+            Some(())
+        })?;
+        Some(text.or(content).map_or(0, |string| self.chars(string)))
+    }
+
+    fn chars(&self, string: Span) -> usize {
+        count_chars(&self.text[string])
+    }
 }
 
 /// Code points of a JSON string as written, quotes included in the text and not in the count. A
@@ -252,98 +328,6 @@ fn scalar(raw: &str) -> Fact<'_> {
         Some(b'f') => Fact::Bool(false),
         Some(b'n') => Fact::Null,
         _ => raw.parse().map_or(Fact::Missing, Fact::Number),
-    }
-}
-
-/// The values of some members of an object, by the number that `wanted` gives their key; below
-/// `count`.
-fn members(raw: &str, count: usize, wanted: impl Fn(&[u8]) -> Option<usize>) -> Vec<Option<&str>> {
-    let visitor = Members { count, wanted };
-    let found = serde_json::Deserializer::from_str(raw).deserialize_map(visitor);
-    found.unwrap_or_default()
-}
-
-struct Members<F> {
-    count: usize,
-    wanted: F,
-}
-
-impl<'de, F: Fn(&[u8]) -> Option<usize>> Visitor<'de> for Members<F> {
-    type Value = Vec<Option<&'de str>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut values = vec![None; self.count];
-        while let Some(key) = map.next_key::<BorrowedBytes<'de>>()? {
-            match (self.wanted)(&key.0) {
-                Some(at) => values[at] = Some(map.next_value::<&'de RawValue>()?.get()),
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(values)
-    }
-}
-
-/// Calls `act` with the wanted elements of a list, in order.
-fn each<'b>(raw: &'b str, wanted: impl Fn(usize) -> bool, act: impl FnMut(usize, &'b str)) {
-    let visitor = Elements { wanted, act };
-    // The text is valid, so there is no error to tell.
-    let _ = serde_json::Deserializer::from_str(raw).deserialize_seq(visitor);
-}
-
-struct Elements<W, A> {
-    wanted: W,
-    act: A,
-}
-
-impl<'de, W: Fn(usize) -> bool, A: FnMut(usize, &'de str)> Visitor<'de> for Elements<W, A> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON array")
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(mut self, mut list: S) -> Result<(), S::Error> {
-        for at in 0.. {
-            if (self.wanted)(at) {
-                let Some(raw) = list.next_element::<&'de RawValue>()? else {
-                    break;
-                };
-                (self.act)(at, raw.get());
-            } else if list.next_element::<IgnoredAny>()?.is_none() {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How many elements a list has.
-fn length(raw: &str) -> usize {
-    let counted = serde_json::Deserializer::from_str(raw).deserialize_seq(Count);
-    counted.unwrap_or_default()
-}
-
-struct Count;
-
-impl<'de> Visitor<'de> for Count {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON array")
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<usize, S::Error> {
-        let mut count = 0;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            count += 1;
-        }
-        Ok(count)
     }
 }
 

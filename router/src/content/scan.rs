@@ -36,6 +36,11 @@ impl<'b> Cursor<'b> {
         Self { body, at }
     }
 
+    /// Where it stands: after [`peek`](Self::peek), at the first byte of the next value.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
     /// The first byte of the value that comes next: its kind.
     pub fn peek(&mut self) -> Option<u8> {
         self.at = blank_end(self.body, self.at);

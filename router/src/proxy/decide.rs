@@ -51,7 +51,7 @@ pub(super) async fn decide(
     exchange.model = model.as_deref().map(|model| Arc::from(clip(model)));
     let asker = Asker::of(route, &parts.headers, &inspection);
     let exempt = is_probe(exchange.path());
-    if !exempt && let Some((index, rule)) = rule_against(route, body) {
+    if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
         route.rules.hit(index);
         route.state.metrics.refused(Gate::Rule, None);
         asker.show(exchange);
@@ -141,11 +141,15 @@ pub fn is_probe(path: &str) -> bool {
 }
 
 /// The content rule that refuses a body, and its index, while the rules are on.
-pub fn rule_against<'r>(route: &'r Route, body: &[u8]) -> Option<(usize, &'r Rule)> {
+pub fn rule_against<'r>(
+    route: &'r Route,
+    body: &[u8],
+    inspection: &Inspection<'_>,
+) -> Option<(usize, &'r Rule)> {
     if !route.switch(Switch::RejectRules).value {
         return None;
     }
-    route.rules.first_match(body)
+    route.rules.first_match(body, inspection.is_object())
 }
 
 /// Who asks, as one request says it, under the switches in force.

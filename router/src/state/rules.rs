@@ -28,12 +28,12 @@ impl ContentRules {
     }
 
     /// The first rule that refuses a body, and its index. Counts nothing. `None` too for what is not
-    /// a JSON object or array.
-    pub fn first_match(&self, body: &[u8]) -> Option<(usize, &Rule)> {
+    /// a JSON object or array. `is_json` spares the look whether it is JSON at all.
+    pub fn first_match(&self, body: &[u8], is_json: bool) -> Option<(usize, &Rule)> {
         if self.rules.is_empty() || body.is_empty() {
             return None;
         }
-        self.rules.first_match(&self.wanted.read(body)?)
+        self.rules.first_match(&self.wanted.read(body, is_json)?)
     }
 
     /// Counts a refusal by the rule of this index.
@@ -100,7 +100,7 @@ mod tests {
     fn hits_belong_to_names_and_outlive_a_reload() {
         let hits = RuleHits::default();
         let first = rules(&hits, &["a", "b", "b"]);
-        let (index, rule) = first.first_match(b"{\"b\":1}").unwrap();
+        let (index, rule) = first.first_match(b"{\"b\":1}", false).unwrap();
         assert_eq!((index, &*rule.name), (1, "b"));
         first.hit(index);
         first.hit(2);
@@ -117,6 +117,6 @@ mod tests {
     #[test]
     fn without_rules_nothing_is_refused() {
         let none = rules(&RuleHits::default(), &[]);
-        assert!(none.first_match(b"{}").is_none());
+        assert!(none.first_match(b"{}", false).is_none());
     }
 }

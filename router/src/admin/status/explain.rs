@@ -117,7 +117,7 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
         source: session.source().to_owned(),
         mode: actual.mode,
         hash: actual.hash,
-        rule: rule_against(route, body).map(|(_, rule)| verdict(route, rule)),
+        rule: rule_against(route, body, &inspection).map(|(_, rule)| verdict(route, rule)),
         pick: actual.name,
         peer: actual.peer,
         active_level: route.limits(pool).tier.unwrap_or_default(),

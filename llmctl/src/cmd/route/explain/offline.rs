@@ -50,7 +50,7 @@ pub(super) fn explain(
     let session = &asker.session;
     let lookups = Lookups::of(&route, pool, model.as_deref(), session, &inspection);
     let explanation = route.explain(lookups.on(asker.ask(pool, false)));
-    let rule = rule_against(&route, &request.body).map(|(_, rule)| RuleVerdict {
+    let rule = rule_against(&route, &request.body, &inspection).map(|(_, rule)| RuleVerdict {
         name: rule.name.to_string(),
         cond: rule.condition.to_string(),
         status: rule
