@@ -1,0 +1,190 @@
+//! What it costs to look at a request's body, and to put one right: `cargo bench -p router`. The goal
+//! is a gigabyte a second on one core for bodies without an edit.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use router::content::scan::Cursor;
+use router::content::transform::{IdStrategy, Wanted, transform};
+use router::content::{Fields, Inspection, Wanted as WantedFacts};
+use router_core::rules::{Condition, Field, Literal, Order, Pattern, RuleSpec, Rules, Test};
+
+const KIB: usize = 1 << 10;
+
+const NOTHING: Wanted = Wanted {
+    include_usage: false,
+    cch_strip: false,
+    kimi_normalize: None,
+    system_hoist: false,
+};
+
+/// As for `/v1/chat/completions`.
+const CHAT: Wanted = Wanted {
+    include_usage: true,
+    cch_strip: true,
+    ..NOTHING
+};
+
+const KIMI: Wanted = Wanted {
+    kimi_normalize: Some(IdStrategy::Rerank),
+    ..CHAT
+};
+
+/// As for `/v1/messages`.
+const MESSAGES: Wanted = Wanted {
+    cch_strip: true,
+    system_hoist: true,
+    ..NOTHING
+};
+
+/// A text with an escape every line, as prose has them.
+fn prose(len: usize) -> String {
+    let line = "The quick brown fox jumps over the lazy dog, and it does so again and again.\\n";
+    line.repeat(len.div_ceil(line.len()))
+}
+
+/// A text with an escape every few bytes, as code has them.
+fn code(len: usize) -> String {
+    let line = "\\tif (name == \\\"x\\\") {\\n\\t\\treturn \\\"y\\\";\\n\\t}\\n";
+    line.repeat(len.div_ceil(line.len()))
+}
+
+/// A conversation of this size in turns of a kilobyte, with a tool call each.
+fn conversation(size: usize, text: fn(usize) -> String, model: &str) -> String {
+    let turn = |number: usize| {
+        let text = text(560);
+        format!(
+            r#"{{"role":"user","content":"{number} {text}"}},{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{number}","type":"function","function":{{"name":"read_file","arguments":"{{\"path\":\"src/{number}.rs\",\"limit\":200}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{number}","content":"ok"}}"#
+        )
+    };
+    let turns: Vec<_> = (0..size.div_ceil(KIB)).map(turn).collect();
+    format!(
+        r#"{{"model":"{model}","temperature":0.5,"max_tokens":1024,"messages":[{}],"tools":[{{"type":"function","function":{{"name":"read_file","parameters":{{"type":"object","properties":{{"path":{{"type":"string"}}}}}}}}}}]}}"#,
+        turns.join(",")
+    )
+}
+
+/// A prompt of token ids.
+fn token_ids(size: usize) -> String {
+    let ids: Vec<_> = (0..size / 6)
+        .map(|n| (10_000 + n % 90_000).to_string())
+        .collect();
+    format!(r#"{{"model":"m","prompt":[{}]}}"#, ids.join(","))
+}
+
+fn bodies() -> Vec<(String, String)> {
+    let mut bodies = Vec::new();
+    for (size, name) in [(KIB, "1KiB"), (32 * KIB, "32KiB"), (KIB * KIB, "1MiB")] {
+        bodies.push((format!("prose/{name}"), conversation(size, prose, "m")));
+        bodies.push((format!("code/{name}"), conversation(size, code, "m")));
+        bodies.push((format!("ids/{name}"), token_ids(size)));
+    }
+    bodies
+}
+
+/// Bodies without an edit.
+fn scan(c: &mut Criterion) {
+    let mut group = c.benchmark_group("scan");
+    for (name, body) in bodies() {
+        let body = body.as_bytes();
+        group.throughput(Throughput::Bytes(body.len() as u64));
+        group.bench_with_input(BenchmarkId::new("skip", &name), body, |b, body| {
+            b.iter(|| Cursor::new(black_box(body)).skip());
+        });
+        for (path, wanted) in [("chat", CHAT), ("messages", MESSAGES)] {
+            group.bench_with_input(BenchmarkId::new(path, &name), body, |b, body| {
+                b.iter(|| {
+                    let done = transform(black_box(body), wanted);
+                    assert!(done.body.is_none());
+                });
+            });
+        }
+        let fields = Fields::new(["metadata", "user"]);
+        group.bench_with_input(BenchmarkId::new("inspect", &name), body, |b, body| {
+            b.iter(|| Inspection::read(&fields, black_box(body)).is_object());
+        });
+    }
+    group.finish();
+}
+
+/// One transform with something to do, over 32 KiB.
+fn edit(c: &mut Criterion) {
+    const HEADER: &str = "x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli; cch=abc;";
+    let chat = conversation(32 * KIB, prose, "m");
+    let kimi = conversation(32 * KIB, prose, "kimi-k2.6");
+    let stream = chat.replacen('{', r#"{"stream":true,"#, 1);
+    let billed = chat.replacen('{', &format!(r#"{{"system":"{HEADER} You are","#), 1);
+    let system = chat.replacen(
+        r#""messages":["#,
+        &format!(
+            r#""messages":[{{"role":"system","content":"{}"}},"#,
+            prose(2 * KIB)
+        ),
+        1,
+    );
+    let mut group = c.benchmark_group("edit");
+    for (name, body, wanted) in [
+        ("none", &chat, CHAT),
+        ("include_usage", &stream, CHAT),
+        ("cch_strip", &billed, CHAT),
+        ("kimi_normalize", &kimi, KIMI),
+        ("system_hoist", &system, MESSAGES),
+    ] {
+        group.throughput(Throughput::Bytes(body.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let done = transform(black_box(body.as_bytes()), wanted);
+                assert_eq!(done.body.is_none(), name == "none");
+                done
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Fifty rules of five kinds, none of which holds.
+fn fifty_rules() -> Rules {
+    let leaf = |field: &str, test| Condition::Leaf(Field::parse(field).expect("a path"), test);
+    let regex = |text: &str| Pattern::regex(text).expect("a pattern");
+    Rules::new((0..50).map(|i| RuleSpec {
+        name: format!("rule{i}").into(),
+        status: None,
+        message: None,
+        when: match i % 5 {
+            0 => leaf("input_chars", Test::Number(Order::Gt, 1e9)),
+            1 => leaf("model", Test::Matches(regex(&format!("^x{i}.*z$")))),
+            2 => leaf(
+                "messages.-1.content",
+                Test::Equals(Literal::Text("no".into())),
+            ),
+            3 => leaf(
+                "messages_count",
+                Test::Number(Order::Gt, 1e6 + f64::from(i)),
+            ),
+            _ => leaf(&format!("metadata.k{i}"), Test::Exists),
+        },
+    }))
+}
+
+/// What the content rules of a route look at.
+fn facts(c: &mut Criterion) {
+    let rules = fifty_rules();
+    let wanted = WantedFacts::new(&rules);
+    let mut group = c.benchmark_group("facts");
+    for (name, text) in [("prose", prose as fn(usize) -> String), ("code", code)] {
+        let body = conversation(32 * KIB, text, "m");
+        group.throughput(Throughput::Bytes(body.len() as u64));
+        for (known, is_json) in [("inspected", true), ("unknown", false)] {
+            group.bench_function(BenchmarkId::new(known, name), |b| {
+                b.iter(|| {
+                    let facts = wanted.read(black_box(body.as_bytes()), is_json);
+                    assert!(rules.first_match(&facts.expect("JSON")).is_none());
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, scan, edit, facts);
+criterion_main!(benches);
