@@ -418,3 +418,61 @@ fn every_shell_gets_its_script_and_every_command_its_page() {
     assert_eq!(all.status.code(), Some(0));
     assert!(directory.path().join("man1/llmctl-keys-rotate.1").is_file());
 }
+
+/// A document with a word for each value: what programs rely on is which keys there are.
+fn shape(value: &serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(_) => "boolean".into(),
+        Value::Number(_) => "number".into(),
+        Value::String(_) => "text".into(),
+        Value::Array(items) => items.first().map(shape).into_iter().collect(),
+        Value::Object(keys) => keys
+            .iter()
+            .map(|(key, value)| (key.clone(), shape(value)))
+            .collect(),
+    }
+}
+
+#[test]
+fn the_json_of_every_command_that_asks_no_router_keeps_its_shape() {
+    let unwise = format!("{GOOD}wait_max: 5\n");
+    let directory = files(&[("good", &unwise)]);
+    fs::write(directory.path().join("router.yaml"), "keys: {file: keys}\n").unwrap();
+    for (name, arguments) in [
+        ("keys_add", &["keys", "add", "alice"][..]),
+        ("keys_rotate", &["keys", "rotate", "alice", "--hashed"]),
+        ("keys_list", &["keys", "list"]),
+        ("keys_check", &["keys", "check"]),
+        ("keys_revoke", &["keys", "revoke", "alice", "--old"]),
+        ("route_check", &["route", "check"]),
+        ("route_list", &["route", "list"]),
+        (
+            "route_explain",
+            &["route", "explain", "good", "--session", "s"],
+        ),
+        (
+            "route_new",
+            &["route", "new", "other", "--peer", "10.0.0.1:1"],
+        ),
+        ("route_new_print", &["route", "new", "more", "--print"]),
+        ("completions", &["completions", "fish"]),
+        ("man", &["man"]),
+        ("man_dir", &["man", "--dir", "man1"]),
+    ] {
+        let told = run(
+            directory.path(),
+            &[arguments, &["--output", "json"]].concat(),
+        );
+        assert_eq!(
+            told.status.code(),
+            Some(0),
+            "{name}: {}",
+            text(&told.stderr)
+        );
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        let told = serde_json::to_string_pretty(&shape(&told)).unwrap();
+        insta::assert_snapshot!(format!("json_{name}"), told);
+    }
+}

@@ -29,7 +29,7 @@ they come from. A file that exists is never overwritten; with an error nothing i
 
 Examples:
   llmctl route import /etc/llm-proxy/chat.yaml --out routes
-  PROXY_API_KEY=… llmctl route import chat.yaml code.yaml --out routes --output json"
+  PROXY_API_KEY=... llmctl route import chat.yaml code.yaml --out routes --output json"
 )]
 pub struct ImportArgs {
     /// Files to import
