@@ -1,11 +1,16 @@
 """Images once a session; a machine without the means skips, and says why."""
 
 import contextlib
+import signal
 
 import pytest
 
 from engine import Podman, Unavailable, build_images
 from project import TAG
+
+
+# Told to end, the suite ends its containers first.
+signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated"))
 
 
 @pytest.fixture(scope="session")

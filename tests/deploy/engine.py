@@ -18,7 +18,7 @@ ROOT = HERE.parent.parent
 BIN = pathlib.Path(os.environ.get("LLM_ROUTER_TEST_BIN", ROOT / "target" / "debug"))
 TOOLS = ("podman", "runc", "netavark", "aardvark-dns")
 HELPERS = "/usr/lib/podman"
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 # crun refuses a machine with both kinds of control groups; a machine without journald has no journal to log to; the
 # default limits cannot be raised inside a container; and `llm-router/router` is the image here, not one of a hub's.

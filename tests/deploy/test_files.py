@@ -20,7 +20,7 @@ TOOLS = pathlib.Path(sys.executable).parent
 def run(*command, cwd=ROOT, **environment):
     return subprocess.run(
         [str(part) for part in command], cwd=cwd, env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180,
     )  # fmt: skip
 
 
@@ -90,3 +90,12 @@ def test_the_routers_own_check_passes_the_stack_s_configuration():
     accepted(run(BIN / "router", "--check", "--config", DEPLOY / "config/router.yaml", BACKENDS="a:8000,https://b/base"))
     refused = run(BIN / "router", "--check", "--config", DEPLOY / "config/router.yaml", BACKENDS="a:8000,b")
     assert refused.returncode == 1 and "routes/chat.yaml" in refused.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quick-start.md", "deploy/docker-compose.yml"])
+def test_the_command_that_starts_the_stack_is_one_and_names_what_is_there(page):
+    commands = set(re.findall(r"docker compose (-f .*) up (.*)$", (ROOT / page).read_text(), re.MULTILINE))
+    assert commands == {("-f deploy/docker-compose.yml --profile sim", "--build --wait")}
+    ((before, _),) = commands
+    services = accepted(run(TOOLS / "docker-compose", *before.split(), "config", "--services")).split()
+    assert {"router", "grafana", "engine-a"} <= set(services)
