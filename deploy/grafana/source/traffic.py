@@ -217,6 +217,7 @@ QUALITY = Row("Quality", [
         "Answers without usage", "Share of successes whose answer names no tokens: they feed no count and no gate.", "percentunit",
         (share(over("bodylog_usage_missing_total", BODY, "route"), over("bodylog_requests_total", BODY + ',status_class="2xx"', "route")), "{{route}}"),
     ),
+    graph("Answers brought into shape", "Answers that a route's `postprocess` handler was meant for, by what became of them.", "reqps", (over("llm_router_postprocessed_total", R, "route, result"), "{{route}} {{result}}")),
     graph("Incomplete answers by cause", "`no_finish`: cut by the engine; `client_abort`: the client left; `capture`: stored in part only.", "reqps", (over("bodylog_truncated_total", BODY, "cause"), "{{cause}}")),
 ])
 
@@ -238,6 +239,7 @@ PEERS = Row("Peers", [
         "Load page read", "Whether the last sample of a polled engine is recent. One that is held is alive, too busy to be read, and taken for full.", (f"min by (route, peer) (llm_router_peer_fresh{{{RP}}})", "{{route}} {{peer}}"),
         words={1: "fresh", 0: "stale"}, colors={1: GREEN, 0: AMBER},
     ),
+    graph("Polls by result", "What polls of the engines' load pages found. Anything but `sampled` and `blind` explains a peer that is stale or out.", "cps", (over("llm_router_polls_total", RP, "result"), "{{result}}"), stack=True),
     graph("Bans", "Times a peer went from usable to banned.", "short", (f"sum by (route, peer) (increase(llm_router_peer_bans_total{{{RP}}}[{OVER}]))", "{{route}} {{peer}}")),
     graph("TTFT by peer", "95th percentile of the time to first token, as recorded.", "s", (quantile(0.95, "bodylog_ttft_seconds", BODY, "backend"), "{{backend}}")),
     graph("Output by peer", "Completion tokens a second, as recorded.", "short", (over("bodylog_completion_tokens_total", BODY, "backend"), "{{backend}}"), stack=True),
@@ -253,12 +255,21 @@ CAPACITY = Row("Capacity", [
         overrides=[dashed(".* (floor|ceiling) .*")],
     ),
     graph("Five-minute average in flight", "What a pool carries on average, beside its limit: the number to plan by.", "short", (f"sum by (route, model) (llm_router_cluster_avg{{{RM}}})", "{{route}} {{model}}"), (f"sum by (route, model) (llm_router_limit{{{RM}}})", "{{route}} {{model}} limit"), overrides=[dashed(".* limit")]),
+    graph(
+        "Time spent waiting", "How long waits for a slot of a full pool took, however they ended (`full_policy: wait`).", "s",
+        *[(quantile(q, "llm_router_wait_seconds", R, "route"), f"{{{{route}}}} p{int(q * 100)}") for q in (0.5, 0.95)],
+    ),
     graph("Output of one healthy peer", "Completion tokens a second of a route over its healthy peers.", "short", (f'{over("llm_router_tokens_total", RM + chr(44) + "kind=" + chr(34) + "completion" + chr(34), "route")} / (sum by (route) (max by (route, peer) (llm_router_peer_healthy{{{R}}})) > 0)', "{{route}}")),
 ])
 
 AFFINITY = Row("Affinity and priority", [
     graph("How requests are placed", "Requests by `X-Routed-Mode`. Much `hash_fallback` or `sticky_new` means that conversations lose their cache.", "reqps", (over("llm_router_placements_total", R, "route, mode"), "{{route}} {{mode}}"), stack=True),
+    graph("Why a peer was chosen", "What decided: the session, a prefix, a pin, a slot that was waited for, nobody's room (`overflow`), or the balance alone.", "reqps", (over("llm_router_selected_total", RP, "route, reason"), "{{route}} {{reason}}"), stack=True),
     graph("Sessions remembered", "Sessions of `sticky_least_loaded`; placement by hash remembers none.", "short", (f"sum by (route) (llm_router_sessions{{{R}}})", "{{route}}")),
+    graph(
+        "Sessions forgotten", "Sessions pushed out by `max_sessions`, and those that were idle for `session_ttl`. Evictions: the table is too small.", "cps",
+        (over("llm_router_sessions_evicted_total", R, "route"), "{{route}} evicted"), (over("llm_router_sessions_expired_total", R, "route"), "{{route}} expired"),
+    ),
     graph("Graded requests", "Requests graded by their session's turn while session_prio is on.", "reqps", (over("llm_router_session_prio_requests_total", R, "route, bucket, result"), "{{route}} turn {{bucket}} {{result}}")),
     graph(
         "Prompt tokens from a cache, by turn", "Share of the prompt tokens of graded requests that a cache had.", "percentunit",
