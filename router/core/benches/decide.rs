@@ -16,7 +16,7 @@ use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::layered::Source;
 use router_core::load::{self, LoadSpec, Report};
 use router_core::pool::{
-    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
 use router_core::signal::{Limit, Sample};
 
@@ -36,6 +36,7 @@ fn route(peers: u16, affinity: Affinity) -> RouteSpec {
             slots: Slots(16),
             enabled: true,
             weight: Weight::default(),
+            role: Role::Regular,
             draining: false,
             learns_slots: false,
         }

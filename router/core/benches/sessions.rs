@@ -14,7 +14,7 @@ use router_core::affinity::Affinity;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Verdict};
 use router_core::pool::{
-    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
 
 const SESSIONS: u32 = 1_000_000;
@@ -32,6 +32,7 @@ fn route() -> RouteSpec {
             slots: Slots(16),
             enabled: true,
             weight: Weight::default(),
+            role: Role::Regular,
             draining: false,
             learns_slots: false,
         }

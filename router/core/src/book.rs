@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::load::Reading;
-use crate::pool::{Ban, PeerKey, RouteSpec};
+use crate::pool::{Ban, ByRole, PeerKey, Role, RouteSpec};
 use gates::Gates;
 use lineup::Lineup;
 use pool::PoolState;
@@ -91,7 +91,7 @@ struct PeerState {
 struct Attached {
     roster: Roster,
     /// Index = pool.
-    lineups: Vec<Lineup>,
+    lineups: Vec<ByRole<Lineup>>,
 }
 
 impl Book {
@@ -116,13 +116,13 @@ impl Book {
                 self.peers.get_mut(*slot).reading.begin();
             }
             let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
-            lineups.for_each(Lineup::forget);
+            lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
         }
         let id = self.next_roster;
         self.next_roster += 1;
         let roster = Roster::new(id, spec, members, buckets);
         let attached = Attached {
-            lineups: vec![Lineup::default(); roster.members.len()],
+            lineups: vec![ByRole::default(); roster.members.len()],
             roster: roster.clone(),
         };
         self.rosters.insert(id, attached);
@@ -169,33 +169,37 @@ impl Book {
         );
         let running = self.pools.iter().map(|pool| pool.drain.running());
         debug_assert_eq!(running.map(u64::from).sum::<u64>(), self.outstanding);
-        self.pools.iter().for_each(|pool| pool.sessions.check());
+        for (_, sessions) in self.pools.iter().flat_map(|pool| pool.sessions.iter()) {
+            sessions.check();
+        }
         self.priority.check(named(|roster| roster.buckets.len()));
         self.waiters.check(|id| self.rosters.contains_key(&id));
         for Attached { roster, lineups } in self.rosters.values() {
-            for (pool, lineup) in lineups.iter().enumerate() {
-                lineup.check(roster, pool, &self.peers);
+            for (pool, lineups) in lineups.iter().enumerate() {
+                for (role, lineup) in lineups.iter() {
+                    lineup.check(roster, (pool, role), &self.peers);
+                }
             }
         }
     }
 
     /// The pool as a request of any model sees it. Looks at every peer unless the pool's lineup is
     /// [current](Self::refresh).
-    fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, now: Instant) -> View<'a> {
+    fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, role: Role, now: Instant) -> View<'a> {
         let attached = self.rosters.get(&roster.id);
         let attached = attached.expect("a detached roster is not asked");
-        let lineup = match &attached.lineups[pool.0] {
+        let lineup = match &attached.lineups[pool.0][role] {
             lineup if lineup.is_current(now) => Cow::Borrowed(lineup),
-            _ => Cow::Owned(Lineup::new(roster, pool.0, &self.peers, now)),
+            _ => Cow::Owned(Lineup::new(roster, (pool.0, role), &self.peers, now)),
         };
         let memory = self.pools.get(roster.members[pool.0].pool);
-        View::new(roster, pool, &self.peers, memory, lineup, now)
+        View::new(roster, (pool, role), &self.peers, memory, lineup, now)
     }
 
     /// The pool as a request sees it: without the peers that do not list its model, unless none of
     /// those that do is usable and another may serve it.
     fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
-        let view = self.view(roster, ask.pool, now);
+        let view = self.view(roster, ask.pool, ask.role, now);
         match ask.pin {
             Some(pin) => view.pinned(pin, ask.pin_falls_back),
             None => view,
@@ -203,19 +207,19 @@ impl Book {
     }
 
     /// Brings a pool's lineup up to date, so that views of it cost nothing.
-    fn refresh(&mut self, roster: u64, pool: PoolId, now: Instant) {
+    fn refresh(&mut self, roster: u64, pool: PoolId, role: Role, now: Instant) {
         let Self { rosters, peers, .. } = self;
         if let Some(Attached { roster, lineups }) = rosters.get_mut(&roster)
-            && !lineups[pool.0].is_current(now)
+            && !lineups[pool.0][role].is_current(now)
         {
-            lineups[pool.0].make(roster, pool.0, peers, now);
+            lineups[pool.0][role].make(roster, (pool.0, role), peers, now);
         }
     }
 
     /// When time alone may next change a peer of a pool: a ban ends, a reading grows old.
-    fn due(&self, roster: &Roster, pool: PoolId) -> Option<Instant> {
+    fn due(&self, roster: &Roster, pool: PoolId, role: Role) -> Option<Instant> {
         let attached = self.rosters.get(&roster.id)?;
-        attached.lineups[pool.0].due()
+        attached.lineups[pool.0][role].due()
     }
 
     /// Looks at a peer again, to which something has happened.
@@ -224,7 +228,8 @@ impl Book {
         let state = peers.get(slot);
         for Attached { roster, lineups } in rosters.values_mut() {
             for (pool, index) in roster.places.of(slot) {
-                lineups[*pool].touch(roster, *pool, *index, state, now);
+                let role = roster.spec.pools[*pool].peers[*index].role;
+                lineups[*pool][role].touch(roster, *pool, *index, state, now);
             }
         }
     }
@@ -253,7 +258,8 @@ impl Book {
     fn let_go(&mut self, slot: u32) {
         if self.peers.let_go(slot) {
             for pool in self.pools.iter_mut() {
-                pool.sessions.forget_peer(slot);
+                let tables = pool.sessions.iter_mut();
+                tables.for_each(|sessions| sessions.forget_peer(slot));
                 pool.prefixes.forget_peer(slot);
             }
         }

@@ -401,6 +401,11 @@ pub enum Choice {
         /// The numbers.
         facts: Facts,
     },
+    /// It waited for a slot when it ended: its client left, its time was up or the router was drained.
+    Wait {
+        /// Requests that waited before it when it came.
+        ahead: u32,
+    },
     /// Refused for load or for want of a peer.
     Refuse(Refusal),
     /// Refused by a content rule.

@@ -6,6 +6,7 @@
 
 mod ban;
 mod capacity;
+mod role;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -23,6 +24,8 @@ use crate::signal::{Signal, SignalSpec};
 
 pub use ban::{Ban, Change, Evidence};
 pub use capacity::{Capacity, Load};
+pub(crate) use role::ByRole;
+pub use role::Role;
 
 /// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
 /// route, are one engine and share their in-flight count and their ban.
@@ -111,6 +114,8 @@ pub struct PeerSpec {
     pub enabled: bool,
     /// Preference on ties.
     pub weight: Weight,
+    /// Which requests it takes.
+    pub role: Role,
     /// Keeps the sessions that live on it and gets no new ones.
     pub draining: bool,
     /// `slots` holds only until its engine has said its own number.

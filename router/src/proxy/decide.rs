@@ -78,6 +78,10 @@ pub(super) async fn decide(
         Ok(Admitted::Placed(placed)) => Ok(placed),
         Ok(Admitted::Waiting(waiting)) => {
             let _timer = route.state.metrics.wait();
+            // What is remembered of it should it end here, whoever ends it.
+            exchange.choice = Some(Choice::Wait {
+                ahead: waiting.ahead(),
+            });
             wait(waiting, patience).await?
         }
         Err(refusal) => Err(refusal),

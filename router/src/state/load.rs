@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use router_core::book::{Known, MemoryState, PoolId};
 use router_core::load::{LoadSpec, Report, Standing};
-use router_core::pool::{MemorySpec, PeerKey};
+use router_core::pool::{MemorySpec, PeerKey, Role};
 use router_core::session::SessionId;
 
 use super::Route;
@@ -92,8 +92,9 @@ impl Route {
         let key = session_key(id);
         let inner = self.state.inner.lock();
         let now = now();
-        let in_pool = |pool| {
-            let home = inner.book.find_session(&self.roster, pool, &key, now)?;
+        let among = |(pool, role)| {
+            let book = &inner.book;
+            let home = book.find_session(&self.roster, pool, role, &key, now)?;
             Some(SessionHome {
                 pool,
                 peer: home.peer,
@@ -101,7 +102,9 @@ impl Route {
                 idle: home.idle,
             })
         };
-        self.pool_ids().filter_map(in_pool).collect()
+        let tables = self.pool_ids();
+        let tables = tables.flat_map(|pool| Role::ALL.map(|role| (pool, role)));
+        tables.filter_map(among).collect()
     }
 
     /// The peers of a pool that list `model`, where models pin requests.

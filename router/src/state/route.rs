@@ -14,7 +14,7 @@ use router_core::affinity::Affinity;
 use router_core::book::{Ask, Book, Limits, Pin, Placement, PoolId, Roster, Ticket};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
-use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots};
+use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
 use router_core::session::Place;
 
 use super::carried::Carried;
@@ -24,7 +24,7 @@ use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::config::keys::KeySet;
-use crate::config::valid::{self, AffinityKind, Role, RouteOptions};
+use crate::config::valid::{self, AffinityKind, RouteOptions};
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
@@ -289,9 +289,14 @@ fn peer_spec(peer: &valid::Peer) -> PeerSpec {
         name: Arc::clone(&peer.name),
         priority: peer.priority,
         slots: Slots(peer.max_concurrency),
-        // Requests are not split yet: the halves of one have nothing to take.
-        enabled: peer.enabled && peer.role == Role::Regular,
+        enabled: peer.enabled,
         weight: peer.weight,
+        // Requests are not split yet: the halves of one have nothing to take.
+        role: match peer.role {
+            valid::Role::Regular => Role::Regular,
+            valid::Role::Prefill => Role::Prefill,
+            valid::Role::Decode => Role::Decode,
+        },
         draining: peer.draining,
         learns_slots: peer.learns_slots,
         url: peer_url(peer),

@@ -49,7 +49,7 @@ pub(super) fn digest(receipts: &[Receipt]) -> BTreeMap<String, Recent> {
         let recent = routes.entry(receipt.route.to_string()).or_default();
         recent.requests += 1;
         match &receipt.decision {
-            Choice::Send { .. } => {}
+            Choice::Send { .. } | Choice::Wait { .. } => {}
             Choice::Refuse(refusal) => {
                 recent.refused += 1;
                 recent

@@ -8,6 +8,8 @@
 //! Nothing is allocated, whatever the session's length: a long one is fed to the hasher once, and
 //! each peer continues from a copy of that state on the stack.
 
+use std::borrow::{Borrow, Cow};
+
 use md5::{Digest, Md5};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
@@ -24,8 +26,7 @@ pub fn home<'a>(
     match hash {
         Hash::Crc32 => modulo(session, peers.count()),
         Hash::Rendezvous | Hash::RendezvousMd5 => {
-            let addresses: Vec<Address> = peers.map(Address::new).collect();
-            highest(hash, session, addresses.iter().enumerate())
+            highest(hash, session, peers.map(Address::new).enumerate())
         }
     }
 }
@@ -42,13 +43,13 @@ pub(crate) fn modulo(session: &[u8], peers: usize) -> Option<(usize, u64)> {
 pub(crate) fn highest<'a>(
     hash: Hash,
     session: &[u8],
-    peers: impl Iterator<Item = (usize, &'a Address)>,
+    peers: impl Iterator<Item = (usize, impl Borrow<Address<'a>>)>,
 ) -> Option<(usize, u64)> {
     match hash {
         Hash::Crc32 => heaviest(peers, |_| 0, |_, _| false),
         Hash::Rendezvous => {
             let mut weights = Xxh3Weights::new(session);
-            let weight = |peer: &Address| weights.of(peer);
+            let weight = |peer: &Address<'_>| weights.of(peer);
             heaviest(peers, weight, |rival, winner| rival.text() < winner.text())
         }
         Hash::RendezvousMd5 => heaviest(peers, md5_weights(session), |_, _| false),
@@ -71,14 +72,14 @@ const PIECE: usize = 32;
 
 /// A `host:port`, ready to be hashed.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub(crate) struct Address<'a> {
     /// Its beginning; zeros behind its end.
     piece: [u8; PIECE],
-    whole: Box<str>,
+    whole: Cow<'a, str>,
 }
 
-impl Address {
-    pub(crate) fn new(host_port: &str) -> Self {
+impl<'a> Address<'a> {
+    pub(crate) fn new(host_port: &'a str) -> Self {
         let mut piece = [0; PIECE];
         let bytes = host_port.bytes();
         piece
@@ -88,6 +89,14 @@ impl Address {
         Self {
             piece,
             whole: host_port.into(),
+        }
+    }
+
+    /// With a text of its own.
+    pub(crate) fn into_owned(self) -> Address<'static> {
+        Address {
+            piece: self.piece,
+            whole: Cow::Owned(self.whole.into_owned()),
         }
     }
 
@@ -123,7 +132,7 @@ impl<'s> Xxh3Weights<'s> {
     }
 
     #[inline]
-    fn of(&mut self, peer: &Address) -> u64 {
+    fn of(&mut self, peer: &Address<'_>) -> u64 {
         let (prefix, length) = (self.session.len() + 1, peer.whole.len());
         let after = self.text.get_mut(prefix..);
         if let Some(place) = after.and_then(<[u8]>::first_chunk_mut::<PIECE>)
@@ -136,7 +145,7 @@ impl<'s> Xxh3Weights<'s> {
     }
 
     #[cold]
-    fn of_long(&mut self, peer: &Address) -> u64 {
+    fn of_long(&mut self, peer: &Address<'_>) -> u64 {
         let base = self.base.get_or_insert_with(|| {
             let mut base = Xxh3Default::new();
             base.update(self.session);
@@ -150,7 +159,7 @@ impl<'s> Xxh3Weights<'s> {
 }
 
 /// The first 8 hex digits of `MD5(session ‖ '|' ‖ host:port)`, as a number.
-fn md5_weights(session: &[u8]) -> impl Fn(&Address) -> u64 {
+fn md5_weights(session: &[u8]) -> impl Fn(&Address<'_>) -> u64 {
     let base = Md5::new().chain_update(session).chain_update(b"|");
     move |peer| {
         let digest = base.clone().chain_update(peer.text()).finalize();
@@ -161,17 +170,19 @@ fn md5_weights(session: &[u8]) -> impl Fn(&Address) -> u64 {
 }
 
 /// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
-fn heaviest<'a>(
-    peers: impl Iterator<Item = (usize, &'a Address)>,
-    mut weight: impl FnMut(&Address) -> u64,
-    wins_tie: impl Fn(&Address, &Address) -> bool,
+fn heaviest<'a, A: Borrow<Address<'a>>>(
+    peers: impl Iterator<Item = (usize, A)>,
+    mut weight: impl FnMut(&Address<'a>) -> u64,
+    wins_tie: impl Fn(&Address<'a>, &Address<'a>) -> bool,
 ) -> Option<(usize, u64)> {
-    let mut best: Option<(usize, &Address, u64)> = None;
+    let mut best: Option<(usize, A, u64)> = None;
     peers.for_each(|(index, peer)| {
-        let score = weight(peer);
-        let wins = match best {
+        let score = weight(peer.borrow());
+        let wins = match &best {
             None => true,
-            Some((_, winner, top)) => score > top || (score == top && wins_tie(peer, winner)),
+            Some((_, winner, top)) => {
+                score > *top || (score == *top && wins_tie(peer.borrow(), winner.borrow()))
+            }
         };
         if wins {
             best = Some((index, peer, score));
@@ -236,8 +247,8 @@ mod tests {
     #[test]
     fn equal_weights_go_to_the_smaller_address_with_rendezvous_and_to_the_earlier_with_md5() {
         let list = ["b:1", "a:1", "c:1"].map(Address::new);
-        let smaller = |rival: &Address, winner: &Address| rival.text() < winner.text();
-        let winner = |wins_tie: fn(&Address, &Address) -> bool| {
+        let smaller = |rival: &Address<'_>, winner: &Address<'_>| rival.text() < winner.text();
+        let winner = |wins_tie: fn(&Address<'_>, &Address<'_>) -> bool| {
             heaviest(list.iter().enumerate(), |_| 7, wins_tie)
         };
         assert_eq!(winner(smaller), Some((1, 7)));

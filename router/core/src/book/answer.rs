@@ -3,6 +3,7 @@
 use super::WaiterId;
 use crate::admission::Refusal;
 use crate::decision::{Facts, Mode};
+use crate::pool::Role;
 
 /// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: it cannot be copied, and
 /// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
@@ -16,6 +17,7 @@ pub struct Ticket {
     /// Index of the pool and of the peer in the roster it was reserved under.
     pub(super) pool: usize,
     pub(super) peer: usize,
+    pub(super) role: Role,
     /// The active tier when it was reserved; a retry never goes above it.
     pub(super) tier: i64,
 }

@@ -2,6 +2,7 @@
 
 use super::PoolId;
 use crate::affinity::prefix::Prefix;
+use crate::pool::Role;
 use crate::session::TABLE_KEY_BYTES_MAX;
 
 /// One request as the choice sees it.
@@ -9,6 +10,8 @@ use crate::session::TABLE_KEY_BYTES_MAX;
 pub struct Ask<'a> {
     /// Which pool serves it.
     pub pool: PoolId,
+    /// Which of its peers.
+    pub role: Role,
     /// The raw session id; `None` when the request named none or affinity is switched off.
     pub session: Option<&'a [u8]>,
     /// The session's [`table_key`](crate::session::SessionId::table_key); without it the session is
@@ -30,7 +33,7 @@ pub struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// A request without a turn, with every switch at its built-in default.
+    /// A whole request without a turn, with every switch at its built-in default.
     pub const fn new(pool: PoolId, session: Option<&'a [u8]>) -> Self {
         let key = match session {
             Some(session) if session.len() <= TABLE_KEY_BYTES_MAX => Some(session),
@@ -38,6 +41,7 @@ impl<'a> Ask<'a> {
         };
         Self {
             pool,
+            role: Role::Regular,
             session,
             key,
             prefix: &[],

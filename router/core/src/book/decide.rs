@@ -13,6 +13,7 @@ use super::{Ask, Book, Pin, Placement, PoolId, Roster, Ticket, Verdict};
 use crate::admission::Refusal;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Outcome};
+use crate::pool::Role;
 use crate::signal::Signal;
 use crate::window::window_end;
 
@@ -46,7 +47,7 @@ impl Book {
         rng: &mut impl Rng,
     ) -> Verdict {
         self.epoch.get_or_insert(now);
-        self.refresh(roster.id, ask.pool, now);
+        self.refresh(roster.id, ask.pool, ask.role, now);
         let decision = self.decide(roster, ask, false, now, rng);
         if let (Some(moves), Ok(pick)) = (decision.moves, &decision.outcome)
             && moves.may_wait
@@ -83,8 +84,9 @@ impl Book {
             slots[ticket.peer], ticket.slot,
             "a ticket is retried under its own roster"
         );
-        self.refresh(roster.id, PoolId(ticket.pool), now);
-        let view = self.view(roster, PoolId(ticket.pool), now);
+        let (pool, role) = (PoolId(ticket.pool), ticket.role);
+        self.refresh(roster.id, pool, role, now);
+        let view = self.view(roster, pool, role, now);
         let next = match pin {
             None => view.next(ticket, tried, None)?,
             Some(Pin { peers, falls_back }) => {
@@ -259,12 +261,13 @@ impl Book {
         let memory = &roster.spec.memory;
         if let (Some(key), true) = (ask.key, roster.spec.remembers_sessions()) {
             let max = memory.sessions_max as usize;
+            let sessions = &mut state.sessions[ask.role];
             // The expiry comes before the renewal: one that is found expired begins anew.
-            if state.sessions.find(key, memory.session_ttl, now).is_none() {
-                state.sessions.finish(key);
+            if sessions.find(key, memory.session_ttl, now).is_none() {
+                sessions.finish(key);
             }
-            state.sessions.bind(key, slot, max, now);
-        } else if memory.prefixes && ask.session.is_none() {
+            sessions.bind(key, slot, max, now);
+        } else if memory.prefixes && ask.session.is_none() && ask.role == Role::Regular {
             state.prefixes.record(ask.prefix, slot, PREFIXES_MAX);
         }
         state.drain.start(epoch, now);
@@ -276,6 +279,7 @@ impl Book {
                 pool_slot: members.pool,
                 pool,
                 peer,
+                role: ask.role,
                 tier: facts.tier,
             },
             peer,

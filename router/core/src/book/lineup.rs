@@ -11,9 +11,9 @@ use super::PeerState;
 use super::roster::{Fixed, Resolved};
 use super::table::Table;
 use crate::load::{Rest, Standing};
-use crate::pool::{Load, PeerKey, PeerSpec, RouteSpec, Slots};
+use crate::pool::{Load, PeerKey, PeerSpec, Role, RouteSpec, Slots};
 
-/// Every peer of one pool of one roster.
+/// Every peer of one pool of one roster, as requests of one role see them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lineup {
     /// Index = peer, file order. Empty before the first look.
@@ -53,6 +53,22 @@ pub(super) struct Room {
     pub(super) in_flight: u64,
 }
 
+impl Seat {
+    /// A peer that the requests of this role never see.
+    fn of_another_role(fixed: Fixed) -> Self {
+        Self {
+            load: Load {
+                in_flight: 0,
+                slots: Slots(0),
+            },
+            fixed,
+            is_usable: false,
+            may_keep: false,
+            has_room: false,
+        }
+    }
+}
+
 impl Room {
     #[inline]
     pub(super) fn add(&mut self, seat: Seat) {
@@ -79,12 +95,12 @@ impl Lineup {
     /// A look at every peer.
     pub(super) fn new(
         roster: &Resolved,
-        pool: usize,
+        (pool, role): (usize, Role),
         states: &Table<PeerKey, PeerState>,
         now: Instant,
     ) -> Self {
         let mut lineup = Self::default();
-        lineup.make(roster, pool, states, now);
+        lineup.make(roster, (pool, role), states, now);
         lineup
     }
 
@@ -103,7 +119,7 @@ impl Lineup {
     pub(super) fn make(
         &mut self,
         roster: &Resolved,
-        pool: usize,
+        (pool, role): (usize, Role),
         states: &Table<PeerKey, PeerState>,
         now: Instant,
     ) {
@@ -115,8 +131,13 @@ impl Lineup {
         self.tiers.resize(members.tiers.len(), Room::default());
         (self.due, self.is_made, self.seen) = (None, true, Some(now));
         for (index, peer) in specs.iter().enumerate() {
-            let state = states.get(members.peers[index]);
-            let (seat, rest, due) = look(&roster.spec, peer, members.fixed[index], state, now);
+            let (state, fixed) = (states.get(members.peers[index]), members.fixed[index]);
+            if peer.role != role {
+                self.seats.push(Seat::of_another_role(fixed));
+                self.rests.push(Rest::Busy);
+                continue;
+            }
+            let (seat, rest, due) = look(&roster.spec, peer, fixed, state, now);
             self.tiers[seat.fixed.tier as usize].add(seat);
             self.seats.push(seat);
             self.rests.push(rest);
@@ -179,11 +200,16 @@ impl Lineup {
     }
 
     /// Debug-asserts that a look at every peer would find the same.
-    pub(super) fn check(&self, roster: &Resolved, pool: usize, states: &Table<PeerKey, PeerState>) {
+    pub(super) fn check(
+        &self,
+        roster: &Resolved,
+        place: (usize, Role),
+        states: &Table<PeerKey, PeerState>,
+    ) {
         let Some(seen) = self.seen.filter(|seen| self.is_current(*seen)) else {
             return;
         };
-        let fresh = Self::new(roster, pool, states, seen);
+        let fresh = Self::new(roster, place, states, seen);
         debug_assert_eq!(self.seats, fresh.seats);
         debug_assert_eq!(self.rests, fresh.rests);
         debug_assert_eq!(self.tiers, fresh.tiers);
@@ -239,7 +265,12 @@ pub(super) fn standing(route: &RouteSpec, state: &PeerState, now: Instant) -> Op
     Some(state.reading.standing(rules, state.in_flight, now))
 }
 
-fn load(route: &RouteSpec, peer: &PeerSpec, state: &PeerState, standing: Option<Standing>) -> Load {
+pub(super) fn load(
+    route: &RouteSpec,
+    peer: &PeerSpec,
+    state: &PeerState,
+    standing: Option<Standing>,
+) -> Load {
     let slots = match state.learned {
         Some(learned) if peer.learns_slots => Slots(learned),
         _ => peer.slots,

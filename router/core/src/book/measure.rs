@@ -6,6 +6,7 @@ use super::pool::Adaptive;
 use super::{Ask, Book, PoolId, Roster, Switches};
 use crate::aimd::{self, Inputs};
 use crate::decision::Facts;
+use crate::pool::Role;
 use crate::signal::{Sample, Signal};
 use crate::window::window_end;
 
@@ -65,16 +66,14 @@ impl Book {
         self.priority.roll(guard.priority.warn_frac, epoch, now);
         let mut to_sweep = SWEEP_MAX;
         for (index, members) in roster.members.iter().enumerate() {
-            self.refresh(roster.id, PoolId(index), now);
-            if self.waiting(roster, PoolId(index)) > 0
-                && let Some(due) = self.due(roster, PoolId(index))
-            {
-                next = next.min(due);
-            }
-            let in_flight = self.view(roster, PoolId(index), now).in_flight();
+            let pool = PoolId(index);
+            self.refresh(roster.id, pool, Role::Regular, now);
+            let in_flight = self.view(roster, pool, Role::Regular, now).in_flight();
             let state = self.pools.get_mut(members.pool);
             let ttl = roster.spec.memory.session_ttl;
-            to_sweep -= state.sessions.sweep(ttl, to_sweep, now);
+            for sessions in state.sessions.iter_mut() {
+                to_sweep -= sessions.sweep(ttl, to_sweep, now);
+            }
             for signal in Signal::ALL {
                 let metrics = &members.criteria(signal).metrics;
                 let meter = &mut state.signal_mut(signal).meter;

@@ -8,7 +8,7 @@ use super::lineup::Lineup;
 use super::{Book, PoolId, Roster};
 use crate::decision::PeerFacts;
 use crate::load::{Reading, Report, Standing};
-use crate::pool::{Change, Evidence, PeerKey};
+use crate::pool::{ByRole, Change, Evidence, PeerKey, Role};
 
 /// What is known of a peer's load.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl Book {
         let before = self.peers.get_mut(slot).learned.replace(slots.max(1));
         if before != Some(slots.max(1)) {
             let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
-            lineups.for_each(Lineup::forget);
+            lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
         }
         before
     }
@@ -96,12 +96,12 @@ impl Book {
 
     /// Every peer of a pool as it is now, file order.
     pub fn peers(&self, roster: &Roster, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
-        self.view(roster, pool, now).peer_facts(None)
+        self.view(roster, pool, Role::Regular, now).peer_facts(None)
     }
 
     /// The room of a pool as it is now.
     pub fn limits(&self, roster: &Roster, pool: PoolId, now: Instant) -> Limits {
-        let view = self.view(roster, pool, now);
+        let view = self.view(roster, pool, Role::Regular, now);
         let active = view.capacity();
         Limits {
             tier: active.map(|active| active.tier),

@@ -7,6 +7,7 @@ use crate::admission::probe::ProbeWindow;
 use crate::affinity::prefix::Prefixes;
 use crate::affinity::sticky::Sessions;
 use crate::layered::Override;
+use crate::pool::ByRole;
 use crate::signal::Signal;
 use crate::window::{Meter, window_number};
 
@@ -16,7 +17,7 @@ pub(super) struct PoolState {
     /// Picks by `round_robin` so far.
     pub(super) turn: u64,
     /// Which peer each session lives on.
-    pub(super) sessions: Sessions,
+    pub(super) sessions: ByRole<Sessions>,
     /// Which peer computed a prefix last.
     pub(super) prefixes: Prefixes,
     pub(super) ttft: SignalLedger,
@@ -32,7 +33,7 @@ impl Default for PoolState {
     fn default() -> Self {
         Self {
             turn: 0,
-            sessions: Sessions::default(),
+            sessions: ByRole::default(),
             prefixes: Prefixes::default(),
             ttft: SignalLedger::new(Signal::Ttft),
             tps: SignalLedger::new(Signal::Tps),

@@ -10,7 +10,7 @@ use crate::affinity::hash::Address;
 use crate::aimd::Bounds;
 use crate::balance::rank;
 use crate::layered::Source;
-use crate::pool::{GuardSpec, PeerSpec, PoolSpec, RouteSpec};
+use crate::pool::{ByRole, GuardSpec, PeerSpec, PoolSpec, Role, RouteSpec};
 use crate::signal::{Metric, Signal, SignalSpec, Statistic};
 
 /// A [`RouteSpec`] whose peers are resolved to their state. Made by
@@ -88,7 +88,7 @@ pub(super) struct Members {
     /// Index = peer.
     pub(super) fixed: Vec<Fixed>,
     /// Index = peer: its key as sessions are hashed with it.
-    pub(super) addresses: Vec<Address>,
+    pub(super) addresses: Vec<Address<'static>>,
     /// Highest priority first.
     pub(super) tiers: Vec<Tier>,
     pub(super) ttft: Criteria,
@@ -110,8 +110,8 @@ pub(super) struct Fixed {
 #[derive(Debug)]
 pub(super) struct Tier {
     pub(super) priority: i64,
-    /// Indices of those that are enabled, file order.
-    pub(super) peers: Vec<u32>,
+    /// Indices of those that are enabled, by role, file order.
+    pub(super) peers: ByRole<Vec<u32>>,
 }
 
 impl Members {
@@ -188,16 +188,16 @@ fn p80(signal: Signal) -> Metric {
     }
 }
 
-fn address(peer: &PeerSpec) -> Address {
-    Address::new(peer.key.as_str())
+fn address(peer: &PeerSpec) -> Address<'static> {
+    Address::new(peer.key.as_str()).into_owned()
 }
 
 fn tiers(peers: &[PeerSpec]) -> Vec<Tier> {
-    let mut by_priority: BTreeMap<Reverse<i64>, Vec<u32>> = BTreeMap::new();
+    let mut by_priority: BTreeMap<Reverse<i64>, ByRole<Vec<u32>>> = BTreeMap::new();
     for (index, peer) in (0_u32..).zip(peers) {
         let tier = by_priority.entry(Reverse(peer.priority)).or_default();
         if peer.enabled {
-            tier.push(index);
+            tier[peer.role].push(index);
         }
     }
     let tiers = by_priority.into_iter();
@@ -220,7 +220,8 @@ fn fixed(peers: &[PeerSpec], tiers: &[Tier]) -> Vec<Fixed> {
 
 fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
     let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
-    for peer in peers.iter().filter(|peer| peer.enabled) {
+    let counts = |peer: &&PeerSpec| peer.enabled && peer.role == Role::Regular;
+    for peer in peers.iter().filter(counts) {
         *sums.entry(peer.priority).or_default() += u64::from(peer.slots.0);
     }
     sums.into_values().max().unwrap_or(0)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::status::{NoHeader, PriorityState, Protection, Trips};
 use super::{Ask, Book, PoolId, Roster, Switches, show};
 use crate::layered::Override;
+use crate::pool::Role;
 use crate::signal::Signal;
 
 /// A limit per signal, set on the running router.
@@ -85,7 +86,7 @@ impl Book {
         switches: Switches,
         now: Instant,
     ) -> Protection {
-        let capacity = self.view(roster, pool, now).capacity();
+        let capacity = self.view(roster, pool, Role::Regular, now).capacity();
         let gates = self.gates(roster, Ask::under(pool, switches), now);
         show::protection(&gates, capacity, self.waiting(roster, pool) as u32)
     }

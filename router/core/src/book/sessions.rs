@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::pool::PoolState;
 use super::{Book, PoolId, Roster, Ticket};
+use crate::pool::Role;
 
 /// Where a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,26 +33,30 @@ pub struct MemoryState {
 impl Book {
     /// Renews a session at the end of a response: a long stream keeps it alive.
     pub fn renew_session(&mut self, ticket: &Ticket, key: &[u8], now: Instant) {
-        let sessions = &mut self.pools.get_mut(ticket.pool_slot).sessions;
+        let sessions = &mut self.pools.get_mut(ticket.pool_slot).sessions[ticket.role];
         sessions.touch(key, ticket.slot, now);
     }
 
-    /// Releases a session in every pool; answers in how many it lived.
+    /// Releases a session in every table of every pool; answers in how many it lived.
     pub fn finish_session(&mut self, key: &[u8]) -> u32 {
-        let held = |pool: &mut PoolState| u32::from(pool.sessions.finish(key));
-        self.pools.iter_mut().map(held).sum()
+        let tables = |pool: &mut PoolState| -> u32 {
+            let tables = pool.sessions.iter_mut();
+            tables.map(|table| u32::from(table.finish(key))).sum()
+        };
+        self.pools.iter_mut().map(tables).sum()
     }
 
-    /// Where a session lives in a pool.
+    /// Where a session lives among the peers of a role.
     pub fn find_session(
         &self,
         roster: &Roster,
         pool: PoolId,
+        role: Role,
         key: &[u8],
         now: Instant,
     ) -> Option<Lodging> {
         let members = &roster.members[pool.0];
-        let sessions = &self.pools.get(members.pool).sessions;
+        let sessions = &self.pools.get(members.pool).sessions[role];
         let seat = sessions.find(key, roster.spec.memory.session_ttl, now)?;
         let peer = members.peers.iter().position(|slot| *slot == seat.peer)?;
         Some(Lodging {
@@ -64,12 +69,16 @@ impl Book {
     /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
     pub fn memory(&self, roster: &Roster, pool: PoolId) -> MemoryState {
         let state = self.pools.get(roster.members[pool.0].pool);
-        let (evicted, expired) = state.sessions.losses();
-        MemoryState {
-            sessions: state.sessions.len() as u64,
-            evicted,
-            expired,
+        let mut memory = MemoryState {
             prefixes: state.prefixes.len() as u64,
+            ..MemoryState::default()
+        };
+        for (_, table) in state.sessions.iter() {
+            let (evicted, expired) = table.losses();
+            memory.sessions += table.len() as u64;
+            memory.evicted += evicted;
+            memory.expired += expired;
         }
+        memory
     }
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::lineup::{Lineup, Room, Seat as Place, standing};
+use super::lineup::{Lineup, Room, Seat as Place, load, standing};
 use super::pool::PoolState;
 use super::roster::{Members, Roster};
 use super::{Ask, PeerState, PoolId, Ticket};
 use crate::admission::Refusal;
-use crate::affinity::sticky::Seat;
+use crate::affinity::sticky::{Seat, Sessions};
 use crate::affinity::{Affinity, Hash, Saturated, furc, hash};
 use crate::balance::Contender;
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
-use crate::pool::{Capacity, PeerKey, PeerSpec, RouteSpec};
+use crate::pool::{Capacity, PeerKey, PeerSpec, Role, RouteSpec};
 
 /// Load bound of prefixes where the route sets none: a quarter above the mean keeps most hits and
 /// keeps one popular beginning from filling one engine.
@@ -27,6 +27,7 @@ pub(super) struct View<'a> {
     route: &'a RouteSpec,
     /// Index of the pool.
     index: usize,
+    role: Role,
     specs: &'a [PeerSpec],
     members: &'a Members,
     states: &'a Table<PeerKey, PeerState>,
@@ -61,18 +62,18 @@ pub(super) struct Pick {
 impl<'a> View<'a> {
     pub(super) fn new(
         roster: &'a Roster,
-        pool: PoolId,
+        (PoolId(index), role): (PoolId, Role),
         states: &'a Table<PeerKey, PeerState>,
         memory: &'a PoolState,
         lineup: Cow<'a, Lineup>,
         now: Instant,
     ) -> Self {
-        let PoolId(index) = pool;
         let active = lineup.active_tier();
         Self {
             roster,
             route: &roster.spec,
             index,
+            role,
             specs: &roster.spec.pools[index].peers,
             members: &roster.members[index],
             states,
@@ -137,7 +138,7 @@ impl<'a> View<'a> {
         facts.peer_sessions = self
             .route
             .remembers_sessions()
-            .then(|| self.pool.sessions.count(self.members.peers[peer]));
+            .then(|| self.sessions().count(self.members.peers[peer]));
         Pick {
             peer,
             mode,
@@ -205,11 +206,11 @@ impl<'a> View<'a> {
             return (index, Mode::Sticky);
         }
         // What is left of the session itself (it expired, or its peer is out) counts for nobody.
-        let left = key.and_then(|key| self.pool.sessions.find(key, Duration::MAX, self.now));
+        let left = key.and_then(|key| self.sessions().find(key, Duration::MAX, self.now));
         let offered = self.within_bound(active).map(|(index, _)| {
             let slot = self.members.peers[index];
             let own = left.is_some_and(|seat| seat.peer == slot);
-            (index, self.pool.sessions.count(slot) - u32::from(own))
+            (index, self.sessions().count(slot) - u32::from(own))
         });
         let least = offered.clone().map(|(_, sessions)| sessions).min();
         let mut tied = offered.filter(|(_, sessions)| Some(*sessions) == least);
@@ -272,8 +273,7 @@ impl<'a> View<'a> {
     /// Where a session lives, if that may still serve it. Draining peers keep their sessions.
     fn seat(&self, active: Active, key: &[u8]) -> Option<usize> {
         let Seat { peer, .. } =
-            self.pool
-                .sessions
+            self.sessions()
                 .find(key, self.route.memory.session_ttl, self.now)?;
         let index = self.index_of(peer)?;
         let seat = self.lineup.seats()[index];
@@ -334,21 +334,23 @@ impl<'a> View<'a> {
         let facts = |(index, spec): (usize, &PeerSpec)| {
             let (seat, state) = (self.lineup.seats()[index], self.state(index));
             let left = state.ban.left(self.now);
+            let standing = standing(self.route, state, self.now);
+            let load = load(self.route, spec, state, standing);
             PeerFacts {
                 peer: spec.key.clone(),
                 name: spec.name.to_string(),
                 priority: spec.priority,
                 in_flight: state.in_flight,
-                slots: seat.load.slots.0,
-                enabled: spec.enabled,
+                slots: load.slots.0,
+                enabled: spec.enabled && spec.role == self.role,
                 banned: state.ban.is_active(self.now),
                 ban_left_s: left.map(|left| left.as_secs_f64().ceil() as u64),
-                load: self.route.load.map(|_| seat.load.in_flight),
-                standing: standing(self.route, state, self.now),
+                load: self.route.load.map(|_| load.in_flight),
+                standing,
                 sessions: self
                     .route
                     .remembers_sessions()
-                    .then(|| self.pool.sessions.count(self.members.peers[index])),
+                    .then(|| self.sessions().count(self.members.peers[index])),
                 candidate: seat.is_usable
                     && self.is_pinned(index)
                     && self
@@ -388,7 +390,10 @@ impl<'a> View<'a> {
     fn candidates(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
         let seats = self.lineup.seats();
         let (all, pinned) = match self.pin {
-            None => (&*self.members.tiers[active.tier as usize].peers, &[][..]),
+            None => (
+                &*self.members.tiers[active.tier as usize].peers[self.role],
+                &[][..],
+            ),
             Some(pin) => (&[][..], pin),
         };
         let all = all.iter().map(|index| *index as usize);
@@ -399,6 +404,10 @@ impl<'a> View<'a> {
 
     fn is_pinned(&self, index: usize) -> bool {
         self.pin.is_none_or(|pin| pin.binary_search(&index).is_ok())
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.pool.sessions[self.role]
     }
 
     #[inline]
@@ -421,7 +430,7 @@ impl<'a> View<'a> {
     fn home(&self, active: Active, hash: Hash, session: &[u8]) -> Option<Home> {
         let (index, score) = match hash {
             Hash::Crc32 => {
-                let residents = &self.members.tiers[active.tier as usize].peers;
+                let residents = &self.members.tiers[active.tier as usize].peers[self.role];
                 let (nth, score) = hash::modulo(session, residents.len())?;
                 (residents[nth] as usize, score)
             }

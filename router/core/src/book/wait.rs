@@ -5,9 +5,11 @@ use std::time::Instant;
 use rand::Rng;
 
 use super::gates::Moves;
+use super::waiters::Waiter;
 use super::{Ask, Book, Handed, Placement, PoolId, Roster, Switches, Verdict, WaiterId};
 use crate::admission::Refusal;
 use crate::decision::Facts;
+use crate::pool::Role;
 
 impl Book {
     /// Hands free room to those who wait, the first of each queue first; nobody overtakes. A request
@@ -60,6 +62,19 @@ impl Book {
         self.waiters.len_of_pool(roster.members[pool.0].pool)
     }
 
+    /// How many came before a waiter and wait in its queue. O(those).
+    pub fn ahead(&self, waiter: WaiterId) -> usize {
+        self.waiters.ahead(waiter)
+    }
+
+    /// When time alone may next make room in a pool or take it: a ban ends, a reading grows old. Nobody
+    /// reports either, so whoever has requests waiting asks for a [hand-over](Self::hand_over) then.
+    /// Later events may bring an earlier time. `None` when only an event can change anything.
+    pub fn changes_at(&mut self, roster: &Roster, pool: PoolId, now: Instant) -> Option<Instant> {
+        self.refresh(roster.id, pool, Role::Regular, now);
+        self.due(roster, pool, Role::Regular)
+    }
+
     /// Decides about a waiter again; `None` when it has to go on waiting, or does not wait.
     fn serve(
         &mut self,
@@ -68,8 +83,9 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Option<Result<Placement, Refusal>> {
-        let roster = self.waiters.get(id)?.roster.id;
-        self.refresh(roster, id.pool(), now);
+        let Waiter { roster, role, .. } = self.waiters.get(id)?;
+        let (roster, role) = (roster.id, *role);
+        self.refresh(roster, id.pool(), role, now);
         let waiter = self.waiters.get(id)?;
         let ask = waiter.ask(id.pool());
         let mut decision = self.decide(&waiter.roster, ask, past_limit, now, rng);

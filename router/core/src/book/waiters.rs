@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use super::{Ask, PoolId, Roster, Switches};
 use crate::affinity::prefix::Prefix;
+use crate::pool::Role;
 
-/// Which queue: a roster's id, the index of its pool, and what stands for the pinned peers. Two sets
-/// that collide share a queue, which is still fair.
-type Place = (u64, usize, Option<u64>);
+/// Which queue: a roster's id, the index of its pool, the role, and what stands for the pinned peers. Two
+/// sets that collide share a queue, which is still fair.
+type Place = (u64, usize, Role, Option<u64>);
 
 /// One waiting request. Unique for the life of its book; the order is that of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +26,7 @@ pub struct WaiterId {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) roster: Roster,
+    pub(super) role: Role,
     session: Option<Box<[u8]>>,
     key: Option<Box<[u8]>>,
     prefix: Box<[Prefix]>,
@@ -40,6 +42,7 @@ impl Waiter {
     pub(super) fn ask(&self, pool: PoolId) -> Ask<'_> {
         Ask {
             pool,
+            role: self.role,
             session: self.session.as_deref(),
             key: self.key.as_deref(),
             prefix: &self.prefix,
@@ -69,7 +72,7 @@ impl Waiters {
 
     /// How many wait for the pool whose state has this slot, in whatever roster.
     pub(super) fn len_of_pool(&self, slot: u32) -> usize {
-        let of_pool = |((_, pool, _), queue): (&Place, &BTreeMap<u64, Waiter>)| {
+        let of_pool = |((_, pool, _, _), queue): (&Place, &BTreeMap<u64, Waiter>)| {
             let first = queue.values().next()?;
             (first.roster.members[*pool].pool == slot).then_some(queue.len())
         };
@@ -83,6 +86,7 @@ impl Waiters {
         let place = place(roster, &ask);
         let waiter = Waiter {
             roster: roster.clone(),
+            role: ask.role,
             session: ask.session.map(Box::from),
             key: ask.key.map(Box::from),
             prefix: ask.prefix.into(),
@@ -110,6 +114,12 @@ impl Waiters {
         self.queues.get(&id.place)?.get(&id.number)
     }
 
+    /// How many came before a request in its queue.
+    pub(super) fn ahead(&self, id: WaiterId) -> usize {
+        let queue = self.queues.get(&id.place);
+        queue.map_or(0, |queue| queue.range(..id.number).count())
+    }
+
     /// The first of each queue, in the order of arrival. No allocation when nobody waits.
     pub(super) fn heads(&self) -> Vec<WaiterId> {
         let head = |(place, queue): (&Place, &BTreeMap<u64, Waiter>)| {
@@ -132,7 +142,7 @@ impl Waiters {
     }
 
     pub(super) fn check(&self, is_attached: impl Fn(u64) -> bool) {
-        for ((roster, _, _), queue) in &self.queues {
+        for ((roster, _, _, _), queue) in &self.queues {
             debug_assert!(!queue.is_empty(), "an empty queue is removed");
             debug_assert!(is_attached(*roster), "a roster with waiters is attached");
         }
@@ -151,5 +161,5 @@ fn place(roster: &Roster, ask: &Ask<'_>) -> Place {
     let pin = ask
         .pin
         .map(|pin| pin.iter().fold(0xcbf2_9ce4_8422_2325, step));
-    (roster.id, ask.pool.0, pin)
+    (roster.id, ask.pool.0, ask.role, pin)
 }

@@ -8,7 +8,7 @@ use proptest::sample::subsequence;
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::{Balance, Normalize};
 use router_core::pool::{
-    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
 
 const KEYS: [&str; 6] = ["a:1", "b:1", "c:1", "d:1", "e:1", "f:1"];
@@ -25,6 +25,7 @@ pub(crate) fn peer(key: &str, priority: i64, slots: u32) -> PeerSpec {
         slots: Slots(slots),
         enabled: true,
         weight: Weight::default(),
+        role: Role::Regular,
         draining: false,
         learns_slots: false,
         url: format!("http://{key}").into(),

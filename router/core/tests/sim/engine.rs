@@ -117,6 +117,14 @@ impl Engine {
         self.pace = pace;
     }
 
+    /// Dies and comes back empty; answers what it was given.
+    pub(crate) fn lose_all(&mut self) -> Vec<Job> {
+        self.cache.clear();
+        self.cached_tokens = 0;
+        let running = self.running.drain(..);
+        running.chain(self.waiting.drain(..)).collect()
+    }
+
     /// Takes a request in; it must have computed up to its arrival.
     pub(crate) fn accept(&mut self, job: Job) {
         self.waiting.push_back(job);

@@ -28,6 +28,8 @@ pub(crate) struct Served {
     pub(crate) at: Duration,
     pub(crate) prompt: u32,
     pub(crate) cached: u32,
+    /// Seconds to its first token.
+    pub(crate) ttft: f64,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,15 @@ impl Report {
             )
         });
         cached as f64 / prompt.max(1) as f64
+    }
+
+    /// The time to the first token that 95 of 100 requests keep to, seconds.
+    pub(crate) fn ttft_p95(&self, during: Range<Duration>) -> f64 {
+        let counted = self.served.iter();
+        let counted = counted.filter(|served| during.contains(&served.at));
+        let mut all: Vec<f64> = counted.map(|served| served.ttft).collect();
+        all.sort_by(f64::total_cmp);
+        all[(all.len() - 1) * 95 / 100]
     }
 
     /// Smallest, mean and largest limit of a time.

@@ -8,12 +8,14 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use router_core::admission::{Gate, Refusal};
 use router_core::affinity::Affinity;
+use router_core::affinity::prefix::Prefix;
 use router_core::aimd::Bounds;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Verdict};
 use router_core::layered::Source;
 use router_core::pool::{
-    FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots, Weight,
+    Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
+    Slots, Weight,
 };
 use router_core::signal::{Limit, Sample};
 
@@ -37,6 +39,11 @@ pub(crate) struct Plan {
     /// `max_concurrency` of each engine.
     pub(crate) slots: u32,
     pub(crate) affinity: Affinity,
+    pub(crate) balance: Balance,
+    pub(crate) memory: MemorySpec,
+    /// Whether requests name their session.
+    pub(crate) names_sessions: bool,
+    pub(crate) fault: Option<Fault>,
     pub(crate) guard: GuardSpec,
     pub(crate) switches: Switches,
     /// New sessions a second, a Poisson process.
@@ -63,6 +70,10 @@ impl Plan {
             },
             slots: 16,
             affinity: Affinity::None,
+            balance: Balance::LeastConn,
+            memory: MemorySpec::default(),
+            names_sessions: true,
+            fault: None,
             guard: GuardSpec::default(),
             switches: Switches::DEFAULT,
             arrivals,
@@ -74,6 +85,16 @@ impl Plan {
     pub(crate) fn run(&self) -> Report {
         World::new(self).run()
     }
+}
+
+/// What goes wrong with the first engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// It computes at this share of its speed from the beginning.
+    Slow(f64),
+    /// It is dead for a time: its requests are asked again elsewhere, and its cache is empty when it
+    /// comes back.
+    Lost { from: Duration, until: Duration },
 }
 
 pub(crate) fn limit(value: f64) -> Option<Limit> {
@@ -98,6 +119,8 @@ enum Event {
     Engine { index: usize, version: u64 },
     /// The engines' speed changes.
     Pace(usize),
+    /// The first engine dies, or is back.
+    Lost(bool),
     /// What the book asked for.
     Tick,
 }
@@ -109,6 +132,10 @@ struct Talk {
     turn: u32,
     /// Tokens so far.
     context: u32,
+    /// The question of the turn and what follows it, tokens, while it is not answered.
+    asked: Option<(u32, u32)>,
+    /// What is known of it without its id.
+    prefix: Vec<Prefix>,
     /// Engine of the last turn.
     engine: Option<usize>,
 }
@@ -178,6 +205,14 @@ impl<'a> World<'a> {
         for (index, (at, _)) in plan.pace.iter().enumerate() {
             world.at(*at, Event::Pace(index));
         }
+        match plan.fault {
+            Some(Fault::Slow(pace)) => world.engines[0].0.set_pace(pace),
+            Some(Fault::Lost { from, until }) => {
+                world.at(from, Event::Lost(true));
+                world.at(until, Event::Lost(false));
+            }
+            None => {}
+        }
         world.at(Duration::ZERO, Event::Tick);
         world.expect_arrival();
         world
@@ -231,10 +266,16 @@ impl<'a> World<'a> {
             Event::Pace(index) => {
                 for engine in 0..self.engines.len() {
                     self.run_engine(engine);
-                    self.engines[engine].0.set_pace(self.plan.pace[index].1);
+                    let own = match self.plan.fault {
+                        Some(Fault::Slow(pace)) if engine == 0 => pace,
+                        _ => 1.0,
+                    };
+                    let pace = self.plan.pace[index].1 * own;
+                    self.engines[engine].0.set_pace(pace);
                     self.expect_engine(engine);
                 }
             }
+            Event::Lost(is_lost) => self.lose(is_lost),
             Event::Tick => {
                 let now = self.instant();
                 let next = self.book.tick(&self.roster, self.plan.switches, now);
@@ -245,6 +286,24 @@ impl<'a> World<'a> {
                 }
                 self.at(next - self.start, Event::Tick);
             }
+        }
+    }
+
+    fn lose(&mut self, is_lost: bool) {
+        let now = self.instant();
+        let evidence = match is_lost {
+            true => Evidence::Failed,
+            false => Evidence::Healthy,
+        };
+        let key = self.roster.peer(POOL, 0).key.clone();
+        self.book.observe(&self.roster, &key, evidence, now);
+        if is_lost {
+            self.run_engine(0);
+            for job in self.engines[0].0.lose_all() {
+                self.book.release(job.ticket, now);
+                self.at(self.now, Event::Turn(job.session));
+            }
+            self.expect_engine(0);
         }
     }
 
@@ -276,6 +335,12 @@ impl<'a> World<'a> {
             draws,
             turn: 1,
             engine: None,
+            asked: None,
+            // The system prompt that all conversations begin with.
+            prefix: vec![Prefix {
+                hash: 0,
+                bytes: 400,
+            }],
         };
         self.talks.insert(session, talk);
         self.ask(session);
@@ -285,10 +350,27 @@ impl<'a> World<'a> {
         let (now, switches) = (self.instant(), self.plan.switches);
         let talk = self.talks.get_mut(&session).expect("it goes on");
         let id = format!("session-{session}");
+        let is_new = talk.asked.is_none();
+        let draws = &mut talk.draws;
+        let (output, _) = *talk
+            .asked
+            .get_or_insert_with(|| (draws.between(100, 300), draws.between(50, 250)));
+        if is_new {
+            // Four bytes a token, as a rule.
+            let bytes = u64::from(talk.context) * 4;
+            let hash = (session + 1) << 32 | u64::from(talk.turn);
+            talk.prefix.push(Prefix { hash, bytes });
+        }
+        let named = self.plan.names_sessions.then_some(id.as_bytes());
         let ask = Ask {
             turn: Some(talk.turn),
             switches,
-            ..Ask::new(POOL, Some(id.as_bytes()))
+            prefix: if self.plan.memory.prefixes {
+                &talk.prefix
+            } else {
+                &[]
+            },
+            ..Ask::new(POOL, named)
         };
         let verdict = self.book.reserve(&self.roster, ask, now, &mut self.choices);
         let mut asked = Asked {
@@ -300,8 +382,7 @@ impl<'a> World<'a> {
         match verdict {
             Verdict::Send(placement) => {
                 asked.kept = talk.engine.replace(placement.peer) == Some(placement.peer);
-                let size = (talk.context, talk.draws.between(100, 300));
-                talk.context += size.1 + talk.draws.between(50, 250);
+                let size = (talk.context, output);
                 let (ticket, facts) = (placement.ticket, placement.facts);
                 let job = Job::new(ticket, facts, session, self.now, size);
                 self.run_engine(placement.peer);
@@ -339,6 +420,7 @@ impl<'a> World<'a> {
                 at: job.arrived,
                 prompt,
                 cached,
+                ttft: (first - job.arrived).as_secs_f64(),
             });
             self.go_on(job.session);
         }
@@ -346,6 +428,8 @@ impl<'a> World<'a> {
 
     fn go_on(&mut self, session: u64) {
         let talk = self.talks.get_mut(&session).expect("it was served");
+        let (output, follows) = talk.asked.take().expect("it was asked");
+        talk.context += output + follows;
         if talk.draws.share() < self.plan.goes_on {
             talk.turn += 1;
             let pause = exponential(talk.draws.share(), 5.0);
@@ -376,6 +460,7 @@ fn spec(plan: &Plan) -> RouteSpec {
             slots: Slots(plan.slots),
             enabled: true,
             weight: Weight::default(),
+            role: Role::Regular,
             draining: false,
             learns_slots: false,
         }
@@ -386,7 +471,7 @@ fn spec(plan: &Plan) -> RouteSpec {
             peers: (0..plan.engines).map(peer).collect(),
         }],
         affinity: plan.affinity,
-        balance: Balance::LeastConn,
+        balance: plan.balance,
         full_policy: FullPolicy::Reject,
         rt_limit_factor: 1.0,
         cross_tier_fallback: false,
@@ -394,7 +479,7 @@ fn spec(plan: &Plan) -> RouteSpec {
         guard: plan.guard.clone(),
         load: None,
         normalize: Normalize::Off,
-        memory: MemorySpec::default(),
+        memory: plan.memory,
     }
 }
 
@@ -403,7 +488,7 @@ fn gate(refusal: &Refusal) -> Gate {
         Refusal::ConcurrencyLimit(_) => Gate::Concurrency,
         Refusal::TtftLimit(_) => Gate::Ttft,
         Refusal::TpsLimit(_) => Gate::Tps,
-        Refusal::NoHealthyPeer { .. } => unreachable!("no peer is ever banned here"),
+        Refusal::NoHealthyPeer { .. } => unreachable!("three of four peers are never banned"),
     }
 }
 

@@ -11,8 +11,8 @@ use router_core::book::status::Protection;
 use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
 use router_core::pool::{
-    Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, RouteSpec, Slots,
-    Weight,
+    Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
+    Slots, Weight,
 };
 use router_core::signal::Sample;
 
@@ -246,6 +246,7 @@ fn peer(&(key, priority, slots): &(&str, i64, u32)) -> PeerSpec {
         slots: Slots(slots),
         enabled: true,
         weight: Weight::default(),
+        role: Role::Regular,
         draining: false,
         learns_slots: false,
         url: format!("http://{key}").into(),

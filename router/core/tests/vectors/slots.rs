@@ -8,8 +8,8 @@ use router_core::affinity::Affinity;
 use router_core::balance::Balance;
 use router_core::book::{Ask, Pin, Verdict};
 use router_core::decision::Mode;
-use router_core::load::{LoadSpec, Report, Sample, StalePolicy, Standing};
-use router_core::pool::{FullPolicy, PeerKey, RouteSpec};
+use router_core::load::{LoadModel, LoadSpec, Report, Sample, StalePolicy, Standing};
+use router_core::pool::{FullPolicy, PeerKey, Role, RouteSpec, Slots, Weight};
 
 use crate::bench::{Bench, POOL};
 
@@ -80,6 +80,26 @@ fn in_turn(bench: &mut Bench, count: usize) -> Vec<String> {
 const GPUS: [&str; 5] = ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4"];
 
 #[test]
+fn v6_equally_busy_engines_go_by_weight_and_then_by_name() {
+    let weighted = |weights: [f64; 3], running: [u32; 3]| {
+        let mut bench = polled(&["a", "b", "c"], |spec| {
+            spec.balance = Balance::LeastBusy;
+            for (peer, weight) in spec.pools[0].peers.iter_mut().zip(weights) {
+                peer.slots = Slots(4);
+                peer.weight = Weight::new(weight).expect("a weight");
+            }
+        });
+        for (peer, running) in ["a", "b", "c"].into_iter().zip(running) {
+            report(&mut bench, peer, running);
+        }
+        burst(&mut bench, 1).remove(0)
+    };
+    assert_eq!(weighted([1.0, 2.0, 9.0], [2, 2, 3]), "b");
+    assert_eq!(weighted([1.0, 1.0, 1.0], [2, 2, 3]), "a");
+    assert_eq!(weighted([2.0, 2.0, 2.0], [2, 2, 2]), "a");
+}
+
+#[test]
 fn v7_round_robin_passes_over_an_engine_that_is_stale() {
     let mut bench = polled(&["a", "b", "c"], |spec| spec.balance = Balance::RoundRobin);
     assert_eq!(in_turn(&mut bench, 4), ["a", "b", "c", "a"]);
@@ -109,6 +129,27 @@ fn v10_a_burst_between_two_polls_fills_every_engine_once() {
     let mut bench = polled(&GPUS, |_| {});
     burst(&mut bench, 5);
     assert_eq!(bench.full().limit, 5.0, "and no more, without overflow");
+}
+
+#[test]
+fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
+    let seen = |model, running| {
+        let mut bench = polled(&["a"], |spec| {
+            spec.pools[0].peers[0].slots = Slots(4);
+            spec.load = Some(LoadSpec {
+                model,
+                ..LoadSpec::default()
+            });
+        });
+        burst(&mut bench, 2);
+        report(&mut bench, "a", running);
+        let peer = &bench.book.peers(&bench.roster, POOL, bench.now)[0];
+        let admits = sent(&mut bench, Ask::new(POOL, None)).is_ok();
+        (peer.load, admits)
+    };
+    assert_eq!(seen(LoadModel::Corrected, 2), (Some(2), true));
+    assert_eq!(seen(LoadModel::Additive, 2), (Some(4), false));
+    assert_eq!(seen(LoadModel::Corrected, 4), (Some(4), false));
 }
 
 #[test]
@@ -342,4 +383,110 @@ fn polling_that_a_reload_turns_on_takes_no_peer_out() {
     let standing = |peer: &str| standing(peer).and_then(|facts| facts.standing);
     assert_eq!(standing(&first.0), Some(Standing::Stale));
     assert_eq!(standing(&second.0), Some(Standing::Fresh));
+}
+
+/// A regular peer, and two for each half of a split request.
+const HALVES: [(&str, i64, u32); 5] = [
+    ("r:1", 0, 9),
+    ("p1:1", 0, 9),
+    ("p2:1", 0, 9),
+    ("d1:1", 0, 9),
+    ("d2:1", 0, 9),
+];
+
+#[test]
+fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
+    let roles = [
+        Role::Regular,
+        Role::Prefill,
+        Role::Prefill,
+        Role::Decode,
+        Role::Decode,
+    ];
+    let mut bench = Bench::with(Affinity::Sticky, &HALVES, |spec| {
+        for (peer, role) in spec.pools[0].peers.iter_mut().zip(roles) {
+            peer.role = role;
+        }
+    });
+    let place = |bench: &mut Bench, role, session: &'static str| {
+        let ask = Ask {
+            role,
+            ..Ask::new(POOL, Some(session.as_bytes()))
+        };
+        sent(bench, ask).expect("there is room")
+    };
+    for mode in [Mode::StickyNew, Mode::Sticky] {
+        assert_eq!(place(&mut bench, Role::Regular, "s"), ("r:1".into(), mode));
+        for (role, begins) in [(Role::Prefill, 'p'), (Role::Decode, 'd')] {
+            let (peer, found) = place(&mut bench, role, "s");
+            assert!(peer.starts_with(begins), "{peer}");
+            assert_eq!(found, mode);
+        }
+    }
+    // The second session of a role goes to its other peer: the first counts in that table alone.
+    let first = place(&mut bench, Role::Prefill, "s").0;
+    let second = place(&mut bench, Role::Prefill, "t").0;
+    assert_ne!(first, second);
+
+    let limits = bench.book.limits(&bench.roster, POOL, bench.now);
+    assert_eq!(
+        (limits.limit, limits.healthy_peers, limits.in_flight),
+        (9, 1, 2),
+        "the halves add nothing to the room of whole requests"
+    );
+    let home = |bench: &Bench, role| {
+        let (book, roster) = (&bench.book, &bench.roster);
+        book.find_session(roster, POOL, role, b"t", bench.now)
+    };
+    assert!(home(&bench, Role::Prefill).is_some());
+    assert_eq!(home(&bench, Role::Regular), None);
+    assert_eq!(bench.book.memory(&bench.roster, POOL).sessions, 4);
+    assert_eq!(bench.book.finish_session(b"s"), 3, "in every table");
+    assert_eq!(bench.book.finish_session(b"t"), 1);
+
+    bench.ban("r:1");
+    let refusal = sent(&mut bench, Ask::new(POOL, None)).expect_err("no half steps in");
+    assert!(matches!(refusal, Refusal::NoHealthyPeer { .. }));
+    bench.end_all();
+    bench.book.check();
+}
+
+#[test]
+fn a_failed_half_is_retried_among_its_own() {
+    let roles = [Role::Regular, Role::Prefill, Role::Prefill];
+    let mut bench = Bench::with(Affinity::None, &HALVES[..3], |spec| {
+        for (peer, role) in spec.pools[0].peers.iter_mut().zip(roles) {
+            peer.role = role;
+        }
+    });
+    let ask = Ask {
+        role: Role::Prefill,
+        ..Ask::new(POOL, None)
+    };
+    let first = sent(&mut bench, ask).expect("there is room").0;
+    let mut ticket = bench.held.pop().expect("it was sent");
+    let mut retry = |tried: &[usize]| {
+        let (book, roster) = (&mut bench.book, &bench.roster);
+        book.retry(roster, &mut ticket, tried, None, bench.now)
+    };
+    let other = if first == "p1:1" { 2 } else { 1 };
+    assert_eq!(retry(&[]), Some(other));
+    assert_eq!(retry(&[3 - other]), None, "the regular peer is no prefill");
+    bench.book.release(ticket, bench.now);
+}
+
+#[test]
+fn a_pool_says_when_time_alone_will_change_it() {
+    let mut bench = polled(&["a", "b"], |spec| spec.ban_ttl = SECOND * 2);
+    let start = bench.now;
+    let changes = |bench: &mut Bench| {
+        let (book, roster) = (&mut bench.book, &bench.roster);
+        let at = book.changes_at(roster, POOL, bench.now)?;
+        Some((at - start).as_millis())
+    };
+    assert_eq!(changes(&mut bench), Some(3_000), "the samples grow old");
+    bench.ban("b");
+    assert_eq!(changes(&mut bench), Some(2_000), "a ban ends before");
+    bench.now += SECOND * 4;
+    assert_eq!(changes(&mut bench), None, "nobody is a candidate any more");
 }

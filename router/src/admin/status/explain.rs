@@ -10,6 +10,7 @@ use router_core::admission::Refusal;
 use router_core::affinity::{Affinity, Hash, hash};
 use router_core::book::{Ask, PoolId};
 use router_core::decision::{Explanation, Outcome, PeerFacts};
+use router_core::pool::Role;
 use router_core::rules::Rule;
 use router_core::session::{Session, SessionId};
 
@@ -210,7 +211,7 @@ fn natural<'r>(route: &'r Route, pool: PoolId, sid: &str) -> Option<(&'r str, u6
         route.spec().pools[pool.0]
             .peers
             .iter()
-            .filter(|peer| peer.enabled)
+            .filter(|peer| peer.enabled && peer.role == Role::Regular)
     };
     let tier = enabled().map(|peer| peer.priority).max()?;
     let keys: Vec<&str> = enabled()

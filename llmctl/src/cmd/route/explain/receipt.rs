@@ -45,6 +45,10 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
             lines.extend(passed_lines(facts));
             lines.extend(reading_lines(facts));
         }
+        Choice::Wait { ahead } => lines.push((
+            "waited",
+            format!("for a slot until it ended; {ahead} before it when it came"),
+        )),
         Choice::Refuse(refusal) => lines.push(("refused", refusal_line(refusal))),
         Choice::Rule { name, condition } => {
             let (name, condition) = (tame(name), tame(condition));
