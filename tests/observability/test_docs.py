@@ -3,9 +3,12 @@
 import functools
 import os
 import re
+import shlex
+import subprocess
 
 import reference
 import sources
+from stack import BIN
 from test_live import fetch, pages
 
 SOURCE = sources.ROOT / "router"
@@ -55,6 +58,23 @@ def test_every_metric_the_guide_names_exists():
     known = sources.documented() | {rule["record"] for rule in sources.rules("record")}
     for name in re.findall(r"`((?:llm_router|bodylog|proxy)_\w+|llm_router:\w+:\w+)", sources.OPERATING.read_text()):
         assert name in known, name
+
+
+def commands():
+    """Every command that the guide tells somebody to type, with something in the place of what it leaves open."""
+    text = sources.OPERATING.read_text()
+    spans = re.findall(r"`(llmctl [^`]+)`", text) + re.findall(r"^(llmctl [^#\n]+)", text, re.MULTILINE)
+    for span in sorted({span.strip() for span in spans}):
+        given = {"N": "5", "NAME": "rate-limit", "URL": "http://127.0.0.1:1"}
+        yield span, [given.get(word, word) for word in shlex.split(span)[1:]]
+
+
+def test_every_command_of_the_guide_can_be_typed():
+    known = list(commands())
+    assert len(known) > 15
+    for span, arguments in known:
+        asked = subprocess.run([BIN / "llmctl", *arguments, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+        assert asked.returncode == 0, f"{span}\n{asked.stderr}"
 
 
 # What users of older versions and of the programs these follow may rely on: names and labels, in no order.
