@@ -1,9 +1,12 @@
-//! What it costs to look at a request's body, and to put one right: `cargo bench -p router`. The goal
+//! What it costs to look at a request's body, and to put one right, and an answer: `cargo bench -p router`. The goal
 //! is a gigabyte a second on one core for bodies without an edit.
 
 use std::hint::black_box;
 
+use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use router::content::filter::Filter;
+use router::content::postprocess::handler;
 use router::content::scan::Cursor;
 use router::content::transform::{IdStrategy, Wanted, transform};
 use router::content::{Fields, Inspection, Wanted as WantedFacts};
@@ -186,5 +189,26 @@ fn facts(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, scan, edit, facts);
+/// A stream of 64 chunks as engines send them, one a token, through the filters of answers.
+fn answer(c: &mut Criterion) {
+    const CHUNKS: u64 = 64;
+    let chunk = Bytes::from_static(
+        b"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n",
+    );
+    let mut group = c.benchmark_group("answer");
+    group.throughput(Throughput::Elements(CHUNKS));
+    for name in ["include_usage", "strip_actual_usage", "vllm_format"] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let mut filter = Filter::new(true, handler(name));
+                for _ in 0..CHUNKS {
+                    black_box(filter.feed(black_box(&chunk)));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, scan, edit, facts, answer);
 criterion_main!(benches);

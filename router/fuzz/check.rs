@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use router::content::filter::Filter;
+use router::content::postprocess::{Editor, HANDLERS, Handler};
 use router::content::scan::Cursor;
 use router::content::splice::Splices;
 use router::content::sse::{Events, Lines, Piece};
@@ -155,6 +156,35 @@ pub(super) fn unasked(bytes: &[u8]) {
 
 fn filtered(chunks: &[&[u8]]) -> Vec<u8> {
     let mut filter = Filter::new(true, None);
+    let mut passed = Vec::new();
+    for chunk in chunks {
+        passed.extend_from_slice(&filter.feed(&Bytes::copy_from_slice(chunk)));
+    }
+    passed.extend_from_slice(&filter.finish());
+    assert!(!filter.holds());
+    passed
+}
+
+/// However a stream is cut, a handler makes the same of it; what it makes of JSON is JSON in which it
+/// finds nothing more to do; what is no JSON stays.
+pub(super) fn postprocess(bytes: &[u8]) {
+    let (stream, cut) = chunks(bytes);
+    for handler in HANDLERS.iter().copied() {
+        assert_eq!(rewritten(handler, &cut), rewritten(handler, &[stream]));
+        let mut editor = Editor::new(handler);
+        let mut edited = Vec::new();
+        if editor.edit(stream, 0..stream.len(), &mut edited) {
+            assert!(is_json(stream) && is_json(&edited));
+            let mut again = Vec::new();
+            assert!(!editor.edit(&edited, 0..edited.len(), &mut again));
+        } else {
+            assert!(edited.is_empty());
+        }
+    }
+}
+
+fn rewritten(handler: &'static dyn Handler, chunks: &[&[u8]]) -> Vec<u8> {
+    let mut filter = Filter::new(false, Some(handler));
     let mut passed = Vec::new();
     for chunk in chunks {
         passed.extend_from_slice(&filter.feed(&Bytes::copy_from_slice(chunk)));

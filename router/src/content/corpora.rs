@@ -32,3 +32,8 @@ fn the_line_splitter_passes_its_check() {
 fn the_filter_of_usage_passes_its_check() {
     each("unasked", check::unasked);
 }
+
+#[test]
+fn the_handlers_of_answers_pass_their_check() {
+    each("postprocess", check::postprocess);
+}
