@@ -130,6 +130,11 @@ impl Sessions {
         gone.is_some_and(|entry| self.lower(&entry))
     }
 
+    /// Removes a session that was found expired; nothing when it is not here.
+    pub fn expire(&mut self, key: &[u8]) {
+        self.expired += u64::from(self.finish(key));
+    }
+
     /// Removes at most `most` sessions that expired or lost their peer, the longest idle ones first;
     /// answers how many. Fewer than `most`: there are no more at that end.
     pub fn sweep(&mut self, ttl: Duration, most: usize, now: Instant) -> usize {

@@ -264,7 +264,7 @@ impl Book {
             let sessions = &mut state.sessions[ask.role];
             // The expiry comes before the renewal: one that is found expired begins anew.
             if sessions.find(key, memory.session_ttl, now).is_none() {
-                sessions.finish(key);
+                sessions.expire(key);
             }
             sessions.bind(key, slot, max, now);
         } else if memory.prefixes && ask.session.is_none() && ask.role == Role::Regular {

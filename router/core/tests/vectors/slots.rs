@@ -363,6 +363,7 @@ fn a_session_that_expired_does_not_count_against_its_own_worker() {
     bench.now += SECOND / 2;
     assert_eq!(worker(&mut bench, "sess-3"), ("w1".into(), Mode::StickyNew));
     assert_eq!(sessions(&bench), [1, 1]);
+    assert_eq!(bench.book.memory(&bench.roster, POOL).expired, 1);
 }
 
 #[test]
