@@ -20,6 +20,8 @@ def main(port, model, slots, alias="tiny"):
     parameters.port = port
     parameters.n_parallel = slots
     parameters.n_ctx = 4096 * slots
+    # Several share the cores, and llama.cpp's threads wait for each other by spinning.
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     parameters.endpoint_metrics = parameters.endpoint_slots = True
     server = xllamacpp.Server(parameters)
     print(f"engine ready {server.listening_address.rstrip('/')}", flush=True)
