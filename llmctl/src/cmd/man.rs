@@ -86,6 +86,7 @@ fn named<'c>(root: &'c clap::Command, path: &[String]) -> Result<&'c clap::Comma
 fn page(command: &clap::Command) -> Result<Page, Failure> {
     let mut page = Vec::new();
     Man::new(command.clone())
+        .source(concat!("llmctl ", env!("CARGO_PKG_VERSION")))
         .manual("llm-router")
         .render(&mut page)
         .map_err(|error| Failure::Wrong(format!("cannot write the page: {error}")))?;

@@ -480,7 +480,8 @@ async fn status_leads_from_a_429_to_the_number_and_the_switch() {
     let (_, shown) = tokio::join!(first, asked);
     for words in [
         "full: 1 in flight of 1",
-        "1 of its last 1 requests were refused, the last for concurrency_limit: 1 in flight, limit 1",
+        "1 of its last 1 requests were refused, the last (",
+        "for concurrency_limit: 1 in flight, limit 1",
         "llmctl toggle rate-limit --on 0 --route r",
     ] {
         assert!(shown.contains(words), "{words}: {shown}");

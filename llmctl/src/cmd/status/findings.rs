@@ -245,15 +245,23 @@ fn numbers(kind: Kind, signal: &PoolSignal) -> String {
 }
 
 fn refused(route: &Route, recent: &Recent, add: &mut impl FnMut(&'static str, String, String)) {
-    if recent.refused > 0 {
-        let last = recent.last_refusal.as_deref().unwrap_or_default();
-        let text = format!(
-            "{} of its last {} requests were refused, the last for {last}",
-            recent.refused, recent.requests
-        );
-        let attempt = format!("llmctl route explain {} --last", route.name);
-        add("refusals", text, attempt);
-    }
+    let (Some(last), Some(id)) = (&recent.last_refusal, &recent.last_refused) else {
+        return;
+    };
+    let text = format!(
+        "{} of its last {} requests were refused, the last ({id}) for {last}",
+        recent.refused, recent.requests
+    );
+    let is_load = last
+        .split(':')
+        .next()
+        .is_some_and(|code| code.ends_with("_limit"));
+    let attempt = if is_load && is_on(route, "rate-limit") {
+        switch_off("rate-limit", route)
+    } else {
+        format!("llmctl route explain {} --request-id {id}", route.name)
+    };
+    add("refusals", text, attempt);
 }
 
 fn engines(route: &Route, recent: &Recent, add: &mut impl FnMut(&'static str, String, String)) {

@@ -17,7 +17,10 @@ pub(super) struct Recent {
     pub(super) refused: usize,
     /// Of those, how many a content rule refused.
     pub(super) refused_by_rule: usize,
-    /// The numbers of the last refusal.
+    /// The request that was refused last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_refused: Option<String>,
+    /// The numbers of that refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_refusal: Option<String>,
     /// By `host:port`.
@@ -52,9 +55,10 @@ pub(super) fn digest(receipts: &[Receipt]) -> BTreeMap<String, Recent> {
             Choice::Send { .. } | Choice::Wait { .. } => {}
             Choice::Refuse(refusal) => {
                 recent.refused += 1;
-                recent
-                    .last_refusal
-                    .get_or_insert_with(|| refusal_line(refusal));
+                if recent.last_refusal.is_none() {
+                    recent.last_refused = Some(receipt.request_id.to_string());
+                    recent.last_refusal = Some(refusal_line(refusal));
+                }
             }
             Choice::Rule { .. } => recent.refused_by_rule += 1,
         }

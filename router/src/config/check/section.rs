@@ -48,9 +48,17 @@ fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]
     if let Some(near) = near {
         message.push_str(&format!("; did you mean `{near}`?"));
     }
-    let help = home(&key.text).unwrap_or_else(|| known_here(known));
-    reader.error(key.span.clone(), message).help(help);
+    // Ninety keys are no help to who is told the one that was meant.
+    let is_long = near.is_some() && known.len() > LISTED_MAX;
+    let help = home(&key.text).or_else(|| (!is_long).then(|| known_here(known)));
+    let draft = reader.error(key.span.clone(), message);
+    if let Some(help) = help {
+        draft.help(help);
+    }
 }
+
+/// How many known keys are listed beside the nearest one.
+const LISTED_MAX: usize = 30;
 
 fn known_here(known: &[&'static Meta]) -> String {
     let keys: Vec<_> = known.iter().map(|meta| meta.key).collect();
