@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -122,7 +123,7 @@ class Podman:
     def run(self, *arguments, check=True):
         return subprocess.run(
             [*self._command, *arguments],
-            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=check, timeout=120,
+            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=check, timeout=300,
         )  # fmt: skip
 
     def _stop(self, service):
@@ -137,6 +138,11 @@ class Podman:
             service.wait()
 
     def _remove(self):
+        # What watched over an `exec` stays for minutes to tidy up, in a directory that is gone by then.
+        for command in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if f"{self.directory}/".encode() in command.read_bytes():
+                    os.kill(int(command.parent.name), signal.SIGKILL)
         for mount in reversed(pathlib.Path("/proc/self/mounts").read_text().splitlines()):
             if (at := mount.split()[1]).startswith(f"{self.directory}/"):
                 subprocess.run(["umount", "-l", at], check=False, capture_output=True)

@@ -64,7 +64,7 @@ class Project:
         command = [COMPOSE, "-p", self.name, *(part for file in self.files for part in ("-f", file))]
         done = subprocess.run(
             [*map(str, command), "--profile", "sim", *arguments],
-            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180,
+            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         if check and done.returncode != 0:
             raise AssertionError(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
