@@ -8,8 +8,13 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "clients"), str(HERE.parents[1] / "deploy" / "grafana" / "source")]
 
+import stack  # noqa: E402
 import test_live  # noqa: E402
 import world  # noqa: E402
+
+
+# Scrapes that a starved machine leaves out are waited for.
+stack.PATIENCE = 180.0
 
 
 @pytest.fixture(scope="session")
