@@ -1,7 +1,7 @@
 //! `llmctl keys`: the keys of a key file, edited the way an editor would, only atomically.
 //!
-//! [`text`] changes the text and nothing beside the entry in question, [`file`](mod@file) replaces the file,
-//! [`mount`] knows where that is bound to fail. What an entry means is decided by the router's own
+//! `text` changes the text and nothing beside the entry in question, `file` replaces the file,
+//! `mount` knows where that is bound to fail. What an entry means is decided by the router's own
 //! reader.
 
 mod change;
