@@ -154,7 +154,7 @@ impl Cursor {
     pub(super) fn abandon(&mut self, hour: Hour, sink: &mut impl Sink) {
         sink.reset(hour, Reset::Unreadable);
         self.open = None;
-        self.position.done = true;
+        (self.position.gone, self.position.done) = (false, true);
     }
 
     /// Makes sure of an open file in which the position is right; false when there is nothing to
@@ -186,7 +186,7 @@ impl Cursor {
                 Err(error) => return Err(error),
             }
         }
-        if self.position.done {
+        if self.position.done && !self.position.gone {
             return Ok(false);
         }
         match open_gzip(&hour.gzip(&log.root), &self.position) {
@@ -196,6 +196,7 @@ impl Cursor {
                 } else if self.position.offset > 0 {
                     sink.recovered(hour);
                 }
+                (self.position.gone, self.position.done) = (false, false);
                 self.open = Some(Open::new(source, trail.unwrap_or_default()));
                 Ok(true)
             }
@@ -216,6 +217,10 @@ impl Cursor {
 
     /// Whether an hour that was read to its end still has just that.
     fn is_unchanged(&self, log: &Where, hour: Hour, forms: Forms) -> io::Result<bool> {
+        if self.position.gone && forms.gzip {
+            // Made anew after it was deleted, and packed before anybody looked.
+            return Ok(false);
+        }
         if !self.position.done || !forms.plain {
             return Ok(self.position.done);
         }

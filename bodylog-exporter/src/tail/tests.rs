@@ -395,6 +395,24 @@ fn a_deleted_file_that_is_made_anew_is_read_from_its_start() {
 }
 
 #[test]
+fn a_deleted_file_that_is_made_anew_and_packed_before_anybody_looks_is_read() {
+    let mut log = Log::new();
+    log.append(10, "{1}\n");
+    log.pass();
+    fs::remove_file(log.path(10)).unwrap();
+    log.restart();
+    log.pass();
+    log.append(10, "{2}\n");
+    log.append(11, "{3}\n");
+    log.close(10);
+    log.pass();
+    log.later(3);
+    log.pass();
+    assert_eq!(log.heard.lines, ["{1}", "{2}", "{3}"]);
+    assert_eq!(log.heard.resets, [Reset::Deleted]);
+}
+
+#[test]
 fn a_damaged_compressed_file_is_given_up_and_counted() {
     let mut log = Log::new();
     let text: String = (0..20_000).map(|i| format!("{{{i}}}\n")).collect();
