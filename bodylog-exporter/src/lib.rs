@@ -6,6 +6,10 @@
 //! [`families`] shows, [`poll`] adds what running routers say, [`http`] serves. [`run()`] is the
 //! composition root; `main` only calls [`cli::main`].
 
+// The check of the fuzzer is included by a test and names the crate as the fuzzer does.
+#[cfg(test)]
+extern crate self as bodylog_exporter;
+
 pub mod aggregate;
 pub mod checkpoint;
 pub mod cli;

@@ -18,7 +18,7 @@ mod ledger;
 mod lines;
 mod metrics;
 mod pack;
-mod prepare;
+pub mod prepare;
 mod quarantine;
 mod recent;
 mod retention;
@@ -35,6 +35,7 @@ mod writer;
 
 pub use clock::WallClock;
 pub use config::Config;
+pub use extract::Shape;
 pub use ledger::LedgerError;
 pub use root::RootError;
 pub use run::{Listeners, StartError, run};

@@ -15,27 +15,27 @@ use crate::extract::{self, Extracted, Shape};
 
 /// Who sent a frame, as the listener knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
+pub struct Sender {
     /// The address of the connection.
-    pub(crate) source: IpAddr,
+    pub source: IpAddr,
     /// Producer and epoch; `None` for version 1.
-    pub(crate) run: Option<(std::sync::Arc<str>, u64)>,
+    pub run: Option<(std::sync::Arc<str>, u64)>,
 }
 
 /// What a frame became.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub struct Lines {
     /// The full record, with its line end.
-    pub(crate) record: Vec<u8>,
+    pub record: Vec<u8>,
     /// The slim row, with its line end.
-    pub(crate) row: Vec<u8>,
+    pub row: Vec<u8>,
     /// How the response was read.
-    pub(crate) shape: Shape,
+    pub shape: Shape,
 }
 
 /// Why a frame can never be stored.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unstorable {
+pub enum Unstorable {
     /// The meta is no JSON object.
     #[error(transparent)]
     Meta(#[from] MetaError),
@@ -72,7 +72,7 @@ const TEXT_MAX: usize = 512;
 ///
 /// # Errors
 /// See [`Unstorable`].
-pub(crate) fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
+pub fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
     let mut meta = Meta::from_json(&data.meta)?;
     if let Some(v) = meta.v.filter(|v| *v > SCHEMA) {
         return Err(Unstorable::Schema(v));
@@ -93,7 +93,7 @@ pub(crate) fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> 
 }
 
 /// Makes the lines of a frame, its bodies left out if they must be.
-pub(crate) fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> Lines {
+pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> Lines {
     let ok = meta.status.is_none_or(|status| status < 400);
     let encoding = meta.resp_encoding.clone();
     let (resp, is_cut) = extract::unpacked(&data.resp, encoding.as_deref());

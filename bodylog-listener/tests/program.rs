@@ -262,3 +262,17 @@ fn a_start_that_cannot_be_is_explained() {
         assert_eq!(code, 2, "{text}");
     }
 }
+
+#[path = "../fuzz/check.rs"]
+mod check;
+
+#[test]
+fn the_corpus_of_the_fuzzer_passes_its_check() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/record");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        check::record(&std::fs::read(entry.unwrap().path()).unwrap());
+        seen += 1;
+    }
+    assert!(seen >= 20, "{seen} files in {corpus}");
+}

@@ -243,3 +243,17 @@ fn it_comes_back_from_text() {
         }
     );
 }
+
+#[path = "../../fuzz/check.rs"]
+mod check;
+
+#[test]
+fn the_corpus_of_the_fuzzer_passes_its_check() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/rows");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        check::rows(&std::fs::read(entry.unwrap().path()).unwrap());
+        seen += 1;
+    }
+    assert!(seen >= 14, "{seen} files in {corpus}");
+}

@@ -22,7 +22,7 @@ pub(crate) use usage::{counts, finish_reason};
 
 /// How a response was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// One JSON object.
     Json,
     /// An event stream.
@@ -35,10 +35,10 @@ pub(crate) enum Shape {
 
 impl Shape {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Json, Self::Stream, Self::Tail, Self::None];
+    pub const ALL: [Self; 4] = [Self::Json, Self::Stream, Self::Tail, Self::None];
 
     /// As a label.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
             Self::Stream => "stream",

@@ -1,0 +1,52 @@
+//! What must hold for any frame, for the fuzzer and for the tests of `bodylog-listener`.
+
+use bodylog_listener::prepare::{Sender, lines, meta_of};
+use bytes::Bytes;
+use proto::frame::{Data, Flags, Protocol};
+use proto::row::DetailRow;
+
+/// Most bytes of a row.
+const ROW_MAX: usize = 64 << 10;
+
+/// Meta, request and response, a zero byte between them, become one line each of JSON that say where
+/// they are from, whatever the bytes are; the row stays small. What is no frame is refused.
+pub(super) fn record(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == 0);
+    let mut part = || Bytes::copy_from_slice(parts.next().unwrap_or_default());
+    let data = Data {
+        protocol: Protocol::V2,
+        seq: 7,
+        flags: Flags::default(),
+        meta: part(),
+        req: part(),
+        resp: part(),
+    };
+    let sender = Sender {
+        source: [127, 0, 0, 1].into(),
+        run: Some(("p".into(), 3)),
+    };
+    let Ok(meta) = meta_of(&data, &sender) else {
+        return;
+    };
+    for without_bodies in [false, true] {
+        let made = lines(meta.clone(), &data, &sender, without_bodies);
+        for line in [&made.record, &made.row] {
+            assert_eq!(
+                line.iter().position(|byte| *byte == b'\n'),
+                Some(line.len() - 1)
+            );
+            let value: serde_json::Value = serde_json::from_slice(line).expect("a line is JSON");
+            assert_eq!(
+                (&value["pid"], &value["epoch"], &value["seq"]),
+                (&"p".into(), &3.into(), &7.into())
+            );
+        }
+        let row: DetailRow<'_> = serde_json::from_slice(&made.row).expect("a row is read as one");
+        assert!(row.is_readable());
+        assert!(
+            made.row.len() <= ROW_MAX,
+            "a row of {} bytes",
+            made.row.len()
+        );
+    }
+}
