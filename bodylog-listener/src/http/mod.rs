@@ -2,6 +2,7 @@
 //! or with the token.
 
 mod access;
+mod details;
 mod find;
 mod serve;
 mod summary;
@@ -10,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Query, State as Shared};
+use axum::extract::{Query, RawQuery, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use chrono::{DateTime, TimeDelta, Utc};
 use proto::exposition::Format;
@@ -81,6 +82,7 @@ pub(super) fn router(state: State) -> Router {
         .route("/stats", get(stats))
         .route("/summary", get(summary_of))
         .route("/records", get(records))
+        .route("/details", get(details_of))
         .route_layer(middleware::from_fn_with_state(state.clone(), access::guard));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -101,7 +103,15 @@ async fn readyz(Shared(state): Shared<State>) -> Response {
     }
 }
 
-async fn metrics(Shared(state): Shared<State>, headers: HeaderMap) -> Response {
+async fn metrics(
+    Shared(state): Shared<State>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    // Version 1 of this program served rows here.
+    if let Some(query) = query.filter(|query| query.split('&').any(|p| p.starts_with("end="))) {
+        return Redirect::temporary(&format!("/details?{query}")).into_response();
+    }
     let accept: Vec<&str> = headers
         .get_all(header::ACCEPT)
         .iter()
@@ -171,6 +181,16 @@ async fn stats(Shared(state): Shared<State>) -> Response {
 async fn summary_of(Shared(state): Shared<State>, Query(asked): Query<summary::Asked>) -> Response {
     let (root, now) = (state.root.clone(), state.ingest.clock.now());
     read(&state, move || summary::of(&root, &asked, now)).await
+}
+
+async fn details_of(Shared(state): Shared<State>, Query(asked): Query<details::Asked>) -> Response {
+    match asked.read() {
+        Ok(wanted) => {
+            let root = state.root.clone();
+            read(&state, move || details::page(&root, &wanted)).await
+        }
+        Err(message) => error(StatusCode::BAD_REQUEST, &message),
+    }
 }
 
 /// Which record is looked for.

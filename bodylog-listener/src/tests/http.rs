@@ -62,10 +62,50 @@ async fn statistics_and_summary_say_what_is_there() {
 }
 
 #[tokio::test]
+async fn rows_come_page_by_page() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 1, 1).await;
+    for seq in 1..=3 {
+        let meta: &'static str = [
+            r#"{"v":2,"request_id":"r1","ts":"2026-01-02T10:29:01.000Z","rt":1,"status":200}"#,
+            r#"{"v":2,"request_id":"r2","ts":"2026-01-02T10:29:02.000Z","rt":1,"status":429}"#,
+            r#"{"v":2,"request_id":"r3","ts":"2026-01-02T10:29:03.000Z","rt":1,"status":200}"#,
+        ][seq as usize - 1];
+        let data = super::harness::with_meta(seq, meta);
+        wire.send(&proto::frame::Frame::Data(data)).await;
+    }
+    wire.acked(3).await;
+    let window = "start=2026-01-02T10:00:00Z&end=2026-01-02T11:00:00Z&limit=1";
+    let page = parsed(&listener.local(&format!("/details?{window}")).await.1);
+    assert_eq!(
+        (&page["count"], &page["rows"][0]["request_id"]),
+        (&json!(1), &json!("r1"))
+    );
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let query = format!("/details?end=2026-01-02T11:00:00Z&cursor={cursor}&status=200");
+    let page = parsed(&listener.local(&query).await.1);
+    assert_eq!(
+        (&page["truncated"], &page["rows"][0]["request_id"]),
+        (&json!(false), &json!("r3"))
+    );
+    let (status, body) = listener.local("/details?start=today&end=1").await;
+    assert_eq!(status, 400);
+    assert!(body.contains("'start' must be a time"), "{body}");
+    // Where version 1 had them.
+    assert_eq!(listener.local(&format!("/metrics?{window}")).await.0, 307);
+}
+
+#[tokio::test]
 async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
     let mut home = Home::new();
     let listener = home.start().await;
-    for path in ["/stats", "/summary", "/records?request_id=r"] {
+    for path in [
+        "/stats",
+        "/summary",
+        "/records?request_id=r",
+        "/details?start=1&end=2",
+    ] {
         assert_eq!(
             listener.get(path, "host: logs.example\r\n").await.0,
             403,
