@@ -1,12 +1,15 @@
 //! `llmctl toggle`: the switches of running routers.
 
+mod recording;
+
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args};
 use http::HeaderMap;
-use proto::admin::{Toggle, Toggled};
+use proto::admin::{BodylogToggle, BodylogToggled, Toggle, Toggled};
 use router::state::Switch;
 use serde::Serialize;
 
+use self::recording::Recording;
 use super::fleet::{self, Round};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
@@ -16,16 +19,16 @@ use crate::settings::Settings;
 /// What `llmctl toggle` takes.
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("change").args(["on", "reset"]),
     after_help = "A switch that was set lasts until it is reset or the router restarts, and beats every file.
-Without --on and --reset it is shown as it stands. Every --router is asked; one that cannot be
-reached does not keep the others from changing, and the exit code is then 3.
+Without --on, --reset and the like it is shown as it stands. Every --router is asked; one that
+cannot be reached does not keep the others from changing, and the exit code is then 3.
 
 Examples:
   llmctl toggle rate-limit                       where does it stand, and who says so?
   llmctl toggle rate-limit --on 0                nobody is refused for load, trips are counted
   llmctl toggle rate-limit --reset               back to what the files say
   llmctl toggle session-prio --on 1 --route chat
+  llmctl toggle bodylog --pct 5 --bodies none    record one in twenty, without bodies
   llmctl toggle affinity --on 0 --router http://10.0.0.5:8090 --router http://10.0.0.6:8090"
 )]
 pub struct ToggleArgs {
@@ -36,15 +39,21 @@ pub struct ToggleArgs {
     #[arg(long, value_name = "0|1", value_parser = PossibleValuesParser::new(["0", "1"]))]
     pub on: Option<String>,
     /// Remove what was set, so that the files decide again
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["on", "pct", "bodies"])]
     pub reset: bool,
+    /// Of bodylog: the share of requests that is recorded, percent
+    #[arg(long, value_name = "N", value_parser = recording::percent)]
+    pub pct: Option<String>,
+    /// Of bodylog: what is kept of bodies, full, none or truncate(SIZE)
+    #[arg(long, value_name = "WHAT", value_parser = recording::bodies)]
+    pub bodies: Option<String>,
     /// This route only; else every route
     #[arg(long, value_name = "NAME")]
     pub route: Option<String>,
 }
 
 /// How a switch stands on one route of one router, and how it stood.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct Stand {
     switch: String,
     /// Absent when nothing was changed.
@@ -54,6 +63,9 @@ struct Stand {
     source_before: Option<String>,
     enabled: bool,
     source: String,
+    /// Of `bodylog` only.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    recording: Option<Recording>,
 }
 
 /// Shows or changes a switch.
@@ -71,13 +83,16 @@ pub async fn run(
             args.name
         )));
     };
-    let query = match &args.on {
-        Some(on) => Some(("on", on.as_str())),
-        None => args.reset.then_some(("reset", "1")),
-    };
-    let ask = async |router: &Router, route: &str| match query {
-        Some(query) => set(router, route, switch, query).await,
-        None => read(router, route, switch).await,
+    let query = args.query();
+    if switch != Switch::Bodylog && (args.pct.is_some() || args.bodies.is_some()) {
+        let message = "--pct and --bodies are for the switch `bodylog`".to_owned();
+        return Err(Failure::Usage(message));
+    }
+    let ask = async |router: &Router, route: &str| match (query.is_empty(), switch) {
+        (true, Switch::Bodylog) => read_bodylog(router, route).await,
+        (true, _) => read(router, route, switch).await,
+        (false, Switch::Bodylog) => set_bodylog(router, route, &query).await,
+        (false, _) => set(router, route, switch, &query).await,
     };
     let round = fleet::round(settings, args.route.as_deref(), None, ask).await?;
     if screen.format() == Format::Json {
@@ -91,14 +106,34 @@ pub async fn run(
     round.end(screen)
 }
 
+impl ToggleArgs {
+    /// What is asked of the endpoint; nothing where nothing is to change.
+    fn query(&self) -> Vec<(&str, &str)> {
+        let given = [
+            ("on", &self.on),
+            ("pct", &self.pct),
+            ("bodies", &self.bodies),
+        ];
+        let given = given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let reset = self.reset.then_some(("reset", "1"));
+        given.chain(reset).collect()
+    }
+}
+
 async fn read(router: &Router, route: &str, switch: Switch) -> Result<Stand, Failure> {
     let now: Toggle = router.get(&[route, switch.endpoint()], &[]).await?;
+    Ok(Stand::of(now))
+}
+
+async fn read_bodylog(router: &Router, route: &str) -> Result<Stand, Failure> {
+    let path = [route, Switch::Bodylog.endpoint()];
+    let now: BodylogToggle = router.get(&path, &[]).await?;
+    let toggle = now.toggle.clone();
     Ok(Stand {
-        switch: now.switch,
-        before: None,
-        source_before: None,
-        enabled: now.enabled,
-        source: now.source,
+        recording: Some(Recording::of(now)),
+        ..Stand::of(toggle)
     })
 }
 
@@ -106,35 +141,74 @@ async fn set(
     router: &Router,
     route: &str,
     switch: Switch,
-    query: (&str, &str),
+    query: &[(&str, &str)],
 ) -> Result<Stand, Failure> {
     let path = [route, switch.endpoint()];
     let done: Toggled = router
-        .post(&path, &[query], HeaderMap::new(), Vec::new())
+        .post(&path, query, HeaderMap::new(), Vec::new())
         .await?;
+    Ok(Stand::changed(done))
+}
+
+async fn set_bodylog(
+    router: &Router,
+    route: &str,
+    query: &[(&str, &str)],
+) -> Result<Stand, Failure> {
+    let path = [route, Switch::Bodylog.endpoint()];
+    let done: BodylogToggled = router
+        .post(&path, query, HeaderMap::new(), Vec::new())
+        .await?;
+    let toggled = done.toggled.clone();
     Ok(Stand {
-        switch: done.switch,
-        before: Some(done.before),
-        source_before: Some(done.source_before),
-        enabled: done.after,
-        source: done.source,
+        recording: Some(Recording::changed(done)),
+        ..Stand::changed(toggled)
     })
+}
+
+impl Stand {
+    fn of(now: Toggle) -> Self {
+        Self {
+            switch: now.switch,
+            before: None,
+            source_before: None,
+            enabled: now.enabled,
+            source: now.source,
+            recording: None,
+        }
+    }
+
+    fn changed(done: Toggled) -> Self {
+        Self {
+            switch: done.switch,
+            before: Some(done.before),
+            source_before: Some(done.source_before),
+            enabled: done.after,
+            source: done.source,
+            recording: None,
+        }
+    }
 }
 
 fn table(round: &Round<Stand>) -> Table {
     let is_change = round.fine().any(|(_, _, stand)| stand.before.is_some());
-    let head: &[&str] = if is_change {
-        &["router", "route", "switch", "before", "after"]
+    let mut head = vec!["router", "route", "switch"];
+    head.extend(if is_change {
+        &["before", "after"][..]
     } else {
-        &["router", "route", "switch", "stands"]
-    };
-    let mut table = Table::new(head);
+        &["stands"]
+    });
+    if round.fine().any(|(_, _, stand)| stand.recording.is_some()) {
+        head.extend(Recording::HEAD);
+    }
+    let mut table = Table::new(&head);
     for (router, route, stand) in round.fine() {
         let plain = |text: &str| (text.to_owned(), Paint::Plain);
         let mut row = vec![plain(router), plain(route), plain(&stand.switch)];
         let source = stand.source_before.as_deref().unwrap_or_default();
         row.extend(stand.before.map(|on| state(on, source)));
         row.push(state(stand.enabled, &stand.source));
+        row.extend(stand.recording.iter().flat_map(Recording::cells));
         table.painted_row(row);
     }
     table
@@ -142,19 +216,23 @@ fn table(round: &Round<Stand>) -> Table {
 
 /// `off (runtime)`.
 fn state(on: bool, source: &str) -> (String, Paint) {
-    let paint = if source == "runtime" {
-        Paint::Yellow
-    } else {
-        Paint::Plain
-    };
     (
         format!("{} ({source})", if on { "on" } else { "off" }),
-        paint,
+        paint(source),
     )
+}
+
+/// What was set on the running router stands out.
+fn paint(source: &str) -> Paint {
+    match source {
+        "runtime" => Paint::Yellow,
+        _ => Paint::Plain,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::admin::Changed;
     use router::config::options::effective;
     use router::config::{RoutesAt, Sources, load};
     use serde_json::json;
@@ -170,6 +248,7 @@ mod tests {
             source_before: Some(source_before.to_owned()),
             enabled,
             source: source.to_owned(),
+            recording: None,
         }
     }
 
@@ -282,5 +361,51 @@ mod tests {
         ROUTER  ROUTE  SWITCH      STANDS
         r       chat   rate-limit  on (global)
         ");
+    }
+
+    #[test]
+    fn the_body_log_has_a_share_and_bodies_beside_its_switch() {
+        let toggled = Toggled {
+            route: "chat".to_owned(),
+            switch: "bodylog".to_owned(),
+            before: true,
+            source_before: "default".to_owned(),
+            after: true,
+            enabled: true,
+            source: "default".to_owned(),
+            counters_reset: false,
+        };
+        let done = BodylogToggled {
+            toggled: toggled.clone(),
+            sample_pct: Changed {
+                before: 100.0,
+                after: 0.5,
+                source: "runtime".to_owned(),
+            },
+            bodies: Changed {
+                before: "full".to_owned(),
+                after: "full".to_owned(),
+                source: "default".to_owned(),
+            },
+        };
+        let stand = Stand {
+            recording: Some(Recording::changed(done)),
+            ..Stand::changed(toggled)
+        };
+        let round = round([("r", "chat", stand)]);
+        let shown = capture(Format::Human, |screen| screen.table(&table(&round)));
+        insta::assert_snapshot!(shown, @r"
+        ROUTER  ROUTE  SWITCH   BEFORE        AFTER         SHARE %              BODIES
+        r       chat   bodylog  on (default)  on (default)  100 → 0.5 (runtime)  full (default)
+        ");
+        assert_eq!(
+            json!(round.answers)[0],
+            json!({
+                "router": "r", "route": "chat", "switch": "bodylog",
+                "before": true, "source_before": "default", "enabled": true, "source": "default",
+                "sample_pct": {"before": 100.0, "value": 0.5, "source": "runtime"},
+                "bodies": {"before": "full", "value": "full", "source": "default"},
+            })
+        );
     }
 }
