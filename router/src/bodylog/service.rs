@@ -70,6 +70,7 @@ impl Service {
         let target = wanted.listener.as_ref().map(|address| Target {
             address: Arc::clone(address),
             token_file: wanted.token_file.clone(),
+            tls: wanted.tls.clone(),
         });
         let is_on = target.is_some();
         self.target.send_if_modified(|now| {

@@ -148,10 +148,21 @@ pub struct Bodylog {
     pub listener: Option<Arc<str>>,
     /// The file with the token that the listener asks for.
     pub token_file: Option<PathBuf>,
+    /// The listener speaks TLS.
+    pub tls: Option<BodylogTls>,
     /// Bytes of records in memory, all routes together.
     pub memory: u64,
     /// Where records wait while the listener is away; `None`: in memory only.
     pub spool: Option<Spool>,
+}
+
+/// `bodylog.tls` and what belongs to it. The files are read at each connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodylogTls {
+    /// The authorities that may sign the listener's certificate; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Certificate chain and key that are shown to the listener.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// `bodylog.spool:` with a directory.

@@ -2,6 +2,7 @@
 //! receiver's window, takes acknowledgements, and begins again when the connection is lost.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use proto::control::{GoAwayCode, NackCode};
 use proto::frame::Frame;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -210,6 +211,7 @@ impl Courier {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             out: Bytes::new(),
+            is_flushed: true,
             reading: None,
             bound: 0,
             reader: None,
@@ -233,6 +235,8 @@ struct Session {
     window_frames: usize,
     /// On its way into the socket.
     out: Bytes,
+    /// Nothing that was written waits for the socket.
+    is_flushed: bool,
     reading: Option<JoinHandle<Batch>>,
     /// How far that reads.
     bound: u64,
@@ -254,17 +258,14 @@ impl Session {
             let wake = self.wake_at();
             let is_idle = self.reading.is_none() && self.gap.is_none() && self.paused.is_none();
             let may_send = is_idle && self.has_window();
+            let has_output = self.out.has_remaining() || !self.is_flushed;
             let step = tokio::select! {
                 received = receive(&mut self.link.read) => match received {
                     Ok(frame) => self.received(frame, courier).await,
                     Err(error) => Some(End::Lost(error)),
                 },
-                written = self.link.write.write_buf(&mut self.out), if self.out.has_remaining() => {
-                    match written {
-                        Ok(0) => Some(End::Lost(LinkError::Closed)),
-                        Ok(_) => None,
-                        Err(error) => Some(End::Lost(LinkError::Io(error))),
-                    }
+                pushed = push(&mut self.link.write, &mut self.out, &mut self.is_flushed), if has_output => {
+                    pushed.err().map(|error| End::Lost(LinkError::Io(error)))
                 }
                 batch = reading(&mut self.reading) => {
                     self.reading = None;
@@ -451,7 +452,7 @@ impl Session {
                 self.again(nack.seq, nack.code, courier).await
             }
             Frame::Nack(nack) => {
-                self.rejected(nack.seq, &nack.text, courier).await;
+                Self::rejected(nack.seq, &nack.text, courier).await;
                 courier.outbox.reject(nack.seq);
                 None
             }
@@ -521,15 +522,14 @@ impl Session {
         };
         courier.damaged = (seq, tries);
         if tries >= CRC_TRIES {
-            self.rejected(seq, "it always arrives damaged", courier)
-                .await;
+            Self::rejected(seq, "it always arrives damaged", courier).await;
             self.gap = Some(seq + 1);
         }
         None
     }
 
     /// Sets a frame aside that the receiver will not take.
-    async fn rejected(&self, seq: u64, why: &str, courier: &Courier) {
+    async fn rejected(seq: u64, why: &str, courier: &Courier) {
         tracing::error!(seq, why, "a body log frame was rejected by the listener");
         courier.shared.tally.dropped(Reason::Rejected, 1);
         let Some(spool) = courier.outbox.spool().cloned() else {
@@ -560,6 +560,24 @@ impl Session {
             tracing::error!(%error, seq, "a rejected body log frame could not be kept");
         }
     }
+}
+
+/// Writes what the socket takes, and once all is written, what TLS has kept. Cancel safe.
+async fn push(
+    write: &mut (impl AsyncWrite + Unpin),
+    out: &mut Bytes,
+    is_flushed: &mut bool,
+) -> io::Result<()> {
+    if out.has_remaining() {
+        if write.write_buf(out).await? == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        *is_flushed = false;
+    } else {
+        write.flush().await?;
+        *is_flushed = true;
+    }
+    Ok(())
 }
 
 /// Waits for the read under way; for ever without one. Cancel safe.

@@ -10,12 +10,13 @@ use futures_util::StreamExt;
 use proto::codec::{self, Codec, DecodeError, Decoded, Fault};
 use proto::control::{GoAwayCode, Hello, Welcome};
 use proto::frame::{Compression, Frame, MAX_PAYLOAD, VERSION};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::codec::FramedRead;
 
 use super::Shared;
+use super::tls::{self, TlsError};
+use crate::config::valid::BodylogTls;
 
 /// From the first try to the welcome.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,6 +31,8 @@ pub struct Target {
     pub address: Arc<str>,
     /// The file with the token it asks for, read at each connection.
     pub token_file: Option<PathBuf>,
+    /// It speaks TLS.
+    pub tls: Option<BodylogTls>,
 }
 
 /// Why there is no connection, or no longer.
@@ -55,6 +58,8 @@ pub(super) enum LinkError {
     Refused(GoAwayCode, String),
     #[error("read the token file")]
     Token(#[source] io::Error),
+    #[error(transparent)]
+    Tls(TlsError),
 }
 
 impl LinkError {
@@ -64,6 +69,7 @@ impl LinkError {
             self,
             Self::Version(_)
                 | Self::Token(_)
+                | Self::Tls(_)
                 | Self::Refused(
                     GoAwayCode::Auth | GoAwayCode::Protocol | GoAwayCode::Busy,
                     _
@@ -72,11 +78,19 @@ impl LinkError {
     }
 }
 
+type Halves = (
+    Box<dyn AsyncRead + Send + Unpin>,
+    Box<dyn AsyncWrite + Send + Unpin>,
+);
+
+/// What the receiver says, over TLS or not.
+pub(super) type FromReceiver = FramedRead<Box<dyn AsyncRead + Send + Unpin>, Codec>;
+
 /// An open connection.
-#[derive(Debug)]
 pub(super) struct Link {
-    pub read: FramedRead<OwnedReadHalf, Codec>,
-    pub write: OwnedWriteHalf,
+    pub read: FromReceiver,
+    /// Needs flushing: TLS keeps what the socket did not take.
+    pub write: Box<dyn AsyncWrite + Send + Unpin>,
     /// The receiver has everything up to here.
     pub last_durable: u64,
     pub window_bytes: u64,
@@ -100,7 +114,7 @@ impl Link {
                 .await
                 .map_err(LinkError::Io)?;
             stream.set_nodelay(true).map_err(LinkError::Io)?;
-            let (read, mut write) = stream.into_split();
+            let (read, mut write) = Self::halves(stream, target).await?;
             let hello = Hello {
                 proto: vec![VERSION],
                 producer: shared.producer(),
@@ -120,6 +134,7 @@ impl Link {
                 .write_all_buf(&mut hello)
                 .await
                 .map_err(LinkError::Io)?;
+            write.flush().await.map_err(LinkError::Io)?;
             let mut read = FramedRead::new(read, Codec::default());
             let welcome = match receive(&mut read).await? {
                 Decoded::Frame(Frame::Welcome(welcome)) => welcome,
@@ -137,9 +152,21 @@ impl Link {
         opened.await.map_err(|_| LinkError::Timeout)?
     }
 
+    async fn halves(stream: TcpStream, target: &Target) -> Result<Halves, LinkError> {
+        let Some(tls) = &target.tls else {
+            let (read, write) = stream.into_split();
+            return Ok((Box::new(read), Box::new(write)));
+        };
+        let stream = tls::over(stream, &target.address, tls)
+            .await
+            .map_err(LinkError::Tls)?;
+        let (read, write) = tokio::io::split(stream);
+        Ok((Box::new(read), Box::new(write)))
+    }
+
     fn welcomed(
-        read: FramedRead<OwnedReadHalf, Codec>,
-        write: OwnedWriteHalf,
+        read: FromReceiver,
+        write: Box<dyn AsyncWrite + Send + Unpin>,
         welcome: &Welcome,
         shared: &Shared,
     ) -> Result<Self, LinkError> {
@@ -159,9 +186,7 @@ impl Link {
 }
 
 /// The next frame. Cancel safe.
-pub(super) async fn receive(
-    read: &mut FramedRead<OwnedReadHalf, Codec>,
-) -> Result<Decoded, LinkError> {
+pub(super) async fn receive(read: &mut FromReceiver) -> Result<Decoded, LinkError> {
     match read.next().await {
         Some(Ok(decoded)) => Ok(decoded),
         Some(Err(DecodeError::Io(error))) => Err(LinkError::Io(error)),

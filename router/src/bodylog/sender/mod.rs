@@ -14,6 +14,7 @@ mod encode;
 mod link;
 mod press;
 mod reading;
+mod tls;
 mod writer;
 
 use std::sync::Arc;

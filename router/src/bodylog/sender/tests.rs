@@ -243,6 +243,7 @@ impl Bench {
         let target = watch::Sender::new(Some(Target {
             address: address.to_string().into(),
             token_file: None,
+            tls: None,
         }));
         let sender = Sender::start(shared, left, &target.subscribe());
         let mut tables = Tables::new();
@@ -559,6 +560,7 @@ async fn another_address_takes_over_where_the_first_one_was() {
     bench.target.send_replace(Some(Target {
         address: second.address.to_string().into(),
         token_file: None,
+        tls: None,
     }));
     bench.record(10, 100);
     bench.settled().await;
@@ -581,6 +583,7 @@ async fn a_name_that_somebody_else_sends_under_is_given_up() {
     bench.target.send_replace(Some(Target {
         address: receiver.address.to_string().into(),
         token_file: None,
+        tls: None,
     }));
     bench.settled().await;
     assert_eq!(receiver.stored(), seqs(1, 5));

@@ -8,13 +8,14 @@ use super::route_file::options;
 use super::section::{Layers, keys};
 use crate::config::options::{
     ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, BODYLOG_LISTENER, BODYLOG_MEMORY,
-    BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
+    BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TLS, BODYLOG_TLS_CA_FILE, BODYLOG_TLS_CERT_FILE,
+    BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
     DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
     MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTES, SERVER, SERVER_MAX_BODY_SIZE,
     SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::config::tree::{Node, Span};
-use crate::config::valid::{Bodylog, Keys, Main, Server, Spool};
+use crate::config::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
 
 /// What route files need to know of the main file.
 pub(in crate::config) struct Base {
@@ -174,12 +175,48 @@ fn bodylog(reader: &mut Reader, node: &Node, directory: Option<&Path>) -> Bodylo
         token_file: layers
             .value(reader, &BODYLOG_TOKEN_FILE)
             .map(|file| beside(directory, file)),
+        tls: bodylog_tls(reader, &layers, directory),
         memory: layers.value(reader, &BODYLOG_MEMORY),
         spool: dir.map(|dir| Spool {
             dir: beside(directory, dir),
             max_bytes,
         }),
     }
+}
+
+fn bodylog_tls(
+    reader: &mut Reader,
+    layers: &Layers<'_>,
+    directory: Option<&Path>,
+) -> Option<BodylogTls> {
+    let is_on = layers.value(reader, &BODYLOG_TLS);
+    let files = [
+        &BODYLOG_TLS_CA_FILE,
+        &BODYLOG_TLS_CERT_FILE,
+        &BODYLOG_TLS_KEY_FILE,
+    ];
+    let [ca_file, cert, key] = files.map(|knob| {
+        let file = layers.value(reader, knob)?;
+        if !is_on && let Some(node) = layers.own.get(knob.meta.key) {
+            let text = format!("`{}` has no effect without `tls: true`", knob.meta.key);
+            reader.warning(node.span.clone(), text);
+        }
+        Some(beside(directory, file))
+    });
+    let pair = [&BODYLOG_TLS_CERT_FILE, &BODYLOG_TLS_KEY_FILE].map(|knob| knob.meta.key);
+    let (given, missing) = match (&cert, &key) {
+        (Some(_), None) => (pair[0], pair[1]),
+        (None, Some(_)) => (pair[1], pair[0]),
+        _ => ("", ""),
+    };
+    if let Some(node) = layers.own.get(given) {
+        let text = format!("`{given}` needs `{missing}` beside it");
+        reader.error(node.span.clone(), text);
+    }
+    is_on.then_some(BodylogTls {
+        ca_file,
+        identity: cert.zip(key),
+    })
 }
 
 /// Relative paths in the main file are relative to its directory.

@@ -58,6 +58,10 @@ pub(in crate::config) static BODYLOG_REDACT_PATHS: Knob<Arc<[BodyPath]>> = Knob:
 static BODYLOG_KEYS: &[&Meta] = &[
     &BODYLOG_LISTENER.meta,
     &BODYLOG_TOKEN_FILE.meta,
+    &BODYLOG_TLS.meta,
+    &BODYLOG_TLS_CA_FILE.meta,
+    &BODYLOG_TLS_CERT_FILE.meta,
+    &BODYLOG_TLS_KEY_FILE.meta,
     &BODYLOG_MEMORY.meta,
     &BODYLOG_SPOOL,
 ];
@@ -92,6 +96,26 @@ pub(in crate::config) static BODYLOG_TOKEN_FILE: Knob<Option<PathBuf>> =
     Knob::new("bodylog", "token_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The file with the token that the listener asks for.");
+/// `bodylog.tls`.
+pub(in crate::config) static BODYLOG_TLS: Knob<bool> =
+    Knob::new("bodylog", "tls", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("The listener is spoken to over TLS; its certificate must name the host of `listener`. Files are read at each connection.");
+/// `bodylog.tls_ca_file`.
+pub(in crate::config) static BODYLOG_TLS_CA_FILE: Knob<Option<PathBuf>> =
+    Knob::new("bodylog", "tls_ca_file", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The authorities (PEM) that may sign the listener's certificate; unset: those of the system, or of `SSL_CERT_FILE`.");
+/// `bodylog.tls_cert_file`.
+pub(in crate::config) static BODYLOG_TLS_CERT_FILE: Knob<Option<PathBuf>> =
+    Knob::new("bodylog", "tls_cert_file", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The certificate chain (PEM) to show to a listener that asks for one.");
+/// `bodylog.tls_key_file`.
+pub(in crate::config) static BODYLOG_TLS_KEY_FILE: Knob<Option<PathBuf>> =
+    Knob::new("bodylog", "tls_key_file", Kind::File, check::optional_file)
+        .default("null")
+        .doc("The key (PEM) of `tls_cert_file`.");
 /// `bodylog.memory`.
 pub(in crate::config) static BODYLOG_MEMORY: Knob<u64> = Knob::new(
     "bodylog",

@@ -325,3 +325,27 @@ fn problems_are_bounded() {
             .contains("800 more problems")
     );
 }
+
+#[test]
+fn tls_of_the_body_log_is_off_until_it_is_on_and_a_certificate_has_a_key() {
+    let (file, problems) = main("bodylog: {listener: 'h:1'}\n");
+    assert!(problems.is_empty() && file.bodylog.tls.is_none());
+    let text = "bodylog: {listener: 'h:1', tls: true, tls_ca_file: ca.pem, tls_cert_file: c.pem, tls_key_file: k.pem}\n";
+    let (file, problems) = main(text);
+    assert!(problems.is_empty(), "{:?}", lines(&problems));
+    let tls = file.bodylog.tls.unwrap();
+    assert!(tls.ca_file.is_some_and(|file| file.ends_with("ca.pem")));
+    let (cert, key) = tls.identity.unwrap();
+    assert!(cert.ends_with("c.pem") && key.ends_with("k.pem"));
+
+    let problems = main("bodylog: {tls: true, tls_cert_file: c.pem}\n").1;
+    assert_eq!(
+        lines(&problems),
+        ["error bodylog: `tls_cert_file` needs `tls_key_file` beside it"]
+    );
+    let problems = main("bodylog: {tls_ca_file: ca.pem}\n").1;
+    assert_eq!(
+        lines(&problems),
+        ["warning bodylog: `tls_ca_file` has no effect without `tls: true`"]
+    );
+}

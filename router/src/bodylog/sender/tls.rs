@@ -1,0 +1,99 @@
+//! TLS towards the listener, from PEM files that are read at each connection: what is renewed is
+//! used without a restart.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::config::valid::BodylogTls;
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::bodylog) enum TlsError {
+    #[error("read {}", path.display())]
+    Pem {
+        path: PathBuf,
+        #[source]
+        source: PemError,
+    },
+    #[error("read {}: there is no certificate in it", .0.display())]
+    Empty(PathBuf),
+    #[error("use the system's certificate store")]
+    Store(#[source] io::Error),
+    #[error("use the certificates")]
+    Rustls(#[from] rustls::Error),
+    #[error("know it by its name")]
+    Name(#[from] InvalidDnsNameError),
+    #[error("agree on TLS with it")]
+    Handshake(#[source] io::Error),
+    #[error("prepare TLS: a bug")]
+    Panicked,
+}
+
+/// Speaks TLS on a connection to `address`, whose host the certificate must name.
+pub(super) async fn over(
+    stream: TcpStream,
+    address: &str,
+    tls: &BodylogTls,
+) -> Result<TlsStream<TcpStream>, TlsError> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = ServerName::try_from(host.to_owned())?;
+    let tls = tls.clone();
+    let config = spawn_blocking(move || client_config(&tls)).await;
+    let config = config.map_err(|_| TlsError::Panicked)??;
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(TlsError::Handshake)
+}
+
+fn client_config(tls: &BodylogTls) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = match &tls.ca_file {
+        None => builder
+            .try_with_platform_verifier()
+            .map_err(|error| TlsError::Store(io::Error::other(error)))?,
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+    };
+    let Some((cert, key)) = &tls.identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Pem {
+        path: key.clone(),
+        source,
+    })?;
+    Ok(builder.with_client_auth_cert(certificates(cert)?, key)?)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    };
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(failed)?
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    if certificates.is_empty() {
+        return Err(TlsError::Empty(path.to_owned()));
+    }
+    Ok(certificates)
+}
