@@ -1,9 +1,11 @@
 //! The listener and the exporter under test, and what is read from their files and pages.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use flate2::read::MultiGzDecoder;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::process::Command;
@@ -21,22 +23,77 @@ pub struct Listener {
     pub frames: SocketAddr,
     /// Its HTTP.
     pub http: SocketAddr,
-    executable: String,
-    dir: PathBuf,
-    token_file: Option<PathBuf>,
+    start: Start,
     program: Option<Program>,
 }
 
+/// How a program of the body log is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    executable: String,
+    dir: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Start {
+    /// The program at `executable` over the directory `dir`.
+    pub fn new(executable: &str, dir: &Path) -> Self {
+        Self {
+            executable: executable.to_owned(),
+            dir: dir.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// With this option.
+    pub fn option(mut self, name: &str, value: &(impl ToString + ?Sized)) -> Self {
+        self.arguments.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// With these variables.
+    pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.environment.extend(variables);
+        self
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument == name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BODYLOG_")) {
+            command.env_remove(name);
+        }
+        command.env("NO_COLOR", "1").env("RUST_LOG", "debug");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.arg("--dir").arg(&self.dir).args(&self.arguments);
+        command
+    }
+
+    /// A start that ends by itself: what it printed, and its exit code. Ports come from the system.
+    pub async fn refused(&self) -> Finished {
+        let mut command = self.command();
+        command.args(["--listen", "127.0.0.1:0"]);
+        Program::spawn(command).finish().await
+    }
+}
+
 impl Listener {
-    /// Starts the listener at `executable` over `dir`, and waits until it serves.
-    pub async fn start(executable: &str, dir: &Path, token_file: Option<&Path>) -> Self {
+    /// Starts the listener and waits until it serves.
+    pub async fn start(mut start: Start) -> Self {
         let any = ADDRESS.parse().expect("an address");
+        if !start.has("--min-free") {
+            // Whoever runs the tests may have a full disk.
+            start = start.option("--min-free", "0%");
+        }
         let mut listener = Self {
             frames: any,
             http: any,
-            executable: executable.to_owned(),
-            dir: dir.to_owned(),
-            token_file: token_file.map(Path::to_owned),
+            start,
             program: None,
         };
         listener.restart().await;
@@ -50,17 +107,10 @@ impl Listener {
     /// While it still runs.
     pub async fn restart(&mut self) {
         assert!(self.program.is_none(), "it runs");
-        let mut command = command(&self.executable);
+        let mut command = self.start.command();
         command
-            .arg("--dir")
-            .arg(&self.dir)
             .args(["--listen", &self.frames.to_string()])
-            .args(["--http-listen", &self.http.to_string()])
-            // Whoever runs the tests may have a full disk.
-            .args(["--min-free", "0%"]);
-        if let Some(file) = &self.token_file {
-            command.arg("--token-file").arg(file);
-        }
+            .args(["--http-listen", &self.http.to_string()]);
         let program = Program::spawn(command);
         let line = program.line("bodylog-listener ready: ").await;
         self.frames = address(&line, "tcp://");
@@ -82,6 +132,11 @@ impl Listener {
         program.finish().await
     }
 
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.program.as_ref().expect("it runs").id()
+    }
+
     /// Everything it logged so far.
     pub fn log(&self) -> String {
         self.program.as_ref().map(Program::log).unwrap_or_default()
@@ -92,54 +147,95 @@ impl Listener {
         call(self.http, "GET", target, &[], "").await
     }
 
+    /// The sum of the series of its metrics page that begin with `bodylog_listener_<series>`.
+    pub async fn metric(&self, series: &str) -> u64 {
+        let page = self.get("/metrics").await.text();
+        sum(&page, &format!("bodylog_listener_{series}"))
+    }
+
     /// The full records on disk.
     pub fn records(&self) -> Vec<Value> {
-        lines(&self.dir)
+        objects(&self.start.dir)
     }
 
     /// The slim rows on disk.
     pub fn rows(&self) -> Vec<Value> {
-        lines(&self.dir.join("details"))
+        objects(&self.start.dir.join("details"))
+    }
+
+    /// How many whole lines the files of the records and of the rows have.
+    pub fn lines(&self) -> [u64; 2] {
+        [self.start.dir.clone(), self.start.dir.join("details")].map(|root| {
+            let files = hour_files(&root).into_iter().map(|(_, path)| lines(&path));
+            files.map(|lines| lines.len() as u64).sum()
+        })
+    }
+
+    /// The hours of the records, oldest first: `2026-01-02/23.jsonl`, or `.jsonl.gz`.
+    pub fn hours(&self) -> Vec<String> {
+        hour_files(&self.start.dir)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
-/// A running exporter.
+/// An exporter that may be ended and started again.
 pub struct Exporter {
     /// Its HTTP.
     pub http: SocketAddr,
-    program: Program,
+    start: Start,
+    program: Option<Program>,
 }
 
 impl Exporter {
-    /// Starts the exporter at `executable` over a listener's directory, and waits until it serves.
-    /// It counts every row there is.
-    pub async fn start(executable: &str, dir: &Path) -> Self {
-        let mut command = command(executable);
+    /// Starts the exporter over a listener's directory, and waits until it serves. It counts every
+    /// row there is.
+    pub async fn start(start: Start) -> Self {
+        let mut exporter = Self {
+            http: ADDRESS.parse().expect("an address"),
+            start,
+            program: None,
+        };
+        exporter.restart().await;
+        exporter
+    }
+
+    /// Starts it again where it was.
+    ///
+    /// # Panics
+    ///
+    /// While it still runs.
+    pub async fn restart(&mut self) {
+        assert!(self.program.is_none(), "it runs");
+        let mut command = self.start.command();
         command
-            .arg("--dir")
-            .arg(dir)
-            .args(["--listen", "127.0.0.1:0", "--from-start"]);
+            .args(["--listen", &self.http.to_string()])
+            .arg("--from-start");
         let program = Program::spawn(command);
         let line = program.line("bodylog-exporter ready: ").await;
-        let http = address(&line, "http://");
-        Self { http, program }
+        self.http = address(&line, "http://");
+        self.program = Some(program);
+    }
+
+    /// Ends it as a crash would.
+    pub async fn kill(&mut self) {
+        let mut program = self.program.take().expect("it runs");
+        program.signal(Signal::KILL);
+        program.exited().await;
+    }
+
+    /// Everything it logged so far.
+    pub fn log(&self) -> String {
+        self.program.as_ref().map(Program::log).unwrap_or_default()
     }
 
     /// Its metrics page.
     pub async fn page(&self) -> String {
         let reply = call(self.http, "GET", "/metrics", &[], "").await;
-        assert_eq!(reply.status, 200, "{}", self.program.log());
+        assert_eq!(reply.status, 200, "{}", self.log());
         reply.text()
     }
-}
-
-fn command(executable: &str) -> Command {
-    let mut command = Command::new(executable);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BODYLOG_")) {
-        command.env_remove(name);
-    }
-    command.env("NO_COLOR", "1").env("RUST_LOG", "debug");
-    command
 }
 
 /// The address behind `scheme` in a ready line.
@@ -149,29 +245,64 @@ fn address(line: &str, scheme: &str) -> SocketAddr {
         .unwrap_or_else(|| panic!("no {scheme} address in {line:?}"))
 }
 
-/// Every line of the hours below `root` that is a JSON object, in order. What is not whole yet, or
-/// was cut by a crash, is not.
-fn lines(root: &Path) -> Vec<Value> {
+/// The hour files below `root`, oldest first, each under its day and name. Of an hour that is being
+/// packed, the plain one.
+fn hour_files(root: &Path) -> Vec<(String, PathBuf)> {
     let listed = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
         paths.sort();
         paths
     };
-    let is_day = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.len() == 10 && name.starts_with("20")
+    let name = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     };
-    let hours = listed(root).into_iter().filter(is_day);
-    let hours = hours.flat_map(|day| listed(&day));
-    let hours = hours.filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
-    let texts = hours.map(|path| fs::read(path).expect("it was listed"));
-    let objects = texts.flat_map(|text| {
-        let lines = text.split_inclusive(|byte| *byte == b'\n');
-        let whole = lines.filter(|line| line.ends_with(b"\n"));
-        let objects = whole.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        objects.collect::<Vec<_>>()
+    let is_day = |path: &PathBuf| name(path).len() == 10 && name(path).starts_with("20");
+    let days = listed(root).into_iter().filter(is_day);
+    let files = days.flat_map(|day| {
+        let hours = listed(&day).into_iter();
+        hours.map(move |path| (format!("{}/{}", name(&day), name(&path)), path))
     });
+    let mut files: Vec<_> = files
+        .filter(|(name, _)| name.ends_with(".jsonl") || name.ends_with(".jsonl.gz"))
+        .collect();
+    files.dedup_by(|later, earlier| later.0.trim_end_matches(".gz") == earlier.0);
+    files
+}
+
+/// The whole lines of an hour's file, packed or not.
+fn lines(path: &Path) -> Vec<Vec<u8>> {
+    let is_packed = path.extension().is_some_and(|end| end == "gz");
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        // Packed since it was listed.
+        Err(_) if !is_packed => return lines(&path.with_extension("jsonl.gz")),
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    let mut reader: Box<dyn BufRead> = if is_packed {
+        Box::new(BufReader::new(MultiGzDecoder::new(file)))
+    } else {
+        Box::new(BufReader::new(file))
+    };
+    let mut lines = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        reader.read_until(b'\n', &mut line).expect("a sound file");
+        if !line.ends_with(b"\n") {
+            return lines;
+        }
+        lines.push(line);
+    }
+}
+
+/// Every line of the hours below `root` that is a JSON object, in order. What is not whole yet, or
+/// was cut by a crash, is not.
+fn objects(root: &Path) -> Vec<Value> {
+    let texts = hour_files(root).into_iter().map(|(_, path)| lines(&path));
+    let objects = texts
+        .flatten()
+        .filter_map(|line| serde_json::from_slice(&line).ok());
     objects.filter(Value::is_object).collect()
 }
 

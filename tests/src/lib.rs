@@ -6,12 +6,14 @@
 //! [`PATIENCE`]: a hung test is a failed test with a reason.
 
 pub mod bodylog;
+pub mod clock;
 pub mod fault;
 pub mod http2;
 pub mod peer;
 pub mod program;
 pub mod router;
 pub mod tls;
+pub mod tmpfs;
 pub mod wait;
 pub mod wire;
 

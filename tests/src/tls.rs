@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-/// A certificate for `localhost` and 127.0.0.1, signed by a root that only this value knows.
+/// A certificate for `localhost`, 127.0.0.1 and 127.77.0.1, signed by a root that only this value knows.
 pub struct Authority {
     directory: TempDir,
 }
@@ -29,7 +29,7 @@ impl Authority {
         let at = directory.path();
         fs::write(
             at.join("leaf.ext"),
-            "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:127.77.0.1\nbasicConstraints=CA:FALSE\n",
         )
         .expect("the directory is ours");
         let ec = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
@@ -53,6 +53,11 @@ impl Authority {
     /// The root's file, for `SSL_CERT_FILE`.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("root.pem")
+    }
+
+    /// The certificate and its key.
+    pub fn leaf(&self) -> [PathBuf; 2] {
+        ["leaf.pem", "leaf.key"].map(|name| self.directory.path().join(name))
     }
 
     /// Accepts TLS with the leaf certificate.

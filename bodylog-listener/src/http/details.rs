@@ -173,7 +173,7 @@ impl Wanted {
             && self.stream.is_none_or(|stream| row.stream == stream)
     }
 
-    fn from_ms(&self) -> i64 {
+    fn begins_ms(&self) -> i64 {
         match self.from {
             Place::At(ms) | Place::After(ms, _) => ms,
         }
@@ -201,7 +201,7 @@ struct More {
 /// One page of rows. Memory is bounded by the limit, not by what is stored.
 pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
     let moment = |ms| DateTime::<Utc>::from_timestamp_millis(ms).unwrap_or_default();
-    let (from, to) = (moment(wanted.from_ms()), moment(wanted.to_ms));
+    let (from, to) = (moment(wanted.begins_ms()), moment(wanted.to_ms));
     let until = to.checked_add_signed(LATE).unwrap_or(to);
     let mut found: BinaryHeap<Found> = BinaryHeap::new();
     for file in lines::one_per_hour(lines::hour_files(&dir_of(root, Output::Details))?) {

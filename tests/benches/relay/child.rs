@@ -71,14 +71,15 @@ pub(crate) async fn floor(upstream: SocketAddr) -> Target {
 }
 
 /// Starts the router over one peer with room for everything: the route `r` as it is by default,
-/// `bare` without any edit of a body, `edited` with all of them.
-pub(crate) async fn router(upstream: SocketAddr) -> Target {
+/// `bare` without any edit of a body, `edited` with all of them. `main` is added to its main file.
+pub(crate) async fn router(upstream: SocketAddr, main: &str) -> Target {
     let peers = format!("peers: [{{address: {upstream}, max_concurrency: 4096}}]\n");
     let setup = Setup::new(env!("CARGO_BIN_EXE_router-under-test"))
         .under("taskset", &["-c", "0"])
         .server("access_log: false")
         .env("RUST_LOG", "warn")
         .keys(&format!("{KEY}:bench\n"))
+        .main(main)
         .route("r", &peers)
         .route("bare", &format!("{peers}transparent: true\n"))
         .route("edited", &format!("{peers}postprocess: vllm_format\n"));

@@ -37,7 +37,7 @@ pub(crate) struct Paced {
 }
 
 /// A chat request of about `size` bytes with a session of its own.
-fn request(target: &Target, session: usize, kind: &str, size: usize) -> Vec<u8> {
+pub(crate) fn request(target: &Target, session: usize, kind: &str, size: usize) -> Vec<u8> {
     let shell = format!(
         r#"{{"model":"bench","stream":true,"user":"session-{session}","messages":[{{"role":"user","content":""}}]}}"#
     );

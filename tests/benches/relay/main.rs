@@ -1,13 +1,15 @@
 //! What the router costs beside a bare pass-through, in one interleaved run.
 //!
-//! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits]`, release profile, Linux, two cores
+//! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits|--recording]`, release profile, Linux, two cores
 //! or more: the servers share core 0, the load and its backend have core 1. Each case runs floor
 //! and router in turns, so that a machine that changes its mind hits both. Reported are CPU time
 //! per request of each child process, their ratio with its spread over the rounds, the added time
 //! to the first chunk, and memory. Nothing is asserted: the numbers are read by people.
 //!
 //! A second table compares the router with itself: a route that edits requests and answers
-//! beside a `transparent` one. `--edits` prints that table alone.
+//! beside a `transparent` one. `--edits` prints that table alone. The last ones compare a router that
+//! records every exchange with one that records nothing, and one whose listener is away with one
+//! whose listener is there; `--recording` prints these alone.
 //!
 //! The router runs with keys, sessions, admission and metrics; its access log is off, because the
 //! floor has none.
@@ -15,7 +17,9 @@
 mod backend;
 mod child;
 mod floor;
+mod latency;
 mod load;
+mod recorded;
 mod report;
 
 use std::process::{Command, ExitCode};
@@ -55,13 +59,15 @@ fn main() -> ExitCode {
     };
     if rounds == 0 {
         report::line(
-            "usage: cargo bench -p system-tests --bench relay [-- [--edits] [--rounds N]], N from 1 up",
+            "usage: cargo bench -p system-tests --bench relay [-- [--edits|--recording] [--rounds N]], N from 1 up",
         );
         return ExitCode::from(2);
     }
-    let edits_only = arguments.iter().any(|argument| argument == "--edits");
+    let only = ["--edits", "--recording"]
+        .into_iter()
+        .find(|only| arguments.iter().any(|argument| argument == only));
     pin_to_the_load_core();
-    runtime().block_on(run(rounds, edits_only));
+    runtime().block_on(run(rounds, only));
     ExitCode::SUCCESS
 }
 
@@ -77,19 +83,24 @@ fn pin_to_the_load_core() {
     }
 }
 
-async fn run(rounds: usize, edits_only: bool) {
+async fn run(rounds: usize, only: Option<&str>) {
     let backend = backend::spawn().await;
-    let router = child::router(backend.address).await;
-    if !edits_only {
+    let router = child::router(backend.address, "").await;
+    if only.is_none() {
         beside_the_floor(&child::floor(backend.address).await, &router, rounds).await;
     }
-    edited(&router, rounds).await;
+    if only != Some("--recording") {
+        edited(&router, rounds).await;
+    }
+    if only != Some("--edits") {
+        recorded::run(backend.address, &router, rounds).await;
+    }
 }
 
 /// What edits of requests and answers cost.
 async fn edited(router: &Target, rounds: usize) {
     let (bare, edited) = (router.by("/bare"), router.by("/edited"));
-    report::header(["transparent", "edited"]);
+    report::header("CPU µs", ["transparent", "edited"]);
     for case in [
         Case {
             name: "64-chunk stream, per chunk",
@@ -153,7 +164,7 @@ async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
             limit: Some(1.05),
         },
     ];
-    report::header(["floor", "router"]);
+    report::header("CPU µs", ["floor", "router"]);
     for case in &cases {
         compare(case, [floor, router], rounds).await;
     }

@@ -13,11 +13,11 @@ pub(crate) fn line(text: &str) {
     println!("{text}");
 }
 
-/// The head of a table of ratios: what is compared.
-pub(crate) fn header([base, ours]: [&str; 2]) {
+/// The head of a table of ratios: what is measured, and of whom.
+pub(crate) fn header(what: &str, [base, ours]: [&str; 2]) {
     line(&format!(
         "{:<28} {:>11} {:>10} {:>7}  {:<15} {:>8}",
-        "CPU µs", base, ours, "ratio", "of the rounds", "promise"
+        what, base, ours, "ratio", "of the rounds", "promise"
     ));
 }
 

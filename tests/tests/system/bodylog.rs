@@ -9,7 +9,7 @@ use std::time::Duration;
 use llmctl::engine::{Engine, EngineHandle, Options};
 use serde_json::{Value, json};
 use system_tests::PATIENCE;
-use system_tests::bodylog::{Exporter, Listener, sum};
+use system_tests::bodylog::{Exporter, Listener, Start, sum};
 use system_tests::router::{Router, Setup};
 use system_tests::wait::{until, until_answer};
 use system_tests::wire::{End, Wire, call};
@@ -19,19 +19,33 @@ use tokio::task::JoinSet;
 
 use crate::common::setup;
 
+mod bad_input;
+mod clock;
+mod disk;
+mod kills;
+mod port;
+mod tailed;
+mod tls;
+
 const PATH: &str = "/r/v1/chat/completions";
 const KEY: &str = "sk-0123-the-key";
 const WRONG_KEY: &str = "sk-9876-no-key";
 const TOKEN: &str = "the-token-of-the-listener";
 
+fn listener_over(dir: &Path) -> Start {
+    Start::new(env!("CARGO_BIN_EXE_bodylog-listener-under-test"), dir)
+}
+
+fn exporter_over(dir: &Path) -> Start {
+    Start::new(env!("CARGO_BIN_EXE_bodylog-exporter-under-test"), dir)
+}
+
 async fn listener(dir: &TempDir) -> Listener {
-    let executable = env!("CARGO_BIN_EXE_bodylog-listener-under-test");
-    Listener::start(executable, dir.path(), None).await
+    Listener::start(listener_over(dir.path())).await
 }
 
 async fn exporter(dir: &TempDir) -> Exporter {
-    let executable = env!("CARGO_BIN_EXE_bodylog-exporter-under-test");
-    Exporter::start(executable, dir.path()).await
+    Exporter::start(exporter_over(dir.path())).await
 }
 
 fn directory() -> TempDir {
@@ -201,12 +215,8 @@ async fn every_exchange_is_recorded_found_and_counted() {
     let token = dir.path().join("token");
     std::fs::write(&token, TOKEN).unwrap();
     let store = directory();
-    let listener = Listener::start(
-        env!("CARGO_BIN_EXE_bodylog-listener-under-test"),
-        store.path(),
-        Some(&token),
-    )
-    .await;
+    let with_token = listener_over(store.path()).option("--token-file", &token.display());
+    let listener = Listener::start(with_token).await;
     let exporter = exporter(&store).await;
     let peer = engine.addr.to_string();
     let router = setup()
@@ -404,49 +414,6 @@ impl Load {
         let asked = self.clients.join_all().await;
         asked.into_iter().flatten().collect()
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_listener_killed_under_load_stores_every_record_once() {
-    let engine = engine(Options::default()).await;
-    let store = directory();
-    let mut listener = listener(&store).await;
-    let exporter = exporter(&store).await;
-    let router = over(&engine, "")
-        .main(&spooled(listener.frames))
-        .start()
-        .await;
-    let load = Load::begin(&router, 3);
-    for round in 0..5 {
-        let before = acked(&router).await;
-        until_answer("records to be stored again", async || {
-            (acked(&router).await > before + 20).then_some(())
-        })
-        .await;
-        let promised = acked(&router).await;
-        listener.kill().await;
-        for lines in [listener.records(), listener.rows()] {
-            let stored: BTreeSet<_> = ids(&lines).into_iter().collect();
-            assert!(
-                stored.len() as u64 >= promised,
-                "round {round}: an acknowledged record is lost"
-            );
-        }
-        listener.restart().await;
-    }
-    let asked = load.end().await;
-    settled(&router, asked.len()).await;
-    assert_once(&listener, &asked);
-    assert_eq!(metric(&router, "dropped_total{").await, 0);
-    assert!(metric(&router, "reconnects_total").await >= 5);
-    let page = exported(&exporter, asked.len() as u64).await;
-    let counted = router.admin_get("/metrics").await.text();
-    let tokens =
-        "llm_router_tokens_total{route=\"r\",model=\"sim\",owner=\"-\",kind=\"completion\"}";
-    assert_eq!(
-        sum(&page, "bodylog_completion_tokens_total{"),
-        sum(&counted, tokens)
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use system_tests::bodylog::Listener;
+use system_tests::bodylog::{Listener, Start};
 use system_tests::peer::{Exchange, Gate, Peer};
 use system_tests::router::Router;
 use system_tests::wait::until_answer;
@@ -374,7 +374,7 @@ async fn what_follows_a_body_comes_after_what_was_held_of_it() {
 async fn the_body_log_keeps_what_the_engine_sent() {
     let dir = tempfile::tempdir().unwrap();
     let executable = env!("CARGO_BIN_EXE_bodylog-listener-under-test");
-    let listener = Listener::start(executable, dir.path(), None).await;
+    let listener = Listener::start(Start::new(executable, dir.path())).await;
     let peer = sends(200, &[JSON], SGLANG.as_bytes()).await;
     let router = over(&[&peer], STRIP)
         .main(&format!("bodylog: {{listener: \"{}\"}}", listener.frames))

@@ -197,10 +197,6 @@ fn bodylog_tls(
     ];
     let [ca_file, cert, key] = files.map(|knob| {
         let file = layers.value(reader, knob)?;
-        if !is_on && let Some(node) = layers.own.get(knob.meta.key) {
-            let text = format!("`{}` has no effect without `tls: true`", knob.meta.key);
-            reader.warning(node.span.clone(), text);
-        }
         Some(beside(directory, file))
     });
     let pair = [&BODYLOG_TLS_CERT_FILE, &BODYLOG_TLS_KEY_FILE].map(|knob| knob.meta.key);

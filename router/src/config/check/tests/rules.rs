@@ -343,9 +343,4 @@ fn tls_of_the_body_log_is_off_until_it_is_on_and_a_certificate_has_a_key() {
         lines(&problems),
         ["error bodylog: `tls_cert_file` needs `tls_key_file` beside it"]
     );
-    let problems = main("bodylog: {tls_ca_file: ca.pem}\n").1;
-    assert_eq!(
-        lines(&problems),
-        ["warning bodylog: `tls_ca_file` has no effect without `tls: true`"]
-    );
 }

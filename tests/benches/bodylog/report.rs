@@ -1,0 +1,46 @@
+//! What is printed.
+
+/// Prints a line.
+#[expect(
+    clippy::print_stdout,
+    reason = "the bench is a program whose result is its output"
+)]
+pub(crate) fn line(text: &str) {
+    println!("{text}");
+}
+
+/// The head of a table of ratios.
+pub(crate) fn header(what: &str, base: &str, ours: &str) {
+    line(&format!(
+        "{what:<28} {base:>10} {ours:>10} {:>7}  {:<15} {:>8}",
+        "ratio", "of the rounds", "promise"
+    ));
+}
+
+/// One row: medians, their ratio, the least and greatest ratio of the rounds.
+pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f64>) {
+    let mut ratios: Vec<f64> = base
+        .iter()
+        .zip(ours)
+        .map(|(base, ours)| ours / base)
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let spread = format!("{:.2} to {:.2}", ratios[0], ratios[ratios.len() - 1]);
+    let promise = promise.map_or_else(|| "-".to_owned(), |promise| format!("{promise:.2}"));
+    let (base, ours) = (median(base), median(ours));
+    line(&format!(
+        "{name:<28} {base:>10.1} {ours:>10.1} {:>7.2}  {spread:<15} {promise:>8}",
+        ours / base
+    ));
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
