@@ -107,7 +107,7 @@ def test_every_part_is_healthy_and_only_what_is_needed_is_published(stack):
     for service in SERVICES:
         container = stack.compose("ps", "-q", service).stdout.strip()
         found = json.loads(stack.engine.run("inspect", container).stdout)[0]
-        published = [host for ports in (found["HostConfig"]["PortBindings"] or {}).values() for host in ports]
+        published = [host for ports in (found["HostConfig"]["PortBindings"] or {}).values() for host in ports or []]
         assert all(port["HostIp"] == "127.0.0.1" for port in published), service
         assert len(published) == {"router": 2, "prometheus": 1}.get(service, 0), service
         assert found["HostConfig"]["ReadonlyRootfs"], service
