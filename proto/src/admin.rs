@@ -558,6 +558,9 @@ pub struct RouteInspect<E> {
     pub peer: Option<String>,
     /// Priority of the active tier; 0 when there is none.
     pub active_level: i64,
+    /// A billing header would be taken out of the body.
+    #[serde(default)]
+    pub cch_stripped: bool,
     /// Every fact behind it.
     pub explanation: E,
 }
@@ -651,10 +654,16 @@ pub struct CchTest {
     pub session_id: String,
     /// As `X-Routed-Source` would.
     pub source: String,
-    /// Length of the body as it came, bytes.
-    pub body_len_before: usize,
     /// Length of what an engine would get, bytes.
     pub body_len: usize,
+    /// MD5 of what an engine would get, lower-case hexadecimal: two bodies compared without showing either.
+    pub body_md5: String,
+    /// Length of the body as it came, which is what the body log records, bytes.
+    pub bodylog_len: usize,
+    /// MD5 of the body as it came.
+    pub bodylog_md5: String,
+    /// An engine would get other bytes than came.
+    pub bodylog_differs: bool,
     /// What an engine would get, with `full=1`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub body_after: Option<String>,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::StatusCode;
+use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use proto::admin::{ErrorBody, RouteDebug, RouteInspect, RuleVerdict, Score, UnknownModel};
 use router_core::admission::Refusal;
@@ -14,7 +15,7 @@ use router_core::pool::Role;
 use router_core::rules::Rule;
 use router_core::session::{Session, SessionId};
 
-use super::{has_no_peers, no_peers};
+use super::{has_no_peers, no_peers, transforms};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
@@ -26,6 +27,9 @@ const DEFAULT_SESSION: &str = "default";
 
 /// The last turn that a session header may name.
 const TURN_MAX: usize = 1_000_000_000;
+
+/// The active tier's priority, beside the answer of `_route_inspect`.
+const ACTIVE_LEVEL: HeaderName = HeaderName::from_static("x-routed-active-level");
 
 /// `_route_debug`.
 pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Result<Answer, Refused> {
@@ -111,6 +115,8 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
         Outcome::Refuse(Refusal::NoHealthyPeer { .. }) => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Refuse(_) | Outcome::Wait { .. } | Outcome::Send { .. } => StatusCode::OK,
     };
+    let active_level = route.limits(pool).tier.unwrap_or_default();
+    let put_right = transforms::put_right(route, transforms::DEFAULT_PATH, &inspection, body);
     let inspected = RouteInspect {
         route: route.name.to_string(),
         model: model.map(Cow::into_owned),
@@ -121,10 +127,15 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
         rule: rule_against(route, body, &inspection).map(|(_, rule)| verdict(route, rule)),
         pick: actual.name,
         peer: actual.peer,
-        active_level: route.limits(pool).tier.unwrap_or_default(),
+        active_level,
+        cch_stripped: put_right.headers_stripped > 0,
         explanation,
     };
-    answer::json(status, &inspected)
+    let mut answer = answer::json(status, &inspected);
+    answer
+        .headers_mut()
+        .insert(ACTIVE_LEVEL, HeaderValue::from(active_level));
+    answer
 }
 
 fn verdict(route: &Route, rule: &Rule) -> RuleVerdict {

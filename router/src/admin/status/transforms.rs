@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use http::request::Parts;
+use md5::{Digest, Md5};
 use proto::admin::{CchStripStatus, CchTest};
 
 use crate::admin::answer::{self, Answer};
@@ -12,7 +13,7 @@ use crate::proxy::{Asker, transforms_for};
 use crate::state::{Route, RouteTable, Switch};
 
 /// The path that a body is tried for unless told.
-const DEFAULT_PATH: &str = "/v1/chat/completions";
+pub(super) const DEFAULT_PATH: &str = "/v1/chat/completions";
 
 /// `_cch_strip_status`.
 pub(super) fn cch_strip(route: &Route) -> Answer {
@@ -45,14 +46,7 @@ pub(super) fn test(
     let path = params.get("path")?.unwrap_or(DEFAULT_PATH);
     let full = params.flag("full")?;
     let inspection = Inspection::read(&table.fields, body);
-    let done = if inspection.is_object() {
-        transform(
-            body,
-            transforms_for(route, path, inspection.model().as_deref()),
-        )
-    } else {
-        Transformed::default()
-    };
+    let done = put_right(route, path, &inspection, body);
     let asker = Asker::of(route, &parts.headers, &inspection);
     let after = done.body.as_deref().map_or(body, |edited| edited);
     let tested = CchTest {
@@ -64,9 +58,31 @@ pub(super) fn test(
         system_hoisted: done.messages_hoisted,
         session_id: asker.session.routed_text().into_owned(),
         source: asker.session.source().to_owned(),
-        body_len_before: body.len(),
         body_len: after.len(),
+        body_md5: md5(after),
+        bodylog_len: body.len(),
+        bodylog_md5: md5(body),
+        bodylog_differs: done.body.is_some(),
         body_after: full.then(|| String::from_utf8_lossy(after).into_owned()),
     };
     Ok(answer::json(StatusCode::OK, &tested))
+}
+
+/// What the transforms would make of a body.
+pub(super) fn put_right(
+    route: &Route,
+    path: &str,
+    inspection: &Inspection<'_>,
+    body: &[u8],
+) -> Transformed {
+    if !inspection.is_object() {
+        return Transformed::default();
+    }
+    let wanted = transforms_for(route, path, inspection.model().as_deref());
+    transform(body, wanted)
+}
+
+fn md5(bytes: &[u8]) -> String {
+    let digest = Md5::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -122,8 +122,9 @@ async fn a_body_tried_out_is_shown_as_an_engine_would_get_it_and_counts_nothing(
         json!({
             "route": "chat", "path": "/v1/chat/completions", "cch_stripped": true,
             "include_usage_injected": true, "kimi_changes": 1, "system_hoisted": 0,
-            "session_id": "u", "source": "body.user", "body_len_before": body.len(),
-            "body_len": after.len(), "body_after": after,
+            "session_id": "u", "source": "body.user", "body_len": after.len(),
+            "body_md5": chat["body_md5"], "bodylog_len": body.len(),
+            "bodylog_md5": chat["bodylog_md5"], "bodylog_differs": true, "body_after": after,
         })
     );
     let messages = tried(&port, "?path=/v1/messages", &body).await;
@@ -137,6 +138,19 @@ async fn a_body_tried_out_is_shown_as_an_engine_would_get_it_and_counts_nothing(
     );
     let elsewhere = tried(&port, "?path=/tokenize", &body).await;
     assert_eq!(elsewhere["body_len"], body.len());
+    assert_eq!(elsewhere["bodylog_differs"], false);
+    assert_eq!(elsewhere["body_md5"], chat["bodylog_md5"]);
+    assert_ne!(elsewhere["body_md5"], chat["body_md5"]);
+    let known = tried(&port, "", "abc").await;
+    assert_eq!(known["body_md5"], "900150983cd24fb0d6963f7d28e17f72");
+    let inspected = port
+        .send("127.0.0.1", "POST", "/chat/_route_inspect", &[], &body)
+        .await;
+    assert_eq!(inspected.json()["cch_stripped"], true);
+    assert_eq!(
+        inspected.headers["x-routed-active-level"], "0",
+        "the active tier's priority stands beside the answer"
+    );
     for counted in [
         "include_usage",
         "cch_strip",
