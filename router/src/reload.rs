@@ -231,22 +231,30 @@ impl Reloader {
         }
         for load in broken {
             let Err(problems) = load.result else { continue };
-            let held = after
-                .get(&load.name)
-                .or_else(|| before.get(&load.name))
-                .cloned();
-            let entry = match held {
-                Some(Entry::Ready { route, .. }) => Entry::Ready {
-                    route,
-                    stale: problems.into(),
-                },
-                _ => Entry::Invalid {
-                    name: Arc::clone(&load.name),
-                    path: load.path,
-                    problems: problems.into(),
-                },
+            // The file's last good version, whatever it was called: a file that cannot be read does
+            // not say its name.
+            let own = before.values().find(|entry| {
+                let in_force = entry.route();
+                in_force.is_some_and(|route| route.path == load.path)
+            });
+            let name = own.map_or(&load.name, Entry::name);
+            let held = after.get(name).or(own).or_else(|| before.get(name)).cloned();
+            let (name, entry) = match held {
+                Some(Entry::Ready { route, .. }) => {
+                    let stale = problems.into();
+                    (Arc::clone(&route.name), Entry::Ready { route, stale })
+                }
+                _ => {
+                    let name = Arc::clone(name);
+                    let entry = Entry::Invalid {
+                        name: Arc::clone(&name),
+                        path: load.path,
+                        problems: problems.into(),
+                    };
+                    (name, entry)
+                }
             };
-            after.insert(load.name, entry);
+            after.insert(name, entry);
         }
         self.entries = after.into_values().collect();
     }
