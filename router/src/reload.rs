@@ -54,7 +54,7 @@ impl Reloader {
     /// # Errors
     /// The problems of an invalid main file: there is no last good version to fall back to.
     pub async fn start(
-        sources: Sources,
+        mut sources: Sources,
         metrics: Arc<Metrics>,
         events: Arc<Events>,
     ) -> Result<(Self, RouteTable), Vec<Problem>> {
@@ -63,6 +63,9 @@ impl Reloader {
             Ok(main) => main.clone(),
             Err(problems) => return Err(problems.clone()),
         };
+        // From here on a main file that vanishes is one that cannot be read, not one that was never
+        // there: what it said stays in force.
+        sources.config = sources.config.or_else(|| loaded.main.path.clone());
         let mut reloader = Self {
             sources,
             builder: TableBuilder::new(metrics),
@@ -158,7 +161,7 @@ impl Reloader {
         match loaded.main.result {
             Ok(main) => {
                 problems.extend(self.fixed.kept_from(&main));
-                // Without a main file both are `None`; one that vanished took its defaults along.
+                // Without a main file both are `None`; one that is new brings its defaults along.
                 let same_defaults = self.main_hash == loaded.main.hash;
                 self.main = main;
                 self.main_hash = loaded.main.hash;

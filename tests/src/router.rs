@@ -21,6 +21,7 @@ pub struct Setup {
     extra: String,
     environment: Vec<(String, String)>,
     under: Vec<String>,
+    named: bool,
 }
 
 impl Setup {
@@ -38,7 +39,14 @@ impl Setup {
             extra: String::new(),
             environment: Vec::new(),
             under: Vec::new(),
+            named: true,
         }
+    }
+
+    /// Leaves it to the router to find its main file.
+    pub fn unnamed(mut self) -> Self {
+        self.named = false;
+        self
     }
 
     /// Adds a line under `server:`.
@@ -119,10 +127,11 @@ impl Setup {
                 command
             }
         };
-        command
-            .current_dir(self.path())
-            .args(["--config", "router.yaml"])
-            .args(arguments);
+        command.current_dir(self.path());
+        if self.named {
+            command.args(["--config", "router.yaml"]);
+        }
+        command.args(arguments);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LLM_ROUTER_")) {
             command.env_remove(name);
         }

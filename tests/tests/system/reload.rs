@@ -237,6 +237,20 @@ async fn bad_main_file_keeps_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_main_file_that_vanishes_keeps_what_it_said() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "")
+        .server("max_body_size: 1k")
+        .unnamed()
+        .start()
+        .await;
+    std::fs::remove_file(router.path().join("router.yaml")).unwrap();
+    let reply = router.admin_post("/_reload").await;
+    assert_eq!(reply.status, 422, "{}", reply.text());
+    assert_eq!(router.post(CHAT_PATH, &"x".repeat(2000)).await.status, 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn main_file_reloads_its_limits() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").server("max_body_size: 1k").start().await;
