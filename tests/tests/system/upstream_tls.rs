@@ -39,6 +39,29 @@ async fn https_peer_with_a_trusted_certificate_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reset_behind_https_is_not_retried_whatever_tls_says_meanwhile() {
+    let authority = Authority::make();
+    // A body of several writes: the session tickets of TLS 1.3 arrive between them.
+    let peer = Peer::spawn_tls(authority.acceptor(), |_, mut exchange| async move {
+        exchange.reset();
+        exchange
+    });
+    let peer = peer.await;
+    let route = format!(
+        "peers: [{{url: 'https://localhost:{}'}}]\nmax_body_size: 20m\nhealth_check_interval: 1h",
+        peer.address.port()
+    );
+    let router = setup()
+        .route("r", &route)
+        .env("SSL_CERT_FILE", &authority.root().to_string_lossy())
+        .start()
+        .await;
+    let reply = router.post(CHAT_PATH, &"x".repeat(16 << 20)).await;
+    assert_eq!(reply.status, 502);
+    assert_eq!(peer.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn https_peer_with_an_unknown_certificate_is_banned() {
     let authority = Authority::make();
     let peer = tls_peer(&authority).await;
