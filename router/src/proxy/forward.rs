@@ -22,7 +22,7 @@ use crate::upstream::client::chain;
 use crate::upstream::{PeerClient, SendError, headers};
 
 /// No attempt begins later than this after the first.
-const RETRY_WINDOW: Duration = Duration::from_secs(60);
+pub(super) const RETRY_WINDOW: Duration = Duration::from_secs(60);
 
 /// A request ready to be sent to any peer of its pool.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ impl Outgoing {
 pub(super) struct Patience {
     /// From the request sent to the head, each attempt.
     pub response: Duration,
+    /// From the first attempt to the beginning of the last.
+    pub retries: Duration,
     /// Of the whole request.
     pub deadline: Option<(Instant, Duration)>,
 }
@@ -119,7 +121,9 @@ pub(super) async fn forward(
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
         let (held, why) = match attempt(client, request, fresh, patience).await {
             End::Head(response) => return Ok(response),
-            End::Stale(why) if !fresh => {
+            // Late, it is no sign of a connection that was dead before: the prompt may have killed the
+            // engine.
+            End::Stale(why) if !fresh && is_in_window(started, patience) => {
                 tracing::debug!(rid = %exchange.rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
                 fresh = true;
                 continue;
@@ -143,7 +147,10 @@ pub(super) async fn forward(
                 (None, why)
             }
         };
-        let next = next_candidate(exchange, route, &tried, started);
+        let next = match is_in_window(started, patience) {
+            true => next_candidate(exchange, route, &tried),
+            false => None,
+        };
         match (next, held) {
             (Some(next), _) => {
                 note(exchange, &why);
@@ -211,18 +218,15 @@ async fn attempt(
     }
 }
 
-fn next_candidate(
-    exchange: &mut Exchange,
-    route: &Route,
-    tried: &[usize],
-    started: Instant,
-) -> Option<usize> {
-    let may = exchange.retries < route.options.max_more_tries.value
-        && now().saturating_duration_since(started) <= RETRY_WINDOW;
-    if !may {
+fn next_candidate(exchange: &mut Exchange, route: &Route, tried: &[usize]) -> Option<usize> {
+    if exchange.retries >= route.options.max_more_tries.value {
         return None;
     }
     route.retry(exchange.reservation.as_mut()?, tried)
+}
+
+fn is_in_window(started: Instant, patience: Patience) -> bool {
+    now().saturating_duration_since(started) <= patience.retries
 }
 
 fn note(exchange: &mut Exchange, why: &Arc<str>) {
@@ -253,5 +257,91 @@ pub(super) fn at_peer<'a>(route: &'a Route, peer: &'a Peer) -> PeerRef<'a> {
         route: &route.name,
         peer: &peer.spec.key,
         name: &peer.spec.name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use http::Uri;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    use super::super::exchange::Sinks;
+    use super::*;
+    use crate::bodylog::BodyLog;
+    use crate::telemetry::events::Events;
+    use crate::testing::{Tables, install_crypto_provider};
+    use crate::upstream::ConnectTimeout;
+
+    /// An engine that answers the first request of each connection and closes it at the second.
+    async fn engine(tasks: &mut JoinSet<()>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let mut request = [0; 1024];
+                    let _ = stream.read(&mut request).await;
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                    let _ = stream.write_all(answer).await;
+                    let _ = stream.read(&mut request).await;
+                });
+            }
+        });
+        address
+    }
+
+    /// What the first of many requests is refused with; `None` when all of them are answered.
+    async fn refusal(window: Duration) -> Option<&'static str> {
+        install_crypto_provider();
+        let (mut tables, mut tasks) = (Tables::new(), JoinSet::new());
+        let route = format!("peers: [{{address: '{}'}}]", engine(&mut tasks).await);
+        let table = tables.table("", &[("r", &route)]);
+        let route = table.get("r").unwrap().route().unwrap();
+        let client = PeerClient::new(ConnectTimeout::new(Duration::from_secs(10)));
+        let sinks = Arc::new(Sinks {
+            metrics: Arc::clone(&tables.metrics),
+            events: Arc::new(Events::new(Arc::clone(&tables.metrics))),
+            access: None,
+            bodylog: Arc::new(BodyLog::new(0)),
+        });
+        let outgoing = Outgoing {
+            method: Method::POST,
+            path_and_query: "/v1/x".to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(b"{}"),
+            validated: false,
+        };
+        let patience = Patience {
+            response: Duration::from_secs(10),
+            retries: window,
+            deadline: None,
+        };
+        for _ in 0..100 {
+            let mut exchange = Exchange::begin(
+                "rid".into(),
+                Method::POST,
+                Uri::from_static("/r/v1/x"),
+                &outgoing.headers,
+                Arc::clone(&sinks),
+                now(),
+            );
+            let pool = PoolId(0);
+            let sent = forward(&client, &mut exchange, route, pool, 0, &outgoing, patience);
+            if let Err(error) = sent.await {
+                return Some(error.code());
+            }
+        }
+        None
+    }
+
+    #[tokio::test]
+    async fn a_reused_connection_that_dies_is_replaced_early_and_not_late() {
+        assert_eq!(refusal(RETRY_WINDOW).await, None);
+        assert_eq!(refusal(Duration::ZERO).await, Some("upstream_error"));
     }
 }

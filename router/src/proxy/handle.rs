@@ -20,7 +20,7 @@ use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
-use super::forward::{Outgoing, Patience, forward};
+use super::forward::{Outgoing, Patience, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
 use super::local::{self, ModelsPath};
 use super::lookup::{names, route_of_model, sole_route};
@@ -421,6 +421,7 @@ impl Proxy {
         let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
         let patience = Patience {
             response: table.server.response_timeout,
+            retries: RETRY_WINDOW,
             deadline,
         };
         let response = forward(
