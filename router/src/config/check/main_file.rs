@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::route_file::options;
+use super::scalar::usable;
 use super::section::{Layers, keys};
 use crate::config::options::{
     ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, BODYLOG_LISTENER, BODYLOG_MEMORY,
@@ -12,7 +13,7 @@ use crate::config::options::{
     BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
     DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
     MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTES, SERVER, SERVER_MAX_BODY_SIZE,
-    SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATUS_ACCESS, TRUSTED_PROXIES,
+    SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::config::tree::{Node, Span};
 use crate::config::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -67,6 +68,7 @@ pub(in crate::config) fn main_file(
         bodylog(reader, bodylog_at, directory)
     });
     let routes_dir = beside(directory, layer(root).value(reader, &ROUTES));
+    layer(root).value(reader, &STATE);
     let mut base = Base {
         defaults: Node::empty(),
         max_body_size: server.max_body_size,
@@ -94,6 +96,20 @@ pub(in crate::config) fn main_file(
             .get(DEFAULT_ROUTE.meta.key)
             .map(|node| node.span.clone()),
     }
+}
+
+/// `memory`, which is what there is. Anything else may be a URL with a password in it.
+pub(in crate::config) fn state(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<()> {
+    if usable(node).is_some_and(|scalar| scalar.text == meta.default) {
+        return Some(());
+    }
+    if node.is_unusable() {
+        return None;
+    }
+    reader.mask_tree(node);
+    let message = "unknown key `state`: only `state: memory` is known";
+    reader.error(node.span.clone(), message);
+    None
 }
 
 /// A section with its keys checked.

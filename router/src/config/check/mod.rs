@@ -16,7 +16,7 @@ mod section;
 mod tables;
 
 pub(in crate::config) use auth::api_keys;
-pub(in crate::config) use main_file::{Base, MainFile, main_file};
+pub(in crate::config) use main_file::{Base, MainFile, main_file, state};
 pub(in crate::config) use names::{
     NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,
     url_path,

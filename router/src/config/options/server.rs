@@ -14,7 +14,14 @@ use crate::config::valid::{AdminRead, OnMissing, StatusAccess};
 
 /// The top of `router.yaml`.
 pub(in crate::config) static MAIN: &[&Meta] =
-    &[&SERVER, &KEYS, &ROUTES.meta, &DEFAULTS, &BODYLOG_SECTION];
+    &[
+        &SERVER,
+        &KEYS,
+        &ROUTES.meta,
+        &DEFAULTS,
+        &BODYLOG_SECTION,
+        &STATE.meta,
+    ];
 
 /// `server:`.
 static SERVER_KEYS: &[&Meta] = &[
@@ -76,6 +83,17 @@ pub(super) const fn section(
 pub(in crate::config) static ROUTES: Knob<PathBuf> = Knob::new("main", "routes", Kind::File, check::file)
     .default("routes/")
     .doc("The directory of route files, one `<name>.yaml` a route. Relative paths in this file are relative to its directory.");
+
+/// `state`.
+pub(in crate::config) static STATE: Knob<()> =
+    Knob::new("main", "state", Kind::Choice(states), check::state)
+        .default("memory")
+        .doc("Where counts, sessions and switches are kept: in the process's memory.");
+
+/// What `state` takes.
+fn states() -> Vec<&'static str> {
+    vec!["memory"]
+}
 
 /// `server.listen`.
 pub(in crate::config) static LISTEN: Knob<SocketAddr> =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use router_core::affinity::Hash;
 use router_core::layered::Source;
 
-use crate::config::report::Severity;
+use crate::config::report::{Severity, Style, render};
 use crate::config::testing::{lines, main, peer, route};
 use crate::config::valid::Peer;
 
@@ -31,6 +31,15 @@ fn a_route_has_one_kind_of_peers() {
     assert!(only("").contains("the file is empty"));
     assert!(only("- a\n").contains("expected a mapping"));
     assert!(route("peers: []\n").1.is_empty());
+}
+
+#[test]
+fn state_is_kept_in_memory_and_a_url_there_is_not_shown() {
+    let problems = main("state: memory\nrouts: x\n").1;
+    assert_eq!(problems.len(), 1, "{:?}", lines(&problems));
+    let problems = main("state: redis://u:SECRET@host:6379/0\n").1;
+    let shown = render(&problems, Style::Plain);
+    assert!(shown.contains("unknown key `state`") && !shown.contains("SECRET"));
 }
 
 #[test]
