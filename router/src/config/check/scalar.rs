@@ -352,20 +352,32 @@ pub(in crate::config) fn nearest<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // Below six tenths a suggestion is more often wrong than right; the bound on the length keeps
-    // a megabyte of a key from being compared with everything.
-    const ALIKE: f64 = 0.6;
-    if word.len() > 64 {
+    closest(word, candidates)
+        .filter(|(alike, _)| is_likely(*alike))
+        .map(|(_, candidate)| candidate)
+}
+
+/// Whether so much likeness makes a mistyped word probable: below six tenths a suggestion is more
+/// often wrong than right.
+pub(super) fn is_likely(alike: f64) -> bool {
+    alike >= 0.6
+}
+
+/// The candidate that is most like a word, and how much: 1 is the same.
+pub(super) fn closest<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<(f64, &'a str)> {
+    // Keeps a megabyte of a key from being compared with everything.
+    const WORD_MAX: usize = 64;
+    if word.len() > WORD_MAX {
         return None;
     }
+    let word = word.to_lowercase();
     candidates
         .map(|candidate| {
-            (
-                strsim::normalized_damerau_levenshtein(&word.to_lowercase(), candidate),
-                candidate,
-            )
+            let alike = strsim::normalized_damerau_levenshtein(&word, candidate);
+            (alike, candidate)
         })
-        .filter(|(alike, _)| *alike >= ALIKE)
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }

@@ -3,7 +3,7 @@
 use router_core::layered::{Layer, Layered, Setting};
 
 use super::reader::{Reader, short};
-use super::scalar::nearest;
+use super::scalar::{closest, is_likely};
 use crate::config::options::{Knob, Meta, home};
 use crate::config::tree::{Key, Node, Value};
 
@@ -37,20 +37,28 @@ pub(in crate::config) fn keys(
 }
 
 fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]) {
-    let near = nearest(&key.text, known.iter().map(|meta| meta.key));
-    let secret = near
+    let closest = closest(&key.text, known.iter().map(|meta| meta.key));
+    let meant = closest
+        .filter(|(alike, _)| is_likely(*alike))
+        .map(|(_, near)| near);
+    let secret = meant
         .and_then(|near| known.iter().find(|meta| meta.key == near))
         .is_some_and(|meta| meta.secret);
     if secret || sounds_secret(&key.text) {
         reader.mask_tree(value);
     }
+    let home = home(&key.text);
     let mut message = format!("unknown key `{}`", short(&key.text));
-    if let Some(near) = near {
-        message.push_str(&format!("; did you mean `{near}`?"));
+    match (meant, closest) {
+        (Some(near), _) => message.push_str(&format!("; did you mean `{near}`?")),
+        (None, Some((_, near))) if home.is_none() => {
+            message.push_str(&format!("; the nearest known key is `{near}`"));
+        }
+        _ => {}
     }
     // Ninety keys are no help to who is told the one that was meant.
-    let is_long = near.is_some() && known.len() > LISTED_MAX;
-    let help = home(&key.text).or_else(|| (!is_long).then(|| known_here(known)));
+    let is_long = meant.is_some() && known.len() > LISTED_MAX;
+    let help = home.or_else(|| (!is_long).then(|| known_here(known)));
     let draft = reader.error(key.span.clone(), message);
     if let Some(help) = help {
         draft.help(help);

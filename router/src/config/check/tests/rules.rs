@@ -299,6 +299,18 @@ fn keys_of_later_features_are_unknown() {
 }
 
 #[test]
+fn an_unknown_key_that_resembles_none_names_the_nearest_all_the_same() {
+    let line = only("peers: []\ntimeout: 5s\n");
+    assert!(
+        line.contains("; the nearest known key is `wait_timeout`"),
+        "{line}"
+    );
+    let long = "z".repeat(65);
+    let line = only(&format!("peers: []\n{long}: 1\n"));
+    assert!(!line.contains("nearest"), "{line}");
+}
+
+#[test]
 fn an_empty_section_is_an_empty_one() {
     assert!(main("server:\nkeys:\ndefaults:\n").1.is_empty());
     assert!(main("").1.is_empty());
