@@ -104,6 +104,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, code, message, Retry::Useless)
     }
 
+    /// 400 for bytes that are no HTTP request.
+    pub fn not_http() -> Self {
+        Self::bad_request("bad_request", "the request is not valid HTTP").closing()
+    }
+
     /// 400 for framing that another hop may read differently.
     pub fn ambiguous_framing() -> Self {
         Self::bad_request(

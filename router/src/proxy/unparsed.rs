@@ -32,7 +32,7 @@ pub(super) fn answer(written: &[u8]) -> Option<Bytes> {
         return None;
     }
     let error = match status_line.split(' ').nth(1)? {
-        "400" => ApiError::bad_request("bad_request", "the request is not valid HTTP"),
+        "400" => ApiError::not_http(),
         "414" => ApiError::uri_too_long(REQUEST_LINE_MAX),
         "431" => ApiError::headers_too_large(HEADER_BYTES_MAX, HEADERS_MAX),
         _ => return None,
@@ -99,6 +99,16 @@ mod tests {
         assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", body.len())));
         let json: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(json["error"]["code"], "headers_too_large");
+    }
+
+    #[test]
+    fn every_such_answer_says_that_the_connection_ends() {
+        for status in ["400 Bad Request", "414 URI Too Long"] {
+            let bare = BARE.replace("431 Request Header Fields Too Large", status);
+            let text = answer(bare.as_bytes()).unwrap();
+            let text = std::str::from_utf8(&text).unwrap();
+            assert!(text.contains("\r\nconnection: close\r\n"), "{text}");
+        }
     }
 
     #[test]
