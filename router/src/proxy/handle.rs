@@ -479,6 +479,10 @@ fn outgoing(
     if let Ok(id) = http::HeaderValue::from_str(&exchange.rid) {
         map.insert(respond::REQUEST_ID, id);
     }
+    if body.is_empty() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
+        // Such a method may have a body: that it has none is to be said (RFC 9110 section 8.6).
+        map.insert(header::CONTENT_LENGTH, header::HeaderValue::from(0_u16));
+    }
     let target = parts
         .uri
         .path_and_query()

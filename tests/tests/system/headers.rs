@@ -221,6 +221,17 @@ async fn hop_by_hop_headers_are_stripped_toward_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_body_is_said_to_be_empty() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    for (method, length) in [("POST", Some("0")), ("GET", None)] {
+        call(router.public, method, "/r/v1/engines", &[], "").await;
+        let seen = peer.requests().pop().unwrap();
+        assert_eq!(seen.headers.get("content-length"), length, "{method}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn engine_sees_its_own_host_and_the_clients_address() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
