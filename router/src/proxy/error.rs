@@ -277,7 +277,7 @@ impl ApiError {
             StatusCode::SERVICE_UNAVAILABLE,
             "route_invalid",
             message,
-            Retry::Unsaid,
+            Retry::Useless,
         )
         .on_route(route)
     }

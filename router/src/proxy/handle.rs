@@ -202,15 +202,14 @@ impl Proxy {
                 guard::admit_any(call.table, &parts.headers)?;
                 finish::answer(&parts, &guard::opened(call.table, &parts.headers)).map(Reply::Local)
             }
-            Destination::FinishSession { route: Some(name) } => {
-                let route = call
-                    .table
-                    .get(name)
-                    .and_then(Entry::route)
-                    .ok_or_else(|| ApiError::route_not_found("there is no such route", None))?;
-                guard::admit(call.table, route, &parts.headers)?;
-                finish::answer(&parts, &[route]).map(Reply::Local)
-            }
+            Destination::FinishSession { route: Some(name) } => match call.table.get(name) {
+                Some(Entry::Ready { route, .. }) => {
+                    guard::admit(call.table, route, &parts.headers)?;
+                    finish::answer(&parts, &[route]).map(Reply::Local)
+                }
+                Some(Entry::Invalid { name, .. }) => Err(ApiError::route_invalid(name)),
+                None => self.nowhere(call, parts, body, &path).await,
+            },
             Destination::Nowhere => self.nowhere(call, parts, body, &path).await,
             Destination::Unprefixed => {
                 *call.stamp = Stamp::Routed;

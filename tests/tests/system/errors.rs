@@ -301,10 +301,17 @@ async fn an_invalid_route_file_makes_that_route_alone_answer_503() {
         .route("bad", "peers: [{addres: 10.0.0.1:1}]")
         .start()
         .await;
-    let reply = router.post("/bad/v1/chat/completions", CHAT).await;
-    assert_eq!(
-        (reply.status, openai(&reply)["code"].clone()),
-        (503, json!("route_invalid"))
-    );
+    for path in [
+        "/bad/v1/chat/completions",
+        "/bad/finish_session?session_id=s",
+    ] {
+        let reply = router.post(path, CHAT).await;
+        assert_eq!(
+            (reply.status, openai(&reply)["code"].clone()),
+            (503, json!("route_invalid"))
+        );
+        // Until somebody mends the file.
+        assert_eq!(reply.header("x-should-retry"), "false");
+    }
     assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
 }
