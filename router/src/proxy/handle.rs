@@ -315,6 +315,7 @@ impl Proxy {
         let inspection = Inspection::read(&call.table.fields, &collected.bytes);
         let model = inspection.model().map(Cow::into_owned);
         let route = Arc::clone(route_of_model(call.table, model.as_deref())?);
+        *call.stamp = Stamp::of(&route);
         let admitted = guard::admit(call.table, &route, &parts.headers)?;
         call.exchange.owner = admitted.owner.clone();
         call.exchange.route = Some(Arc::clone(&route));
@@ -341,10 +342,7 @@ impl Proxy {
     ) -> Result<Reply, ApiError> {
         call.exchange.path_at = prefix;
         call.exchange.route = Some(Arc::clone(route));
-        *call.stamp = match route.options.expose_routing_headers.value {
-            true => Stamp::Routed,
-            false => Stamp::IdOnly,
-        };
+        *call.stamp = Stamp::of(route);
         let admitted = guard::admit(call.table, route, &parts.headers)?;
         let validated = admitted.is_validated();
         call.exchange.owner = admitted.owner;
@@ -403,11 +401,8 @@ impl Proxy {
             table,
             exchange,
             peer,
-            stamp,
+            ..
         } = call;
-        if !route.options.expose_routing_headers.value {
-            *stamp = Stamp::IdOnly;
-        }
         let deadline = deadline(exchange, route);
         let waits = decide::Patience {
             deadline,
@@ -555,9 +550,10 @@ fn deadline(exchange: &Exchange, route: &Route) -> Deadline {
 /// the dialect and the headers that the caller expects there. `None` where no API is.
 fn find_api(exchange: &mut Exchange, table: &RouteTable) -> Option<Stamp> {
     let (name, at) = api_of(exchange.uri.path())?;
-    let route = name.or(table.server.default_route.as_deref());
-    let route = route.and_then(|name| table.get(name)?.route());
-    let hides = route.is_some_and(|route| !route.options.expose_routing_headers.value);
+    let route = match name {
+        Some(name) => table.get(name).and_then(Entry::route),
+        None => sole_route(table),
+    };
     exchange.path_at = at;
-    Some(if hides { Stamp::IdOnly } else { Stamp::Routed })
+    Some(route.map_or(Stamp::Routed, |route| Stamp::of(route)))
 }

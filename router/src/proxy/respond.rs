@@ -5,6 +5,7 @@ use router_core::decision::Mode;
 
 use super::error::Dialect;
 use super::exchange::Exchange;
+use crate::state::Route;
 
 const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
 const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
@@ -29,6 +30,16 @@ pub(super) enum Stamp {
     Routed,
     /// Only the request id.
     IdOnly,
+}
+
+impl Stamp {
+    /// What a route's API responses get.
+    pub(super) fn of(route: &Route) -> Self {
+        match route.options.expose_routing_headers.value {
+            true => Self::Routed,
+            false => Self::IdOnly,
+        }
+    }
 }
 
 /// The client's own id when it is 1 to 128 visible ASCII characters.

@@ -210,6 +210,32 @@ async fn what_is_refused_before_its_route_is_looked_at_still_has_the_dialect_and
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_that_hides_its_headers_hides_them_without_a_prefix_too() {
+    let peer = Peer::plain().await;
+    let hidden = format!(
+        "peers_by_model: {{m: [{}]}}\nexpose_routing_headers: false\nmax_body_size: 1k",
+        peer.yaml()
+    );
+    let router = setup().route("hidden", &hidden).start().await;
+    let big = "v".repeat(70 << 10);
+    let extra = [("x-extra", big.as_str())];
+    let reply = router.post_with("/v1/messages", &extra, "{}").await;
+    assert_eq!(reply.status, 431);
+    assert_eq!(reply.headers.get("x-routed-session"), None);
+
+    let other = format!("peers_by_model: {{other: [{}]}}", peer.yaml());
+    let router = setup()
+        .route("hidden", &hidden)
+        .route("other", &other)
+        .start()
+        .await;
+    let body = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(2000));
+    let reply = router.post("/v1/chat/completions", &body).await;
+    assert_eq!((reply.status, &openai(&reply)["limit"]), (413, &json!(1024)));
+    assert_eq!(reply.headers.get("x-routed-session"), None);
+}
+
 /// One request that the router answers by itself: what the router needs for it, and what comes out.
 struct Refusal {
     options: &'static str,
