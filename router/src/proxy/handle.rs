@@ -300,12 +300,9 @@ impl Proxy {
         }
         guard::admit_any(call.table, &parts.headers)?;
         if matches!(parts.method, Method::GET | Method::HEAD)
-            && ModelsPath::of(parts.uri.path()) == Some(ModelsPath::List)
+            && let Some(path) = ModelsPath::of(parts.uri.path())
         {
-            return Ok(Reply::Local(local::union_of_models(
-                call.table,
-                &parts.headers,
-            )));
+            return local::models_of_all(call.table, &parts.headers, path).map(Reply::Local);
         }
         let bounds = Limits {
             body: call.table.max_body_size(),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::guard;
+use super::lookup::names;
 use crate::admin;
 use crate::state::{Lifecycle, Route, RouteTable};
 
@@ -77,7 +78,7 @@ pub(super) fn models(
         ModelsPath::One(id) => {
             let id = percent_decode(id);
             match entries.iter().find(|(known, _)| **known == *id) {
-                Some((_, entry)) => Some(Ok(raw_json(StatusCode::OK, format!("{entry}\n")))),
+                Some((_, entry)) => Some(Ok(one(entry))),
                 None if route.is_by_model() => {
                     Some(Err(ApiError::model_not_found(&id).on_route(&route.name)))
                 }
@@ -87,13 +88,18 @@ pub(super) fn models(
     }
 }
 
-/// `GET /v1/models` where no single route is meant: the union over the routes this caller may use.
-pub(super) fn union_of_models(table: &RouteTable, headers: &HeaderMap) -> Response<Bytes> {
+/// `GET /v1/models…` where no single route is meant: the union over the routes this caller may use, or
+/// one model that is in it.
+///
+/// # Errors
+/// 404 for a model that none of these routes serves.
+pub(super) fn models_of_all(
+    table: &RouteTable,
+    headers: &HeaderMap,
+    path: ModelsPath<'_>,
+) -> Result<Response<Bytes>, ApiError> {
     let mut all: Vec<(Box<str>, String)> = Vec::new();
-    for route in table
-        .routes()
-        .filter(|route| guard::admit(table, route, headers).is_ok())
-    {
+    for route in guard::opened(table, headers) {
         let entries = if route.is_by_model() {
             by_model_entries(route)
         } else {
@@ -105,7 +111,21 @@ pub(super) fn union_of_models(table: &RouteTable, headers: &HeaderMap) -> Respon
             }
         }
     }
-    list(&all)
+    match path {
+        ModelsPath::List => Ok(list(&all)),
+        ModelsPath::One(id) => {
+            let id = percent_decode(id);
+            let found = all.iter().find(|(known, _)| **known == *id);
+            found.map(|(_, entry)| one(entry)).ok_or_else(|| {
+                ApiError::model_not_found(&id).listing(names(table))
+            })
+        }
+    }
+}
+
+/// One entry of a list.
+fn one(entry: &str) -> Response<Bytes> {
+    raw_json(StatusCode::OK, format!("{entry}\n"))
 }
 
 fn list(entries: &[(Box<str>, String)]) -> Response<Bytes> {

@@ -291,6 +291,13 @@ async fn models_without_a_prefix_are_the_union_over_routes() {
         .await;
     let text = router.get("/v1/models").await.text();
     assert!(text.contains("in-a") && text.contains("in-b"), "{text}");
+    let one = router.get("/v1/models/in%2Db").await;
+    assert_eq!((one.status, &one.json()["id"]), (200, &json!("in-b")));
+    let none = router.get("/v1/models/in-c").await;
+    assert_eq!(
+        (none.status, &none.json()["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
