@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::Framing;
 use super::linger::Linger;
+use super::opening::Opening;
 use super::stall::{Stall, WriteBounds};
 use super::unparsed::{self, Rewrite};
 
@@ -84,6 +85,7 @@ impl HeadWatch {
 pub(super) struct Watched<S> {
     stream: S,
     watch: Arc<HeadWatch>,
+    opening: Opening,
     scan: Scan,
     rewrite: Rewrite,
     linger: Linger,
@@ -96,6 +98,7 @@ impl<S> Watched<S> {
         Self {
             stream,
             watch,
+            opening: Opening::default(),
             scan: Scan::default(),
             rewrite: Rewrite::default(),
             linger: Linger::default(),
@@ -202,6 +205,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         let read = &buf.filled()[before..];
+        this.opening.hear(read);
+        if polled.is_pending() {
+            ready!(this.opening.poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         if !read.is_empty()
             && !this.scan.off
             && this.watch.expecting.load(Ordering::Acquire)
@@ -276,6 +284,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 #[cfg(test)]
 mod tests {
     use super::super::exchange::now;
+    use super::super::serve::HEAD_TIMEOUT;
     use super::*;
 
     const HEAD: &[u8] =
@@ -357,6 +366,17 @@ mod tests {
         watch.bound_writes(10 * second, Some(after + 2 * second));
         assert_eq!(write_until_it_fails(&watch).await, io::ErrorKind::TimedOut);
         assert_eq!(now() - after, 2 * second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_has_its_time() {
+        use tokio::io::AsyncReadExt;
+        let (_client, server) = tokio::io::duplex(16);
+        let mut watched = Watched::new(server, Arc::default());
+        let begun = now();
+        let read = watched.read_u8().await;
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(now() - begun, HEAD_TIMEOUT);
     }
 
     #[test]

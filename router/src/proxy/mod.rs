@@ -23,6 +23,7 @@ mod linger;
 mod local;
 mod lookup;
 pub mod measure;
+mod opening;
 mod relay;
 mod respond;
 mod rewrite;

@@ -22,7 +22,14 @@ use super::{Proxy, limits};
 
 /// A client has this long to send a head, and an idle connection this long to begin one (nginx's
 /// `keepalive_timeout`).
-const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// How often an HTTP/2 client is asked whether it is still there; nothing else tells of one that went
+/// without a goodbye while its streams are silent.
+const H2_PING: Duration = Duration::from_secs(30);
+
+/// It has this long to say so.
+const H2_PONG: Duration = Duration::from_secs(20);
 
 /// Heads with more headers than the contract's bound are still parsed up to here, so that they get
 /// an answer that says what the bound is.
@@ -85,7 +92,7 @@ pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
         let router = router.clone().layer(axum::Extension(PeerAddr(peer)));
         let builder = Arc::clone(&builder);
         async move {
-            let io = TokioIo::new(stream);
+            let io = TokioIo::new(Watched::new(stream, Arc::default()));
             let connection = builder
                 .serve_connection(io, TowerToHyperService::new(router))
                 .into_owned();
@@ -107,6 +114,8 @@ fn builder() -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
+        .keep_alive_interval(H2_PING)
+        .keep_alive_timeout(H2_PONG)
         .max_concurrent_streams(H2_STREAMS_MAX)
         .max_header_list_size(H2_HEADER_LIST_MAX);
     builder
