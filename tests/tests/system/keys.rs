@@ -192,6 +192,9 @@ async fn a_set_that_was_loaded_never_falls_open() {
             "with the key, file {expected}"
         );
     };
+    router.replace("keys", "sk-a:al");
+    router.admin_post("/_reload").await;
+    status_is("unreadable").await;
     router.replace("keys", "");
     router.admin_post("/_reload").await;
     status_is("empty").await;

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use super::{Digest, HASHED, KeySet};
+use super::{Cuts, Digest, HASHED, KeySet};
 use crate::config::load::{ContentHash, read_bounded};
 
 /// Largest key file, bytes: a hundred thousand hashed keys with long owners.
@@ -169,6 +169,8 @@ pub struct KeyRead {
     pub hash: Option<ContentHash>,
     /// The last entry breaks off in the middle: somebody is still writing, or a copy was cut.
     pub truncated: bool,
+    /// Tells whether the next read is a cut copy of this one.
+    pub cuts: Cuts,
 }
 
 /// Reads the key file. Blocking. Never fails: what went wrong is the read's status.
@@ -190,6 +192,7 @@ fn unusable(status: KeyFileStatus, detail: Option<String>, hash: Option<ContentH
         problems: Vec::new(),
         hash,
         truncated: false,
+        cuts: Cuts::default(),
     }
 }
 
@@ -231,6 +234,7 @@ pub fn parse(bytes: &[u8]) -> KeyRead {
             });
         }
     }
+    out.cuts = Cuts::of(text, entries(text));
     out.truncated = last_is_cut && !text.ends_with(['\n', ',']);
     if !out.keys.is_empty() {
         out.status = KeyFileStatus::Ok;

@@ -3,6 +3,7 @@
 //! [`file`](mod@file) reads the file, [`state`] decides what is in force after a read, `header` finds the
 //! key in a request. No key is kept or shown: a [`KeySet`] holds digests.
 
+mod cuts;
 pub mod file;
 mod header;
 pub mod state;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use cuts::Cuts;
 pub use file::{KeyFileStatus, KeyProblem, KeyRead, read};
 pub use header::presented;
 pub use state::{Access, InForce, KeyState, Note};

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::KeySet;
 use super::file::{KeyFileStatus, KeyProblem, KeyRead};
+use super::{Cuts, KeySet};
 use crate::config::load::ContentHash;
 use crate::config::valid::OnMissing;
 
@@ -49,6 +49,8 @@ pub struct KeyState {
     pub problems: Arc<[KeyProblem]>,
     /// The content of the last read.
     pub hash: Option<ContentHash>,
+    /// Of the file that the set in force came from.
+    cuts: Cuts,
 }
 
 /// What a read changed, to be logged once.
@@ -90,12 +92,18 @@ impl KeyState {
             InForce::Open | InForce::Closed => None,
         });
         let (mut status, mut detail) = (read.status, read.detail);
-        if read.truncated && held.is_some() {
+        let is_cut =
+            previous.is_some_and(|state| read.truncated || read.cuts.is_cut_from(&state.cuts));
+        if is_cut && held.is_some() {
             (status, detail) = (
                 KeyFileStatus::Unreadable,
                 Some("it breaks off in the middle of an entry".to_owned()),
             );
         }
+        let cuts = match status {
+            KeyFileStatus::Ok => read.cuts,
+            _ => previous.map_or_else(Cuts::default, |state| state.cuts.clone()),
+        };
         let was_closed = previous.is_some_and(|state| matches!(state.in_force, InForce::Closed));
         let (in_force, note) = match (status, held) {
             (KeyFileStatus::Ok, _) => {
@@ -117,6 +125,7 @@ impl KeyState {
             in_force,
             problems: read.problems.into(),
             hash: read.hash,
+            cuts,
         };
         let news = previous.is_none_or(|previous| !previous.is_like(&state));
         (state, news.then_some(note))
@@ -227,6 +236,28 @@ mod tests {
                     status: after.status
                 })
             );
+        }
+    }
+
+    #[test]
+    fn a_cut_copy_is_no_new_set_and_a_shorter_file_is_one() {
+        let file = "sk-a:x, sk-b:team\n# two\nsk-cc\n";
+        let (first, _) = step(None, file, OnMissing::Allow);
+        for cut in ["s", "sk-a:", "sk-a:x, sk-", "sk-a:x, sk-b:te", &file[..file.len() - 2]] {
+            let (after, _) = step(Some(&first), cut, OnMissing::Allow);
+            assert_eq!(after.status, KeyFileStatus::Unreadable, "{cut:?}");
+            assert_eq!(after.access(Some(b"sk-cc")), Access::Granted("unnamed".into()));
+            assert_eq!(after.access(Some(b"sk-")), Access::Denied, "{cut:?}");
+            // What was cut is still told from what was whole.
+            let (again, _) = step(Some(&after), "sk-a:x, sk-", OnMissing::Allow);
+            assert_eq!(again.status, KeyFileStatus::Unreadable);
+            let (whole, _) = step(Some(&after), file, OnMissing::Allow);
+            assert_eq!(whole.status, KeyFileStatus::Ok);
+        }
+        for shorter in ["sk-a:x", "sk-a:x\n", "sk-a:x, sk-b:team", "sk-a:x, sk-b:te\n", "sk-d"] {
+            let (after, _) = step(Some(&first), shorter, OnMissing::Allow);
+            assert_eq!(after.status, KeyFileStatus::Ok, "{shorter:?}");
+            assert_eq!(after.access(Some(b"sk-cc")), Access::Denied, "{shorter:?}");
         }
     }
 
