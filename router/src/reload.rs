@@ -241,7 +241,11 @@ impl Reloader {
                 in_force.is_some_and(|route| route.path == load.path)
             });
             let name = own.map_or(&load.name, Entry::name);
-            let held = after.get(name).or(own).or_else(|| before.get(name)).cloned();
+            let held = after
+                .get(name)
+                .or(own)
+                .or_else(|| before.get(name))
+                .cloned();
             let (name, entry) = match held {
                 Some(Entry::Ready { route, .. }) => {
                     let stale = problems.into();

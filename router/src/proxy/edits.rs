@@ -126,6 +126,11 @@ impl Edits {
         }))
     }
 
+    /// Whether nothing of the body passes before it is whole.
+    pub(super) fn holds_all(&self) -> bool {
+        matches!(self.stage, Stage::Document(_))
+    }
+
     /// Whether there is something that has not been sent, or the end is still to be judged.
     pub(super) fn holds(&self) -> bool {
         self.inflate.is_some() || !self.chunk.is_empty() || self.stage.holds()

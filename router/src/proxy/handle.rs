@@ -109,7 +109,11 @@ impl Proxy {
             Ok(()) => Box::pin(self.dispatch(call, parts, body)).await,
             Err(error) => Err(error),
         };
-        self.finish(reply, exchange, &table, stamp)
+        let response = self.finish(reply, exchange, &table, stamp);
+        match response.body().is_held() {
+            true => Box::pin(when_whole(response, stamp)).await,
+            false => response,
+        }
     }
 
     fn finish(
@@ -536,6 +540,17 @@ fn relayed(
         relay.edit(edits);
     }
     Response::from_parts(head, Body::Relay(Box::new(relay)))
+}
+
+/// The answer whose body is held until it is whole, or what became of it meanwhile.
+async fn when_whole(response: Response<Body>, stamp: Stamp) -> Response<Body> {
+    let (mut head, mut body) = response.into_parts();
+    if let Body::Relay(relay) = &mut body
+        && let Err(error) = relay.begin().await
+    {
+        head = relay.fail(&error, stamp);
+    }
+    Response::from_parts(head, body)
 }
 
 fn deadline(exchange: &Exchange, route: &Route) -> Deadline {

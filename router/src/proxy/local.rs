@@ -116,9 +116,9 @@ pub(super) fn models_of_all(
         ModelsPath::One(id) => {
             let id = percent_decode(id);
             let found = all.iter().find(|(known, _)| **known == *id);
-            found.map(|(_, entry)| one(entry)).ok_or_else(|| {
-                ApiError::model_not_found(&id).listing(names(table))
-            })
+            found
+                .map(|(_, entry)| one(entry))
+                .ok_or_else(|| ApiError::model_not_found(&id).listing(names(table)))
         }
     }
 }

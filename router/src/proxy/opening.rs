@@ -60,14 +60,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_has_its_time_until_its_protocol_is_known() {
-        for parts in [&[][..], &[b"P"], &[b"PRI * ", b"HTTP/2.0\r\n\r\nSM\r\n"]] {
+        let unknown: [&[&[u8]]; 3] = [&[], &[b"P"], &[b"PRI * ", b"HTTP/2.0\r\n\r\nSM\r\n"]];
+        for parts in unknown {
             let begun = now();
             let mut opening = Opening::default();
             parts.iter().for_each(|part| opening.hear(part));
             poll_fn(|cx| opening.poll(cx)).await;
             assert_eq!(now() - begun, HEAD_TIMEOUT);
         }
-        for parts in [&[&b"GET"[..]][..], &[b"P", b"OST"], &[b"\r\n"], &[PREFACE]] {
+        let known: [&[&[u8]]; 4] = [&[b"GET"], &[b"P", b"OST"], &[b"\r\n"], &[PREFACE]];
+        for parts in known {
             let mut opening = Opening::default();
             parts.iter().for_each(|part| opening.hear(part));
             let waited = tokio::time::timeout(2 * HEAD_TIMEOUT, poll_fn(|cx| opening.poll(cx)));

@@ -5,13 +5,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
@@ -20,6 +21,7 @@ use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
+use super::respond::{self, Stamp};
 use crate::content::Meter;
 use crate::upstream::client::chain;
 
@@ -56,6 +58,14 @@ pub enum Body {
 }
 
 impl Body {
+    /// Its head is not worth sending before the body is whole, or known not to be held any longer.
+    pub(super) fn is_held(&self) -> bool {
+        match self {
+            Self::Local { .. } => false,
+            Self::Relay(relay) => relay.is_held(),
+        }
+    }
+
     /// A whole body that belongs to no exchange.
     pub fn whole(bytes: Bytes) -> Self {
         Self::Local {
@@ -123,6 +133,10 @@ pub struct Relay {
     edits: Option<Box<Edits>>,
     /// Came before all that precedes it was sent.
     trailers: Option<Frame<Bytes>>,
+    /// Goes out before everything else.
+    first: Option<Frame<Bytes>>,
+    /// Why the body broke off, where no event says it.
+    failure: Option<ApiError>,
     flow: Flow,
 }
 
@@ -206,6 +220,8 @@ impl Relay {
             stream,
             edits: None,
             trailers: None,
+            first: None,
+            failure: None,
             flow,
         }
     }
@@ -215,14 +231,60 @@ impl Relay {
         self.edits = Some(edits);
     }
 
+    fn is_held(&self) -> bool {
+        let edits = self.edits.as_ref();
+        matches!(self.flow, Flow::Open) && edits.is_some_and(|edits| edits.holds_all())
+    }
+
+    /// Waits for the first part of a body that is held until it is whole: so long its failure can
+    /// still be told by a status.
+    ///
+    /// # Errors
+    /// Why there will be none.
+    pub(super) async fn begin(&mut self) -> Result<(), ApiError> {
+        // Not sent before there is something to send with it.
+        let status = self.exchange.status.take();
+        match poll_fn(|cx| self.poll(cx)).await {
+            Some(Err(Aborted)) => {
+                let unknown = || ApiError::internal("the answer broke off");
+                let failure = self.failure.take().unwrap_or_else(unknown);
+                return Err(match &self.exchange.route {
+                    Some(route) => failure.on_route(&route.name),
+                    None => failure,
+                });
+            }
+            Some(Ok(frame)) => self.first = Some(frame),
+            None => {}
+        }
+        self.exchange.status = status;
+        Ok(())
+    }
+
+    /// Tells of a failure to [`begin`](Self::begin): the head of the answer, whose body this is now.
+    pub(super) fn fail(&mut self, error: &ApiError, stamp: Stamp) -> response::Parts {
+        let dialect = Dialect::of(self.exchange.path());
+        let (mut head, body) = error.response(dialect).into_parts();
+        respond::stamp(&mut head.headers, &self.exchange, dialect, stamp);
+        if let Some(capture) = &mut self.exchange.capture {
+            capture.refused(error.code());
+        }
+        self.exchange.status = Some(head.status);
+        self.exchange.bytes_out = body.len() as u64;
+        self.first = Some(Frame::data(body));
+        head
+    }
+
     fn size_hint(&self) -> SizeHint {
-        match self.edits {
-            None => self.inner.size_hint(),
-            Some(_) => SizeHint::default(),
+        match (&self.first, &self.edits) {
+            (None, None) => self.inner.size_hint(),
+            _ => SizeHint::default(),
         }
     }
 
     fn is_end(&self) -> bool {
+        if self.first.is_some() {
+            return false;
+        }
         match self.flow {
             Flow::Open => self.inner.is_end_stream() && !self.holds(),
             Flow::Breaking { .. } => false,
@@ -231,6 +293,9 @@ impl Relay {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
         match self.flow {
             Flow::Closed => return Poll::Ready(None),
             Flow::Breaking { .. } => {
@@ -260,8 +325,8 @@ impl Relay {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     let error_text = chain(&error);
-                    let broke =
-                        ApiError::upstream("the peer broke off in the middle of its response", 1);
+                    let message = "the peer broke off in the middle of its response";
+                    let broke = ApiError::upstream(message, self.exchange.attempts.len());
                     self.break_off(&broke, &error_text)
                 }
                 Poll::Pending => {
@@ -328,7 +393,7 @@ impl Relay {
     fn ended(&mut self) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let (rest, result) = self.finish_edits();
         if let Err(error) = result {
-            return self.break_after(&rest, &undecodable(), &error.to_string());
+            return self.break_after(&rest, &self.no_such_encoding(), &error.to_string());
         }
         let rest = (!rest.is_empty()).then(|| Frame::data(rest));
         Poll::Ready(rest.or_else(|| self.trailers.take()).map(Ok))
@@ -406,8 +471,14 @@ impl Relay {
         }
     }
 
+    /// A body that cannot be decoded.
+    fn no_such_encoding(&self) -> ApiError {
+        let message = "the peer's answer is not what its encoding says";
+        ApiError::upstream(message, self.exchange.attempts.len())
+    }
+
     fn undecodable(&mut self, error: &io::Error) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.break_off(&undecodable(), &error.to_string())
+        self.break_off(&self.no_such_encoding(), &error.to_string())
     }
 
     fn break_off(
@@ -453,15 +524,11 @@ impl Relay {
             }
             None => {
                 self.flow = Flow::Closed;
+                self.failure = Some(error.clone());
                 Poll::Ready(Some(Err(Aborted)))
             }
         }
     }
-}
-
-/// A body that cannot be decoded.
-fn undecodable() -> ApiError {
-    ApiError::upstream("the peer's answer is not what its encoding says", 1)
 }
 
 impl Drop for Relay {

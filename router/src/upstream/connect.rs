@@ -78,10 +78,7 @@ impl PeerConnector {
                 HttpsConnectorBuilder::new().with_tls_config(trusting_nobody)
             }
         };
-        let inner = https
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
+        let inner = https.https_or_http().enable_http1().wrap_connector(tcp);
         Self { inner, timeout }
     }
 }

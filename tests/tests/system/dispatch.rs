@@ -328,7 +328,9 @@ async fn finish_session_is_idempotent_and_checks_method_and_parameter() {
         router.get("/r/finish_session?session_id=s1").await.status,
         405
     );
-    let nowhere = router.post("/nosuch/finish_session?session_id=s1", "").await;
+    let nowhere = router
+        .post("/nosuch/finish_session?session_id=s1", "")
+        .await;
     assert_eq!(
         (nowhere.status, &nowhere.json()["error"]["routes"]),
         (404, &json!(["r"]))

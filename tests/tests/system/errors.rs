@@ -232,7 +232,10 @@ async fn a_route_that_hides_its_headers_hides_them_without_a_prefix_too() {
         .await;
     let body = format!(r#"{{"model":"m","x":"{}"}}"#, "x".repeat(2000));
     let reply = router.post("/v1/chat/completions", &body).await;
-    assert_eq!((reply.status, &openai(&reply)["limit"]), (413, &json!(1024)));
+    assert_eq!(
+        (reply.status, &openai(&reply)["limit"]),
+        (413, &json!(1024))
+    );
     assert_eq!(reply.headers.get("x-routed-session"), None);
 }
 

@@ -326,13 +326,72 @@ async fn an_answer_that_is_not_what_its_encoding_says_never_ends_clean() {
         let headers = &[JSON, ("content-encoding", "gzip")];
         let peer = sends(200, headers, broken).await;
         let router = over(&[&peer], VLLM).start().await;
-        let mut wire = Wire::connect(router.public).await;
-        wire.request("POST", CHAT_PATH, &[], CHAT.as_bytes()).await;
-        // Nothing of the body has been sent: the head may be lost with the connection.
-        if wire.try_head("POST").await.is_some() {
-            assert_eq!(wire.body().await.1, End::Broken);
-        }
+        let reply = router.post(CHAT_PATH, CHAT).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["code"]),
+            (502, &"upstream_error".into())
+        );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_body_that_breaks_or_stops_is_an_error_with_a_status() {
+    let gate = Gate::default();
+    for (closes, status, code) in [
+        (true, 502, "upstream_error"),
+        (false, 504, "upstream_timeout"),
+    ] {
+        let gate = gate.clone();
+        let peer = Peer::spawn(move |_, mut exchange| {
+            let gate = gate.clone();
+            async move {
+                exchange.send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-engine: 1\r\ntransfer-encoding: chunked\r\n\r\n").await;
+                exchange.chunk(SGLANG.split_at(9).0).await;
+                match closes {
+                    true => exchange.close(),
+                    false => exchange.step(&gate).await,
+                }
+                exchange
+            }
+        })
+        .await;
+        let router = over(&[&peer], STRIP)
+            .server("idle_timeout: 200ms")
+            .start()
+            .await;
+        let reply = router.post(CHAT_PATH, CHAT).await;
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, reply.end), (status, End::Clean));
+        assert_eq!(
+            (&error["code"], &error["route"]),
+            (&code.into(), &"r".into())
+        );
+        assert_eq!(reply.header("x-routed-peer"), peer.address.to_string());
+        assert_eq!(reply.header("content-type"), "application/json");
+        assert_eq!(reply.headers.get("x-engine"), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_while_a_body_is_held_ends_the_request() {
+    let gate = Gate::default();
+    let peer = Peer::spawn(move |_, mut exchange| {
+        let gate = gate.clone();
+        async move {
+            exchange.send("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            exchange.chunk(SGLANG.split_at(9).0).await;
+            exchange.step(&gate).await;
+            exchange
+        }
+    })
+    .await;
+    let router = over(&[&peer], STRIP).start().await;
+    let mut wire = Wire::connect(router.public).await;
+    wire.request("POST", CHAT_PATH, &[], CHAT.as_bytes()).await;
+    peer.running(1).await;
+    drop(wire);
+    peer.cancelled(1).await;
+    router.program.logged("-> 499").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

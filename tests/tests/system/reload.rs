@@ -186,7 +186,11 @@ async fn a_file_that_breaks_keeps_its_route_under_the_name_it_had() {
     let peer = Peer::plain().await;
     let good = format!("name: chat\n{}", peers(&[&peer]));
     let router = setup().route("file", &good).start().await;
-    for broken in ["peers: [", "name: other\npeers: 5\n", "name: v1\npeers: []\n"] {
+    for broken in [
+        "peers: [",
+        "name: other\npeers: 5\n",
+        "name: v1\npeers: []\n",
+    ] {
         router.replace("routes/file.yaml", broken);
         assert_eq!(router.admin_post("/_reload").await.status, 422);
         let reply = router.post("/chat/v1/chat/completions", CHAT).await;
@@ -194,7 +198,10 @@ async fn a_file_that_breaks_keeps_its_route_under_the_name_it_had() {
         let listed = router.admin_get("/_routes").await.json();
         let names: Vec<_> = listed["routes"].as_array().unwrap().iter().collect();
         assert_eq!((names.len(), &names[0]["name"]), (1, &json!("chat")));
-        assert!(!names[0]["errors"].as_array().unwrap().is_empty(), "{listed}");
+        assert!(
+            !names[0]["errors"].as_array().unwrap().is_empty(),
+            "{listed}"
+        );
     }
 }
 

@@ -51,7 +51,8 @@ impl Cuts {
 
     /// Whether this is the beginning of `other` and ends within one of its entries.
     pub(super) fn is_cut_from(&self, other: &Self) -> bool {
-        self.whole.is_some_and(|whole| other.within.contains(&whole))
+        self.whole
+            .is_some_and(|whole| other.within.contains(&whole))
     }
 }
 

@@ -243,10 +243,19 @@ mod tests {
     fn a_cut_copy_is_no_new_set_and_a_shorter_file_is_one() {
         let file = "sk-a:x, sk-b:team\n# two\nsk-cc\n";
         let (first, _) = step(None, file, OnMissing::Allow);
-        for cut in ["s", "sk-a:", "sk-a:x, sk-", "sk-a:x, sk-b:te", &file[..file.len() - 2]] {
+        for cut in [
+            "s",
+            "sk-a:",
+            "sk-a:x, sk-",
+            "sk-a:x, sk-b:te",
+            &file[..file.len() - 2],
+        ] {
             let (after, _) = step(Some(&first), cut, OnMissing::Allow);
             assert_eq!(after.status, KeyFileStatus::Unreadable, "{cut:?}");
-            assert_eq!(after.access(Some(b"sk-cc")), Access::Granted("unnamed".into()));
+            assert_eq!(
+                after.access(Some(b"sk-cc")),
+                Access::Granted("unnamed".into())
+            );
             assert_eq!(after.access(Some(b"sk-")), Access::Denied, "{cut:?}");
             // What was cut is still told from what was whole.
             let (again, _) = step(Some(&after), "sk-a:x, sk-", OnMissing::Allow);
@@ -254,7 +263,13 @@ mod tests {
             let (whole, _) = step(Some(&after), file, OnMissing::Allow);
             assert_eq!(whole.status, KeyFileStatus::Ok);
         }
-        for shorter in ["sk-a:x", "sk-a:x\n", "sk-a:x, sk-b:team", "sk-a:x, sk-b:te\n", "sk-d"] {
+        for shorter in [
+            "sk-a:x",
+            "sk-a:x\n",
+            "sk-a:x, sk-b:team",
+            "sk-a:x, sk-b:te\n",
+            "sk-d",
+        ] {
             let (after, _) = step(Some(&first), shorter, OnMissing::Allow);
             assert_eq!(after.status, KeyFileStatus::Ok, "{shorter:?}");
             assert_eq!(after.access(Some(b"sk-cc")), Access::Denied, "{shorter:?}");

@@ -13,15 +13,14 @@ use crate::config::check::{self, Choice};
 use crate::config::valid::{AdminRead, OnMissing, StatusAccess};
 
 /// The top of `router.yaml`.
-pub(in crate::config) static MAIN: &[&Meta] =
-    &[
-        &SERVER,
-        &KEYS,
-        &ROUTES.meta,
-        &DEFAULTS,
-        &BODYLOG_SECTION,
-        &STATE.meta,
-    ];
+pub(in crate::config) static MAIN: &[&Meta] = &[
+    &SERVER,
+    &KEYS,
+    &ROUTES.meta,
+    &DEFAULTS,
+    &BODYLOG_SECTION,
+    &STATE.meta,
+];
 
 /// `server:`.
 static SERVER_KEYS: &[&Meta] = &[
