@@ -1,0 +1,222 @@
+//! What is known of one peer's load, and what that is worth at a moment.
+
+use std::time::{Duration, Instant};
+
+use super::{Idle, LoadModel, LoadSpec, Report, Rest, Sample, StalePolicy, Standing};
+
+/// The clock's own step.
+const TICK: Duration = Duration::from_nanos(1);
+
+/// What is known of one peer's load. Lives as long as the peer's in-flight count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    sample: Option<Taken>,
+    last: Last,
+    /// Polling has just begun on a peer in use, and no poll has ended yet.
+    unasked: bool,
+    /// Of a peer that never gave a sample: since when its engine has been silent.
+    silent_since: Option<Instant>,
+    sleeping: bool,
+    /// When its load last went to zero.
+    idle_since: Option<Instant>,
+    /// Whether it was ever seen busy, or ever served a request of ours.
+    was_used: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    sample: Sample,
+    at: Instant,
+    /// Own requests in flight when it came.
+    own: u32,
+    /// Health answers instead of a sample: the load is our own.
+    blind: bool,
+}
+
+/// The last poll that told something other than a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Last {
+    #[default]
+    Nothing,
+    Dead,
+    Loading,
+    Misconfigured,
+    Hung {
+        answers_health: bool,
+    },
+}
+
+impl Reading {
+    /// Polling begins on a peer that was in use without it. Until a poll has ended nothing speaks against
+    /// the peer, and its load is our own requests: otherwise a reload would take every peer out at once.
+    pub fn begin(&mut self) {
+        *self = Self {
+            unasked: true,
+            idle_since: self.idle_since,
+            was_used: self.was_used,
+            ..Self::default()
+        };
+    }
+
+    /// Takes a poll's result in. `own`: our requests in flight on the peer now.
+    pub fn report(&mut self, report: Report, own: u32, now: Instant) {
+        let sampled = |sample, blind| Taken {
+            sample,
+            at: now,
+            own,
+            blind,
+        };
+        self.unasked = false;
+        if !matches!(report, Report::Hung { .. } | Report::Unusable) {
+            self.silent_since = None;
+        }
+        let last = match report {
+            Report::Sampled(sample) => {
+                let before = self.external();
+                self.sample = Some(sampled(sample, false));
+                self.sleeping = false;
+                let after = self.external();
+                self.was_used |= after > 0;
+                if before > 0 && after == 0 && own == 0 {
+                    self.idle_since = Some(now);
+                }
+                Last::Nothing
+            }
+            Report::Blind => {
+                self.sample = Some(sampled(Sample::default(), true));
+                self.sleeping = false;
+                Last::Nothing
+            }
+            Report::Sleeping => {
+                self.sample = Some(sampled(Sample::default(), false));
+                self.sleeping = true;
+                Last::Nothing
+            }
+            Report::Dead => Last::Dead,
+            Report::Loading => Last::Loading,
+            Report::Misconfigured => Last::Misconfigured,
+            Report::Hung { answers_health } => {
+                self.silent_since.get_or_insert(now);
+                Last::Hung { answers_health }
+            }
+            Report::Unusable => return,
+        };
+        self.last = last;
+    }
+
+    /// A request of ours was placed on the peer.
+    pub fn placed(&mut self) {
+        self.was_used = true;
+        self.sleeping = false;
+    }
+
+    /// A request of ours ended; `own` are left.
+    pub fn released(&mut self, own: u32, now: Instant) {
+        if own == 0 && self.external() == 0 {
+            self.idle_since = Some(now);
+        }
+    }
+
+    /// What the reading is worth. `own`: our requests in flight on the peer now.
+    pub fn standing(&self, spec: &LoadSpec, own: u32, now: Instant) -> Standing {
+        match self.last {
+            Last::Dead => return Standing::Dead,
+            Last::Loading => return Standing::Loading,
+            Last::Misconfigured => return Standing::Misconfigured,
+            Last::Nothing | Last::Hung { .. } => {}
+        }
+        if self.unasked {
+            return Standing::Fresh;
+        }
+        let age_of = |at: Instant| now.saturating_duration_since(at);
+        let age = match self.sample {
+            Some(taken) if age_of(taken.at) <= spec.stale_after => return Standing::Fresh,
+            Some(taken) => age_of(taken.at),
+            // It was silent from the start, as an engine is that prefills while the router restarts.
+            None => match self.silent_since {
+                Some(since) => age_of(since),
+                None => return Standing::Stale,
+            },
+        };
+        let alive = match self.last {
+            Last::Hung { answers_health } => answers_health || own > 0,
+            _ => false,
+        };
+        if alive && spec.stale_policy == StalePolicy::Hold && age <= spec.hold_max {
+            Standing::Held
+        } else {
+            Standing::Stale
+        }
+    }
+
+    /// The first instant at which time alone makes the reading worth something else; `None` when
+    /// it never will.
+    pub fn stands_until(&self, spec: &LoadSpec, own: u32, now: Instant) -> Option<Instant> {
+        let life = match self.standing(spec, own, now) {
+            Standing::Fresh => spec.stale_after,
+            Standing::Held => spec.hold_max,
+            Standing::Stale | Standing::Dead | Standing::Loading | Standing::Misconfigured => {
+                return None;
+            }
+        };
+        if self.unasked {
+            return None;
+        }
+        let since = self.sample.map(|taken| taken.at).or(self.silent_since)?;
+        // A bound belongs to the state that it ends.
+        since.checked_add(life)?.checked_add(TICK)
+    }
+
+    /// Requests on the peer, others' included. A held peer counts as full.
+    pub fn load(&self, spec: &LoadSpec, standing: Standing, own: u32, slots: u32) -> u32 {
+        let busy = self.sample.map_or(0, |taken| taken.sample.busy());
+        if standing == Standing::Held {
+            return busy.max(slots).max(own);
+        }
+        match spec.model {
+            LoadModel::Corrected => self.external().saturating_add(own),
+            LoadModel::Additive => busy.saturating_add(own),
+        }
+    }
+
+    /// Whether the peer can take no more: by its slots, or by its engine's own account.
+    pub fn is_full(&self, spec: &LoadSpec, standing: Standing, own: u32, slots: u32) -> bool {
+        let saturated = self.sample.is_some_and(|taken| taken.sample.is_saturated());
+        saturated || self.load(spec, standing, own, slots) >= slots
+    }
+
+    /// How long the peer has been idle at `load`.
+    pub fn idle(&self, load: u32, now: Instant) -> Idle {
+        self.rest(load).idle(now)
+    }
+
+    /// Since when the peer has been idle at `load`.
+    pub(crate) fn rest(&self, load: u32) -> Rest {
+        if load > 0 {
+            return Rest::Busy;
+        }
+        if self.sleeping {
+            return Rest::Asleep;
+        }
+        match self.idle_since {
+            Some(since) => Rest::Since(since),
+            None if self.was_used => Rest::Unknown,
+            None => Rest::Always,
+        }
+    }
+
+    /// Others' requests, as the last sample showed them.
+    pub fn external(&self) -> u32 {
+        self.sample
+            .map_or(0, |taken| taken.sample.busy().saturating_sub(taken.own))
+    }
+
+    /// The last sample and its age; `None` before the first, and of an engine that has none to give.
+    pub fn sample(&self, now: Instant) -> Option<(Sample, Duration)> {
+        let taken = self.sample.filter(|taken| !taken.blind)?;
+        Some((taken.sample, now.saturating_duration_since(taken.at)))
+    }
+}
+
+#[cfg(test)]
+mod tests;
