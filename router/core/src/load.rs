@@ -66,7 +66,8 @@ pub enum Report {
         /// Whether `/health` answered 200.
         answers_health: bool,
     },
-    /// An error, or a page without usable numbers: no new sample, the last one ages.
+    /// An error, or a page without usable numbers: no new sample, the last one ages, and an engine
+    /// that was silent is held no longer.
     Unusable,
 }
 

@@ -99,7 +99,11 @@ impl Reading {
                 self.silent_since.get_or_insert(now);
                 Last::Hung { answers_health }
             }
-            Report::Unusable => return,
+            // It answers, so it is not too busy to: nothing holds it any longer.
+            Report::Unusable => match self.last {
+                Last::Hung { .. } => Last::Nothing,
+                last => last,
+            },
         };
         self.last = last;
     }

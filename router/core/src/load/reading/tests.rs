@@ -107,6 +107,25 @@ fn a_peer_never_sampled_is_stale_and_an_unusable_page_ages_the_last_sample() {
 }
 
 #[test]
+fn an_answer_without_numbers_ends_a_hold() {
+    let silent = Report::Hung {
+        answers_health: true,
+    };
+    let mut reading = read(busy(1), 0);
+    reading.report(silent, 0, after(4_000));
+    assert_eq!(reading.standing(&SPEC, 0, after(4_000)), Standing::Held);
+    reading.report(Report::Unusable, 0, after(5_000));
+    assert_eq!(reading.standing(&SPEC, 0, after(5_000)), Standing::Stale);
+    // Silent again: what is left of its time is that of its last sample.
+    reading.report(silent, 0, after(6_000));
+    assert_eq!(reading.standing(&SPEC, 0, after(60_000)), Standing::Held);
+    assert_eq!(reading.standing(&SPEC, 0, after(60_001)), Standing::Stale);
+    reading.report(Report::Dead, 0, after(61_000));
+    reading.report(Report::Unusable, 0, after(62_000));
+    assert_eq!(reading.standing(&SPEC, 0, after(62_000)), Standing::Dead);
+}
+
+#[test]
 fn an_engine_silent_from_the_start_is_held_for_as_long_as_one_that_fell_silent() {
     let silent = Report::Hung {
         answers_health: true,
