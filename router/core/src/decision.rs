@@ -146,7 +146,8 @@ pub struct Facts {
     /// `rt_limit_factor` in force.
     #[serde(serialize_with = "crate::number::whole")]
     pub factor: f64,
-    /// In-flight over the same peers, before this request.
+    /// In-flight over the same peers, before this request. Where engines are polled, others'
+    /// requests count with ours, at most as many as a peer has slots for.
     pub in_flight: u64,
     /// Unbanned peers of the active tier.
     pub healthy_peers: u32,

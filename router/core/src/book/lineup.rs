@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::PeerState;
 use super::roster::{Fixed, Resolved};
 use super::table::Table;
+use crate::admission::concurrency;
 use crate::load::{Rest, Standing};
 use crate::pool::{Load, PeerKey, PeerSpec, Role, RouteSpec, Slots};
 
@@ -33,6 +34,9 @@ pub(super) struct Lineup {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Seat {
     pub(super) load: Load,
+    /// What it adds to the pool's in-flight: our requests, and others' up to its own maximum. A queue
+    /// of theirs on one engine takes no room from the next one.
+    pub(super) counted: u32,
     /// Its tier and its place among equally loaded peers.
     pub(super) fixed: Fixed,
     /// It may get any request.
@@ -51,6 +55,8 @@ pub(super) struct Room {
     pub(super) with_room: u32,
     pub(super) limit: u64,
     pub(super) in_flight: u64,
+    /// Requests on them, whoever sent them.
+    pub(super) load: u64,
 }
 
 impl Seat {
@@ -61,6 +67,7 @@ impl Seat {
                 in_flight: 0,
                 slots: Slots(0),
             },
+            counted: 0,
             fixed,
             is_usable: false,
             may_keep: false,
@@ -76,7 +83,8 @@ impl Room {
             self.peers += 1;
             self.with_room += u32::from(seat.has_room);
             self.limit += u64::from(seat.load.slots.0);
-            self.in_flight += u64::from(seat.load.in_flight);
+            self.in_flight += u64::from(seat.counted);
+            self.load += u64::from(seat.load.in_flight);
         }
     }
 
@@ -86,7 +94,8 @@ impl Room {
             self.peers -= 1;
             self.with_room -= u32::from(seat.has_room);
             self.limit -= u64::from(seat.load.slots.0);
-            self.in_flight -= u64::from(seat.load.in_flight);
+            self.in_flight -= u64::from(seat.counted);
+            self.load -= u64::from(seat.load.in_flight);
         }
     }
 }
@@ -242,8 +251,10 @@ fn look(
     let is_readable = standing.is_none_or(Standing::is_candidate);
     let may_keep = peer.enabled && !is_banned && is_readable;
     let load = load(route, peer, state, standing);
+    let most = most(load.slots, route.rt_limit_factor);
     let seat = Seat {
         load,
+        counted: state.in_flight.max(load.in_flight.min(most)),
         fixed,
         is_usable: may_keep && !peer.draining,
         may_keep,
@@ -283,10 +294,19 @@ pub(super) fn load(
         };
     };
     let load = state.reading.load(rules, standing, own, slots.0);
-    let is_full = state.reading.is_full(rules, standing, own, slots.0);
-    Load {
-        // An engine that says it is full has no room, whatever its slots.
-        in_flight: if is_full { load.max(slots.0) } else { load },
-        slots,
+    let in_flight = match state.reading.is_saturated(standing) {
+        // It has no room, whatever its slots and the factor that scales them.
+        true => load.max(most(slots, route.rt_limit_factor)),
+        false => load,
+    };
+    Load { in_flight, slots }
+}
+
+/// A peer's own maximum.
+fn most(slots: Slots, factor: f64) -> u32 {
+    if factor == 1.0 {
+        return slots.0;
     }
+    let most = concurrency::ceiling(f64::from(slots.0), factor);
+    u32::try_from(most).unwrap_or(u32::MAX)
 }

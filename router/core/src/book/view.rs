@@ -9,7 +9,7 @@ use super::lineup::{Lineup, Room, Seat as Place, load, standing};
 use super::pool::PoolState;
 use super::roster::{Members, Roster};
 use super::{Ask, PeerState, PoolId, Ticket};
-use crate::admission::Refusal;
+use crate::admission::{Refusal, concurrency};
 use crate::affinity::sticky::{Seat, Sessions};
 use crate::affinity::{Affinity, Hash, Saturated, furc, hash};
 use crate::balance::Contender;
@@ -494,10 +494,7 @@ impl<'a> View<'a> {
 /// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). One more
 /// request never takes a peer beyond it while another is below.
 fn load_bound(active: Active, factor: f64) -> u32 {
-    let Room {
-        peers, in_flight, ..
-    } = active.room;
-    let share = (in_flight + 1) as f64 / f64::from(peers.max(1));
-    // A cast beyond the range saturates.
-    (factor * share).ceil() as u32
+    let Room { peers, load, .. } = active.room;
+    let share = (load + 1) as f64 / f64::from(peers.max(1));
+    u32::try_from(concurrency::ceiling(share, factor)).unwrap_or(u32::MAX)
 }

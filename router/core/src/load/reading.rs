@@ -183,10 +183,11 @@ impl Reading {
         }
     }
 
-    /// Whether the peer can take no more: by its slots, or by its engine's own account.
-    pub fn is_full(&self, spec: &LoadSpec, standing: Standing, own: u32, slots: u32) -> bool {
-        let saturated = self.sample.is_some_and(|taken| taken.sample.is_saturated());
-        saturated || self.load(spec, standing, own, slots) >= slots
+    /// Whether the peer can take no more, whatever its slots: by its engine's own account, or because
+    /// it is too busy to be read.
+    pub fn is_saturated(&self, standing: Standing) -> bool {
+        let shows_it = self.sample.is_some_and(|taken| taken.sample.is_saturated());
+        shows_it || standing == Standing::Held
     }
 
     /// How long the peer has been idle at `load`.

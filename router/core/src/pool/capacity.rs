@@ -41,7 +41,7 @@ pub struct Capacity {
     pub tier: i64,
     /// Sum of slots.
     pub limit: u64,
-    /// Sum of requests in flight.
+    /// Sum of requests in flight; others' on polled engines count up to each peer's own maximum.
     pub in_flight: u64,
     /// How many usable peers there are; at least 1.
     pub healthy_peers: u32,

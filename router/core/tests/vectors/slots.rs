@@ -171,6 +171,39 @@ fn v15_requests_of_others_fill_an_engine_like_ours() {
 }
 
 #[test]
+fn a_queue_of_others_on_one_engine_leaves_the_next_one_its_room() {
+    let mut bench = polled(&["a", "b"], |spec| spec.balance = Balance::RoundRobin);
+    report(&mut bench, "a", 9);
+    assert_eq!(burst(&mut bench, 1), ["b"]);
+    let full = bench.full();
+    assert_eq!((full.in_flight, full.pool_limit, full.must_end), (2, 2, 1));
+    // An engine that batches is full by its own account, with requests beyond its slots or without.
+    let mut bench = polled(&["a", "b"], |_| {});
+    let queueing = Sample {
+        running: 5,
+        waiting: 1,
+        batches: true,
+        ..Sample::default()
+    };
+    said(&mut bench, "a", Report::Sampled(queueing));
+    assert_eq!(burst(&mut bench, 1), ["b"]);
+    bench.full();
+}
+
+#[test]
+fn a_held_engine_is_full_whatever_scales_its_slots() {
+    let mut bench = polled(&["a", "b"], |spec| spec.rt_limit_factor = 2.0);
+    bench.now += SECOND * 4;
+    let hung = Report::Hung {
+        answers_health: true,
+    };
+    said(&mut bench, "a", hung);
+    report(&mut bench, "b", 0);
+    assert_eq!(burst(&mut bench, 2), ["b", "b"]);
+    assert_eq!(bench.full().in_flight, 4);
+}
+
+#[test]
 fn v5_a_hung_engine_is_held_as_full_where_the_route_says_so() {
     for (policy, held) in [
         (StalePolicy::Hold, Standing::Held),

@@ -84,12 +84,9 @@ fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
     let seen = read(busy(2), 2);
     let load = |spec: &LoadSpec, reading: &Reading| reading.load(spec, Standing::Fresh, 2, 4);
     assert_eq!((seen.external(), load(&SPEC, &seen)), (0, 2));
-    assert!(!seen.is_full(&SPEC, Standing::Fresh, 2, 4));
     assert_eq!(load(&ADDITIVE, &seen), 4);
-    assert!(seen.is_full(&ADDITIVE, Standing::Fresh, 2, 4));
     let shared = read(busy(4), 2);
     assert_eq!(load(&SPEC, &shared), 4);
-    assert!(shared.is_full(&SPEC, Standing::Fresh, 2, 4));
 }
 
 #[test]
@@ -196,7 +193,7 @@ fn a_reading_says_when_time_alone_will_change_it() {
 }
 
 #[test]
-fn a_batching_engine_is_full_when_it_queues_or_its_cache_is() {
+fn a_batching_engine_is_saturated_when_it_queues_or_its_cache_is_full() {
     let batching = |waiting, kv| {
         read(
             Report::Sampled(Sample {
@@ -207,7 +204,7 @@ fn a_batching_engine_is_full_when_it_queues_or_its_cache_is() {
             }),
             0,
         )
-        .is_full(&SPEC, Standing::Fresh, 0, 100)
+        .is_saturated(Standing::Fresh)
     };
     assert!(!batching(0, 0.94));
     assert!(batching(1, 0.1));
