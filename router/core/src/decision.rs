@@ -133,7 +133,7 @@ pub struct Home {
 pub struct Facts {
     /// Priority of the active tier.
     pub tier: i64,
-    /// The limit in force: the smaller of `pool_limit` and `adaptive`.
+    /// The limit in force: of `pool_limit` and `adaptive` the one that leaves less room.
     #[serde(serialize_with = "crate::number::whole")]
     pub limit: f64,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.
@@ -146,8 +146,9 @@ pub struct Facts {
     /// `rt_limit_factor` in force.
     #[serde(serialize_with = "crate::number::whole")]
     pub factor: f64,
-    /// In-flight over the same peers, before this request. Where engines are polled, others'
-    /// requests count with ours, at most as many as a peer has slots for.
+    /// In-flight over the same peers, before this request; over the whole tier where the adaptive
+    /// limit is in force. Where engines are polled, others' requests count with ours, at most as many
+    /// as a peer has slots for.
     pub in_flight: u64,
     /// Unbanned peers of the active tier.
     pub healthy_peers: u32,

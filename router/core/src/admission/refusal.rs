@@ -37,9 +37,10 @@ pub enum Refusal {
 /// The numbers of a full pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Full {
-    /// Sum over the active tier's unbanned peers, before this request.
+    /// Sum over the active tier's unbanned peers, before this request. Of a pinned request only the
+    /// peers that list its model, unless the adaptive limit, which is the whole tier's, is in force.
     pub in_flight: u64,
-    /// The limit in force: the smaller of `pool_limit` and `adaptive`.
+    /// The limit in force: of `pool_limit` and `adaptive` the one that leaves less room.
     #[serde(serialize_with = "crate::number::whole")]
     pub limit: f64,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.

@@ -84,9 +84,10 @@ impl Thresholds {
 impl<'a> Gates<'a> {
     /// Asks the gates; an exempt request passes them all and moves nothing.
     pub(super) fn hear(&self, capacity: &Capacity) -> Hearing {
-        let mut facts = self.facts(capacity);
+        let grade = self.grade();
+        let mut facts = self.facts(capacity, grade);
         let mut moves = Moves {
-            grade: self.grade(),
+            grade,
             budget: self.budget(),
             hold: None,
             demand: self.adaptive().map(|spec| self.demand_life(spec)),
@@ -188,16 +189,32 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
+    /// What the concurrency gate compares for a request that may fill this share: in-flight and the
+    /// limit. The adaptive limit is the whole tier's, so the requests of a model that only some of its
+    /// peers serve are counted with all others against it; whichever limit leaves less room counts.
+    fn compared_load(&self, capacity: &Capacity, adaptive: Option<f64>, share: f64) -> (u64, f64) {
+        let own = (capacity.in_flight, capacity.limit as f64);
+        let Some(adaptive) = adaptive else {
+            return own;
+        };
+        let whole = (capacity.tier_in_flight, adaptive);
+        let scale = share * self.route.rt_limit_factor;
+        let room = |(in_flight, limit): (u64, f64)| limit * scale - in_flight as f64;
+        if room(whole) < room(own) { whole } else { own }
+    }
+
     /// The facts before a peer is chosen.
-    fn facts(&self, capacity: &Capacity) -> Facts {
+    fn facts(&self, capacity: &Capacity, grade: Option<Grade>) -> Facts {
         let adaptive = self.adaptive_limit();
+        let share = grade.map_or(1.0, |grade| grade.share);
+        let (in_flight, limit) = self.compared_load(capacity, adaptive, share);
         Facts {
             tier: capacity.tier,
-            limit: in_force(capacity.limit, adaptive),
+            limit,
             pool_limit: capacity.limit,
             adaptive,
             factor: self.route.rt_limit_factor,
-            in_flight: capacity.in_flight,
+            in_flight,
             healthy_peers: capacity.healthy_peers,
             ..Facts::default()
         }
@@ -206,17 +223,17 @@ impl<'a> Gates<'a> {
     /// Every gate with its numbers, in order, whatever the others say.
     pub(super) fn explain(&self, capacity: &Capacity) -> Vec<GateFacts> {
         let grade = self.grade().filter(|_| !self.ask.exempt);
-        let adaptive = self.adaptive_limit();
         let share = grade.map_or(1.0, |grade| grade.share);
-        let limit = in_force(capacity.limit, adaptive) * share;
+        let (in_flight, limit) = self.compared_load(capacity, self.adaptive_limit(), share);
+        let limit = limit * share;
         let factor = self.route.rt_limit_factor;
         let acts = !(self.ask.exempt || self.has_no_ceiling());
         let concurrency = GateFacts {
             gate: Gate::Concurrency,
             acts: acts && self.ask.switches.rate_limit,
-            trips: acts && !concurrency::admits(capacity.in_flight, limit, factor),
+            trips: acts && !concurrency::admits(in_flight, limit, factor),
             metric: None,
-            value: Some(capacity.in_flight as f64),
+            value: Some(in_flight as f64),
             limit: Some(limit * factor),
             probes_left: None,
             held: false,
@@ -525,12 +542,6 @@ impl<'a> Gates<'a> {
     fn guard(&self) -> &'a GuardSpec {
         &self.route.guard
     }
-}
-
-/// The smaller of the pool's own limit and the adaptive one.
-pub(super) fn in_force(pool_limit: u64, adaptive: Option<f64>) -> f64 {
-    let pool_limit = pool_limit as f64;
-    adaptive.map_or(pool_limit, |adaptive| adaptive.min(pool_limit))
 }
 
 /// While the pool is held, turn 1 has no slot at all.

@@ -202,6 +202,11 @@ impl Lineup {
         usable.next().map(|(rank, room)| (rank, *room))
     }
 
+    /// The room of a tier.
+    pub(super) fn room(&self, tier: u32) -> Room {
+        self.tiers[tier as usize]
+    }
+
     /// The largest sum of slots that the usable peers of any one tier have.
     pub(super) fn largest_tier_sum(&self) -> u64 {
         let limits = self.tiers.iter().map(|room| room.limit);

@@ -1,6 +1,6 @@
 //! What status pages see of the gates. Counts nothing, moves nothing.
 
-use super::gates::{Gates, in_force};
+use super::gates::Gates;
 use super::pool::slot;
 use super::status::{
     AdaptiveState, Average, MetricState, Protection, SignalState, ThresholdSource,
@@ -29,6 +29,12 @@ pub(super) fn protection(
         adaptive: adaptive_state(gates, in_flight),
         average: average(gates),
     }
+}
+
+/// The smaller of the pool's own limit and the adaptive one.
+fn in_force(pool_limit: u64, adaptive: Option<f64>) -> f64 {
+    let pool_limit = pool_limit as f64;
+    adaptive.map_or(pool_limit, |adaptive| adaptive.min(pool_limit))
 }
 
 fn signal_state(gates: &Gates<'_>, signal: Signal) -> SignalState {

@@ -373,6 +373,7 @@ impl<'a> View<'a> {
             limit: room.limit,
             in_flight: room.in_flight,
             healthy_peers: room.peers,
+            tier_in_flight: self.lineup.room(tier).in_flight,
         })
     }
 

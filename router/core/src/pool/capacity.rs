@@ -45,6 +45,9 @@ pub struct Capacity {
     pub in_flight: u64,
     /// How many usable peers there are; at least 1.
     pub healthy_peers: u32,
+    /// Sum of requests in flight over the whole tier, for a request that only some of its peers may
+    /// serve; else the same as `in_flight`.
+    pub tier_in_flight: u64,
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use router_core::admission::{Refusal, concurrency};
 use router_core::affinity::Affinity;
 use router_core::aimd::{AdaptiveSpec, Bounds, Health, Inputs, tick};
 use router_core::book::status::ThresholdSource;
+use router_core::book::{Ask, Verdict};
 use router_core::layered::Source;
 use router_core::pool::RouteSpec;
 use router_core::signal::{Limit, Metric, Sample, Signal, SignalSpec, Statistic};
@@ -400,6 +401,47 @@ fn v18_requests_on_banned_peers_take_no_room() {
     assert_eq!(bench.admitted(None, 20), 10);
     let full = bench.full();
     assert_eq!((full.in_flight, full.limit, full.ceiling), (32, 32.0, 32));
+}
+
+/// Two engines with a model each are one pool: what the limit protects is the pool.
+#[test]
+fn requests_of_all_models_count_against_one_adaptive_limit() {
+    let peers = [("a:1", 0, 8), ("b:1", 0, 8)];
+    let mut bench = Bench::with(Affinity::None, &peers, |spec| {
+        spec.guard.tps.limit = limit(20.0);
+        let adaptive = AdaptiveSpec {
+            init: Some(10),
+            ..SPEC
+        };
+        spec.guard.adaptive = Some(adaptive);
+    });
+    let mut of_model = |peer: usize| {
+        let pin = [peer];
+        let ask = Ask {
+            pin: Some(&pin),
+            ..Ask::new(POOL, None)
+        };
+        let (roster, rng) = (&bench.roster, &mut bench.rng);
+        match bench.book.reserve(roster, ask, bench.now, rng) {
+            Verdict::Send(placement) => {
+                bench.held.push(placement.ticket);
+                Ok(placement.facts)
+            }
+            Verdict::Refuse(Refusal::ConcurrencyLimit(full)) => Err(full),
+            other => panic!("{other:?}"),
+        }
+    };
+    for _ in 0..8 {
+        of_model(0).expect("its own engine has room");
+    }
+    let full = of_model(0).expect_err("its own engine has none");
+    assert_eq!((full.in_flight, full.limit, full.pool_limit), (8, 8.0, 8));
+    let facts = of_model(1).expect("the other one has");
+    assert_eq!((facts.in_flight, facts.limit), (8, 10.0));
+    of_model(1).expect("the pool has room for one more");
+    let full = of_model(1).expect_err("the pool has none");
+    assert_eq!((full.in_flight, full.limit, full.must_end), (10, 10.0, 1));
+    bench.end_all();
 }
 
 #[test]
