@@ -10,6 +10,7 @@
 
 mod answer;
 mod ask;
+mod bounds;
 mod decide;
 mod gates;
 mod lineup;
@@ -32,6 +33,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::aimd::Bounds;
 use crate::load::Reading;
 use crate::pool::{Ban, ByRole, PeerKey, Role, RouteSpec};
 use gates::Gates;
@@ -92,6 +94,8 @@ struct Attached {
     roster: Roster,
     /// Index = pool.
     lineups: Vec<ByRole<Lineup>>,
+    /// Index = pool: between what its adaptive limit moves. `None` without `adaptive_cc`.
+    bounds: Vec<Option<Bounds>>,
 }
 
 impl Book {
@@ -123,6 +127,7 @@ impl Book {
         let roster = Roster::new(id, spec, members, buckets);
         let attached = Attached {
             lineups: vec![ByRole::default(); roster.members.len()],
+            bounds: bounds::of(&roster, &self.peers),
             roster: roster.clone(),
         };
         self.rosters.insert(id, attached);
@@ -174,7 +179,13 @@ impl Book {
         }
         self.priority.check(named(|roster| roster.buckets.len()));
         self.waiters.check(|id| self.rosters.contains_key(&id));
-        for Attached { roster, lineups } in self.rosters.values() {
+        for Attached {
+            roster,
+            lineups,
+            bounds,
+        } in self.rosters.values()
+        {
+            debug_assert_eq!(*bounds, bounds::of(roster, &self.peers));
             for (pool, lineups) in lineups.iter().enumerate() {
                 for (role, lineup) in lineups.iter() {
                     lineup.check(roster, (pool, role), &self.peers);
@@ -209,7 +220,9 @@ impl Book {
     /// Brings a pool's lineup up to date, so that views of it cost nothing.
     fn refresh(&mut self, roster: u64, pool: PoolId, role: Role, now: Instant) {
         let Self { rosters, peers, .. } = self;
-        if let Some(Attached { roster, lineups }) = rosters.get_mut(&roster)
+        if let Some(Attached {
+            roster, lineups, ..
+        }) = rosters.get_mut(&roster)
             && !lineups[pool.0][role].is_current(now)
         {
             lineups[pool.0][role].make(roster, (pool.0, role), peers, now);
@@ -226,7 +239,10 @@ impl Book {
     fn touch(&mut self, slot: u32, now: Instant) {
         let Self { rosters, peers, .. } = self;
         let state = peers.get(slot);
-        for Attached { roster, lineups } in rosters.values_mut() {
+        for Attached {
+            roster, lineups, ..
+        } in rosters.values_mut()
+        {
             for (pool, index) in roster.places.of(slot) {
                 let role = roster.spec.pools[*pool].peers[*index].role;
                 lineups[*pool][role].touch(roster, *pool, *index, state, now);
@@ -236,9 +252,11 @@ impl Book {
 
     fn gates<'a>(&'a self, roster: &'a Roster, ask: Ask<'a>, now: Instant) -> Gates<'a> {
         let members = &roster.members[ask.pool.0];
+        let attached = self.rosters.get(&roster.id);
         Gates {
             route: &roster.spec,
             members,
+            bounds: attached.and_then(|attached| attached.bounds[ask.pool.0]),
             pool: self.pools.get(members.pool),
             runtime: &self.runtime,
             ask,

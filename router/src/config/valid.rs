@@ -199,9 +199,19 @@ pub struct Pool {
 /// The largest sum of `max_concurrency` over the enabled peers of any one tier: the static maximum
 /// of the adaptive limit.
 pub fn largest_tier<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> u64 {
+    largest_tier_by(peers, |peer| peer.max_concurrency)
+}
+
+/// [`largest_tier`] where the slots of a peer may be known better than from its file. The halves of
+/// split requests add nothing to the room of whole ones.
+pub fn largest_tier_by<'a>(
+    peers: impl IntoIterator<Item = &'a Peer>,
+    slots: impl Fn(&Peer) -> u32,
+) -> u64 {
     let mut tiers: BTreeMap<i64, u64> = BTreeMap::new();
-    for peer in peers.into_iter().filter(|peer| peer.enabled) {
-        *tiers.entry(peer.priority).or_default() += u64::from(peer.max_concurrency);
+    let counts = |peer: &&Peer| peer.enabled && peer.role == Role::Regular;
+    for peer in peers.into_iter().filter(counts) {
+        *tiers.entry(peer.priority).or_default() += u64::from(slots(peer));
     }
     tiers.into_values().max().unwrap_or(0)
 }

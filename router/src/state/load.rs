@@ -12,7 +12,9 @@ use router_core::session::SessionId;
 
 use super::Route;
 use super::route::now;
-use crate::config::valid::{AffinityFallback, LoadSignal, PinFallback, RouteOptions, UnknownModel};
+use crate::config::valid::{
+    self, AffinityFallback, LoadSignal, PinFallback, RouteOptions, UnknownModel,
+};
 
 /// Where a session lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,13 @@ impl Route {
     pub fn learn_slots(&self, peer: &PeerKey, slots: u32) -> Option<u32> {
         self.state
             .change(|book, _, _| book.learn_slots(peer, slots))
+    }
+
+    /// How many requests a peer runs at once: what its file says or, with `auto`, its engine.
+    pub fn slots(&self, peer: &valid::Peer) -> u32 {
+        let learned = || self.known_load(&peer.key)?.learned;
+        let learned = peer.learns_slots.then(learned).flatten();
+        learned.unwrap_or(peer.max_concurrency)
     }
 
     /// What is known of a peer's load.

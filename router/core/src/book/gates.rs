@@ -24,6 +24,8 @@ use crate::window::window_end;
 pub(super) struct Gates<'a> {
     pub(super) route: &'a RouteSpec,
     pub(super) members: &'a Members,
+    /// Between what the adaptive limit moves; `None` without `adaptive_cc`.
+    pub(super) bounds: Option<Bounds>,
     pub(super) pool: &'a PoolState,
     /// The route's runtime limits.
     pub(super) runtime: &'a RuntimeLimits,
@@ -473,11 +475,7 @@ impl<'a> Gates<'a> {
     pub(super) fn adaptive_limit(&self) -> Option<f64> {
         self.adaptive()?;
         let stored = self.pool.adaptive.stored(self.now);
-        stored.or_else(|| Some(self.bounds()?.init as f64))
-    }
-
-    pub(super) fn bounds(&self) -> Option<Bounds> {
-        self.members.bounds
+        stored.or_else(|| Some(self.bounds?.init as f64))
     }
 
     /// What the driving signals say. A signal is there when the first metric of its table has an

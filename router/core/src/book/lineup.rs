@@ -287,10 +287,7 @@ pub(super) fn load(
     state: &PeerState,
     standing: Option<Standing>,
 ) -> Load {
-    let slots = match state.learned {
-        Some(learned) if peer.learns_slots => Slots(learned),
-        _ => peer.slots,
-    };
+    let slots = slots(peer, state);
     let own = state.in_flight;
     let (Some(rules), Some(standing)) = (&route.load, standing) else {
         return Load {
@@ -305,6 +302,14 @@ pub(super) fn load(
         false => load,
     };
     Load { in_flight, slots }
+}
+
+/// How many requests a peer runs at once, as far as that is known.
+pub(super) fn slots(peer: &PeerSpec, state: &PeerState) -> Slots {
+    match state.learned {
+        Some(learned) if peer.learns_slots => Slots(learned),
+        _ => peer.slots,
+    }
 }
 
 /// A peer's own maximum.

@@ -123,7 +123,7 @@ impl Book {
                 refused: gates.pool.adaptive.refused(gates.demand_life(spec), now),
                 health: gates.health(spec),
             };
-            aimd::tick(spec, gates.bounds()?, inputs)
+            aimd::tick(spec, gates.bounds?, inputs)
         });
         let adaptive = &mut self.pools.get_mut(slot).adaptive;
         if let Some(limit) = moved {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::lineup::Lineup;
-use super::{Book, PoolId, Roster};
+use super::{Book, PoolId, Roster, bounds};
 use crate::decision::PeerFacts;
 use crate::load::{Reading, Report, Standing};
 use crate::pool::{ByRole, Change, Evidence, PeerKey, Role};
@@ -78,8 +78,11 @@ impl Book {
         let slot = self.peers.find(peer)?;
         let before = self.peers.get_mut(slot).learned.replace(slots.max(1));
         if before != Some(slots.max(1)) {
-            let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
-            lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
+            for attached in self.rosters.values_mut() {
+                let lineups = attached.lineups.iter_mut();
+                lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
+                attached.bounds = bounds::of(&attached.roster, &self.peers);
+            }
         }
         before
     }

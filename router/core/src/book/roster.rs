@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use super::status::ThresholdSource;
 use crate::affinity::hash::Address;
-use crate::aimd::Bounds;
 use crate::balance::rank;
 use crate::layered::Source;
-use crate::pool::{ByRole, GuardSpec, PeerSpec, PoolSpec, Role, RouteSpec};
+use crate::pool::{ByRole, GuardSpec, PeerSpec, PoolSpec, RouteSpec};
 use crate::signal::{Metric, Signal, SignalSpec, Statistic};
 
 /// A [`RouteSpec`] whose peers are resolved to their state. Made by
@@ -93,8 +92,6 @@ pub(super) struct Members {
     pub(super) tiers: Vec<Tier>,
     pub(super) ttft: Criteria,
     pub(super) tps: Criteria,
-    /// Present with `adaptive_cc`.
-    pub(super) bounds: Option<Bounds>,
 }
 
 /// What a configuration says for good about a peer's place among the others of its pool.
@@ -117,8 +114,6 @@ pub(super) struct Tier {
 impl Members {
     /// A pool whose state and peers have these slots.
     pub(super) fn new(guard: &GuardSpec, spec: &PoolSpec, pool: u32, peers: Vec<u32>) -> Self {
-        let largest = largest_enabled_tier_sum(&spec.peers);
-        let bounds = guard.adaptive.as_ref();
         let tiers = tiers(&spec.peers);
         Self {
             pool,
@@ -128,7 +123,6 @@ impl Members {
             tiers,
             ttft: Criteria::new(Signal::Ttft, &guard.ttft, spec),
             tps: Criteria::new(Signal::Tps, &guard.tps, spec),
-            bounds: bounds.map(|adaptive| Bounds::new(adaptive, largest)),
         }
     }
 
@@ -216,15 +210,6 @@ fn fixed(peers: &[PeerSpec], tiers: &[Tier]) -> Vec<Fixed> {
             rank,
         })
         .collect()
-}
-
-fn largest_enabled_tier_sum(peers: &[PeerSpec]) -> u64 {
-    let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
-    let counts = |peer: &&PeerSpec| peer.enabled && peer.role == Role::Regular;
-    for peer in peers.iter().filter(counts) {
-        *sums.entry(peer.priority).or_default() += u64::from(peer.slots.0);
-    }
-    sums.into_values().max().unwrap_or(0)
 }
 
 /// Index of a pool in [`RouteSpec::pools`].

@@ -84,7 +84,7 @@ fn shadowed(gates: &Gates<'_>, signal: Signal, source: ThresholdSource) -> Optio
 
 fn adaptive_state(gates: &Gates<'_>, in_flight: u64) -> Option<AdaptiveState> {
     let spec = gates.route.guard.adaptive.as_ref()?;
-    let (bounds, now) = (gates.bounds()?, gates.now);
+    let (bounds, now) = (gates.bounds?, gates.now);
     let stored = gates.pool.adaptive.stored(now);
     let limit = stored.unwrap_or(bounds.init as f64);
     let fit = fit(spec, limit, in_flight);

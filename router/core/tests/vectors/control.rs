@@ -10,7 +10,7 @@ use router_core::aimd::{AdaptiveSpec, Bounds, Health, Inputs, tick};
 use router_core::book::status::ThresholdSource;
 use router_core::book::{Ask, Verdict};
 use router_core::layered::Source;
-use router_core::pool::RouteSpec;
+use router_core::pool::{PeerKey, RouteSpec};
 use router_core::signal::{Limit, Metric, Sample, Signal, SignalSpec, Statistic};
 use router_core::window::Histogram;
 
@@ -401,6 +401,32 @@ fn v18_requests_on_banned_peers_take_no_room() {
     assert_eq!(bench.admitted(None, 20), 10);
     let full = bench.full();
     assert_eq!((full.in_flight, full.limit, full.ceiling), (32, 32.0, 32));
+}
+
+#[test]
+fn slots_that_engines_say_are_in_the_bounds() {
+    let peers = [("a:1", 0, 1), ("b:1", 0, 1)];
+    let mut bench = Bench::with(Affinity::None, &peers, |spec| {
+        spec.guard.ttft.limit = limit(1_000.0);
+        spec.guard.adaptive = Some(SPEC);
+        for peer in &mut spec.pools[0].peers {
+            peer.learns_slots = true;
+        }
+    });
+    let bounds = |bench: &Bench| {
+        let adaptive = bench.protection().adaptive.expect("it adapts");
+        (adaptive.min, adaptive.init, adaptive.max)
+    };
+    assert_eq!(bounds(&bench), (1, 1, 2));
+    bench.book.learn_slots(&PeerKey::new("a:1"), 16);
+    bench.book.learn_slots(&PeerKey::new("b:1"), 4);
+    assert_eq!(bounds(&bench), (8, 8, 20));
+    assert_eq!(bench.admitted(None, 20), 8);
+    // A reload begins with what is known.
+    let roster = bench.book.attach(bench.roster.spec().clone());
+    bench.book.detach(&bench.roster);
+    bench.roster = roster;
+    assert_eq!(bounds(&bench), (8, 8, 20));
 }
 
 /// Two engines with a model each are one pool: what the limit protects is the pool.

@@ -7,7 +7,7 @@ use router_core::signal::Signal;
 
 use crate::admin::answer::{self, Answer};
 use crate::config::options::{effective, number};
-use crate::config::valid::largest_tier;
+use crate::config::valid::largest_tier_by;
 use crate::state::{Route, Switch, adaptive_bounds};
 
 /// The route's options, what was set on the running router applied.
@@ -29,7 +29,8 @@ pub(super) fn all(route: &Route) -> Answer {
     }
     let pools = route.spec().pools.iter().zip(&route.peers);
     let pools = pools.map(|(pool, peers)| {
-        let slots = largest_tier(peers.iter().map(|peer| &peer.spec));
+        let peers = peers.iter().map(|peer| &peer.spec);
+        let slots = largest_tier_by(peers, |peer| route.slots(peer));
         (pool.model.as_deref(), slots)
     });
     answer::json(

@@ -1,0 +1,31 @@
+//! Between what the adaptive limits of a roster's pools move.
+
+use std::collections::BTreeMap;
+
+use super::PeerState;
+use super::lineup::slots;
+use super::roster::Resolved;
+use super::table::Table;
+use crate::aimd::Bounds;
+use crate::pool::{PeerKey, Role};
+
+/// Of each pool, in its order; `None` without `adaptive_cc`. Bans do not matter, and slots that an
+/// engine has said do where the peer learns them.
+pub(super) fn of(roster: &Resolved, states: &Table<PeerKey, PeerState>) -> Vec<Option<Bounds>> {
+    let adaptive = roster.spec.guard.adaptive.as_ref();
+    let bounds = |pool| adaptive.map(|spec| Bounds::new(spec, largest_tier(roster, pool, states)));
+    (0..roster.members.len()).map(bounds).collect()
+}
+
+/// The largest sum of slots that the enabled peers of one tier have.
+fn largest_tier(roster: &Resolved, pool: usize, states: &Table<PeerKey, PeerState>) -> u64 {
+    let specs = &roster.spec.pools[pool].peers;
+    let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
+    for (peer, slot) in specs.iter().zip(&roster.members[pool].peers) {
+        if peer.enabled && peer.role == Role::Regular {
+            let slots = slots(peer, states.get(*slot));
+            *sums.entry(peer.priority).or_default() += u64::from(slots.0);
+        }
+    }
+    sums.into_values().max().unwrap_or(0)
+}
