@@ -51,11 +51,9 @@ impl Book {
         let decision = self.decide(roster, ask, false, now, rng);
         if let (Some(moves), Ok(pick)) = (decision.moves, &decision.outcome)
             && moves.may_wait
+            && (decision.is_full || self.waiters.len(roster, &ask) > 0)
         {
-            let ahead = self.waiters.len(roster, &ask);
-            if decision.is_full || ahead > 0 {
-                return self.queue(roster, ask, moves, pick.facts, ahead, now);
-            }
+            return self.queue(roster, ask, moves, pick.facts, now);
         }
         match self.settle(roster, ask, decision, now) {
             Ok(placement) => Verdict::Send(placement),
@@ -129,7 +127,7 @@ impl Book {
         let waits = decision.must_wait() || (may_wait && ahead > 0);
         let guard = &roster.spec.guard;
         let outcome = match decision.outcome {
-            Ok(pick) if waits && ahead >= guard.wait_max as usize => {
+            Ok(pick) if waits && self.waiting(roster, ask.pool) >= guard.wait_max as usize => {
                 Outcome::Refuse(self.gates(roster, ask, now).full(&pick.facts))
             }
             Ok(_) if waits => Outcome::Wait {

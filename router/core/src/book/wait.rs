@@ -100,17 +100,17 @@ impl Book {
         Some(self.settle(&waiter.roster, waiter.ask(id.pool()), decision, now))
     }
 
-    /// Queues a request that every other gate lets in, or refuses it when the queue is full.
+    /// Queues a request that every other gate lets in, or refuses it when as many as may wait for its
+    /// pool, whatever their models.
     pub(super) fn queue(
         &mut self,
         roster: &Roster,
         ask: Ask<'_>,
         moves: Moves,
         facts: Facts,
-        ahead: usize,
         now: Instant,
     ) -> Verdict {
-        if ahead >= roster.spec.guard.wait_max as usize {
+        if self.waiting(roster, ask.pool) >= roster.spec.guard.wait_max as usize {
             let refusal = self.gates(roster, ask, now).full(&facts);
             self.note(roster, ask.pool, moves, Err(&refusal), now);
             return Verdict::Refuse(refusal);

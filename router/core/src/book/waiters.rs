@@ -55,7 +55,7 @@ impl Waiter {
     }
 }
 
-/// Every queue of a book. Each is bounded by its roster's `wait_max`.
+/// Every queue of a book. Those of one pool together are bounded by its `wait_max`.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     /// By number, which is the order of arrival. No queue is empty.

@@ -7,7 +7,7 @@ use router_core::admission::{Full, Refusal};
 use router_core::affinity::Affinity;
 use router_core::balance::Balance;
 use router_core::book::{Ask, Pin, Verdict};
-use router_core::decision::Mode;
+use router_core::decision::{Mode, Outcome};
 use router_core::load::{LoadModel, LoadSpec, Report, Sample, StalePolicy, Standing};
 use router_core::pool::{FullPolicy, PeerKey, Role, RouteSpec, Slots, Weight};
 
@@ -290,6 +290,39 @@ fn v14_a_full_engine_keeps_the_requests_of_its_model() {
             }
             (_, found) => panic!("{policy:?}: {found:?}"),
         }
+    }
+}
+
+/// Each set of peers has a queue of its own, or the request for a free engine would wait behind
+/// that for a busy one; what bounds them is the pool's.
+#[test]
+fn as_many_wait_for_a_pool_as_may_whatever_their_models() {
+    let mut bench = polled(&["a", "b"], |spec| {
+        spec.full_policy = FullPolicy::Wait;
+        spec.guard.wait_max = 2;
+    });
+    burst(&mut bench, 2);
+    let mut arrives = |pin: Option<&[usize]>| {
+        let ask = Ask {
+            pin,
+            ..Ask::new(POOL, None)
+        };
+        let (roster, rng) = (&bench.roster, &mut bench.rng);
+        let explained = bench.book.explain(roster, ask, bench.now, rng).outcome;
+        match bench.book.reserve(roster, ask, bench.now, rng) {
+            Verdict::Wait(_) => assert!(matches!(explained, Outcome::Wait { ahead: 0, .. })),
+            Verdict::Refuse(refusal) => {
+                assert_eq!(explained, Outcome::Refuse(refusal));
+                return false;
+            }
+            Verdict::Send(placement) => panic!("{placement:?}"),
+        }
+        true
+    };
+    assert!(arrives(Some(&[0])));
+    assert!(arrives(Some(&[1])));
+    for pin in [None, Some(&[0][..]), Some(&[1])] {
+        assert!(!arrives(pin), "{pin:?}");
     }
 }
 
