@@ -208,13 +208,15 @@ impl Book {
     }
 
     /// The pool as a request sees it: without the peers that do not list its model, unless none of
-    /// those that do is usable and another may serve it.
+    /// those that do is usable and another may serve it; with the draining peer that its session
+    /// lives on.
     fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
         let view = self.view(roster, ask.pool, ask.role, now);
-        match ask.pin {
+        let view = match ask.pin {
             Some(pin) => view.pinned(pin, ask.pin_falls_back),
             None => view,
-        }
+        };
+        view.lodging(ask)
     }
 
     /// Brings a pool's lineup up to date, so that views of it cost nothing.

@@ -113,6 +113,28 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The same pool for a session that lives on a draining peer while no peer takes new requests: the
+    /// draining peers of its tier serve it to its end.
+    pub(super) fn lodging(self, ask: &Ask<'_>) -> Self {
+        if self.active.is_some() {
+            return self;
+        }
+        let lodged = ask.session.and(ask.key).and_then(|key| self.lodged(key));
+        let Some(lodged) = lodged else { return self };
+        let tier = self.lineup.seats()[lodged].fixed.tier;
+        let mut room = Room::default();
+        for (index, seat) in self.lineup.seats().iter().enumerate() {
+            if seat.may_keep && seat.fixed.tier == tier && self.is_pinned(index) {
+                room.add(Place {
+                    is_usable: true,
+                    ..*seat
+                });
+            }
+        }
+        let active = Some(Active { tier, room });
+        Self { active, ..self }
+    }
+
     /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
     /// else by `balance`.
     pub(super) fn place(&self, facts: Facts, ask: &Ask<'_>, rng: &mut impl Rng) -> Pick {
@@ -240,14 +262,16 @@ impl<'a> View<'a> {
         key: Option<&[u8]>,
         rng: &mut impl Rng,
     ) -> (usize, Mode) {
+        let seats = self.lineup.seats();
+        let seat = key.and_then(|key| self.seat(active, key));
+        if let Some(index) = seat.filter(|index| !seats[*index].is_usable) {
+            // It drains: it is nobody's home any more, and serves those who live there.
+            return (index, Mode::HashFallback);
+        }
         let Some(home) = home else {
             return (self.balance(active, rng), Mode::HashFallback);
         };
-        let seats = self.lineup.seats();
         let at_home = home.index as usize;
-        let seat = key
-            .filter(|_| self.route.remembers_sessions())
-            .and_then(|key| self.seat(active, key));
         if let Some(index) = seat.filter(|index| *index != at_home)
             && seats[index].has_room
         {
@@ -270,15 +294,22 @@ impl<'a> View<'a> {
         (self.balance(active, rng), Mode::HashFallback)
     }
 
-    /// Where a session lives, if that may still serve it. Draining peers keep their sessions.
+    /// Where a session lives, if that may still serve it. A draining peer keeps its sessions, also when
+    /// it was the last of a tier above the active one.
     fn seat(&self, active: Active, key: &[u8]) -> Option<usize> {
-        let Seat { peer, .. } =
-            self.sessions()
-                .find(key, self.route.memory.session_ttl, self.now)?;
-        let index = self.index_of(peer)?;
+        let index = self.lodged(key)?;
         let seat = self.lineup.seats()[index];
-        let serves = seat.may_keep && self.is_pinned(index) && seat.fixed.tier == active.tier;
-        serves.then_some(index)
+        // A higher tier has nobody who takes new requests.
+        (seat.fixed.tier <= active.tier).then_some(index)
+    }
+
+    /// Where a session lives, whatever the tier, if that may serve it at all.
+    fn lodged(&self, key: &[u8]) -> Option<usize> {
+        let ttl = self.route.memory.session_ttl;
+        let Seat { peer, .. } = self.sessions().find(key, ttl, self.now)?;
+        let index = self.index_of(peer)?;
+        let serves = self.lineup.seats()[index].may_keep && self.is_pinned(index);
+        (serves && self.route.remembers_sessions()).then_some(index)
     }
 
     fn index_of(&self, slot: u32) -> Option<usize> {

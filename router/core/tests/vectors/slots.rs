@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use router_core::admission::{Full, Refusal};
-use router_core::affinity::Affinity;
+use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::book::{Ask, Pin, Verdict};
 use router_core::decision::{Mode, Outcome};
@@ -415,6 +415,59 @@ fn v19_sticky_sessions_expire_end_and_lose_their_worker() {
     assert_eq!(worker(&mut bench, "k"), ("w2".into(), Mode::StickyNew));
     bench.recover("w1:8000");
     assert_eq!(worker(&mut bench, "k"), ("w2".into(), Mode::Sticky));
+}
+
+/// The workers with these priorities; of those in `draining` no new session is taken.
+fn reloaded(bench: &mut Bench, priorities: [i64; 2], draining: [bool; 2]) {
+    let mut spec = bench.roster.spec().clone();
+    for (index, peer) in spec.pools[0].peers.iter_mut().enumerate() {
+        (peer.priority, peer.draining) = (priorities[index], draining[index]);
+    }
+    let roster = bench.book.attach(spec);
+    bench.book.detach(&bench.roster);
+    bench.roster = roster;
+}
+
+#[test]
+fn a_draining_worker_keeps_its_sessions_whoever_is_left_for_the_new_ones() {
+    let bound = |spec: &mut RouteSpec| spec.memory.load_factor_max = Some(1.25);
+    let crc32 = Affinity::Hash {
+        hash: Hash::Crc32,
+        saturated: Saturated::Fallback,
+    };
+    let rendezvous = Affinity::Hash {
+        hash: Hash::Rendezvous,
+        saturated: Saturated::Fallback,
+    };
+    for affinity in [Affinity::Sticky, crc32, rendezvous] {
+        let mut bench = Bench::with(affinity, &WORKERS[..2], bound);
+        bench.ban("w2:8000");
+        assert_eq!(worker(&mut bench, "old").0, "w1");
+        bench.recover("w2:8000");
+        for (priorities, draining) in [
+            ([0, 0], [true, false]),
+            // The only one of the preferred tier.
+            ([1, 0], [true, false]),
+            // Nobody else takes requests either.
+            ([0, 0], [true, true]),
+            ([1, 0], [true, true]),
+        ] {
+            reloaded(&mut bench, priorities, draining);
+            let found = worker(&mut bench, "old").0;
+            assert_eq!(found, "w1", "{affinity:?} {priorities:?} {draining:?}");
+            let new = sent(&mut bench, Ask::new(POOL, Some(b"new")));
+            match draining[1] {
+                false => assert_eq!(new.expect("w2 takes it").0, "w2:8000"),
+                true => assert!(matches!(new, Err(Refusal::NoHealthyPeer { .. }))),
+            }
+            bench.end_all();
+            bench.book.finish_session(b"new");
+        }
+        // A ban ends what draining does not.
+        reloaded(&mut bench, [1, 0], [true, false]);
+        bench.ban("w1:8000");
+        assert_eq!(worker(&mut bench, "old").0, "w2");
+    }
 }
 
 /// The hash would send it to w2 if both workers were equally full.
