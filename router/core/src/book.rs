@@ -177,6 +177,7 @@ impl Book {
         for (_, sessions) in self.pools.iter().flat_map(|pool| pool.sessions.iter()) {
             sessions.check();
         }
+        self.pools.iter().for_each(|pool| pool.prefixes.check());
         self.priority.check(named(|roster| roster.buckets.len()));
         self.waiters.check(|id| self.rosters.contains_key(&id));
         for Attached {

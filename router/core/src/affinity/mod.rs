@@ -4,6 +4,7 @@ pub mod furc;
 pub mod hash;
 pub mod prefix;
 pub mod sticky;
+mod tenants;
 
 use serde::{Deserialize, Serialize};
 

@@ -9,6 +9,8 @@ use std::hash::RandomState;
 
 use hashlink::LinkedHashMap;
 
+use super::tenants::{Tenant, Tenants};
+
 /// A prefix of a conversation: the hash of its last block chained to all before, and how many bytes
 /// it spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,8 @@ pub struct Prefix {
 /// Prefixes and the peers that computed them last.
 #[derive(Debug, Default)]
 pub struct Prefixes {
-    by_hash: LinkedHashMap<u64, u32, RandomState>,
+    by_hash: LinkedHashMap<u64, Tenant, RandomState>,
+    peers: Tenants,
 }
 
 /// The longest known prefix of a request.
@@ -38,9 +41,9 @@ impl Prefixes {
     /// The longest prefix in `chain` (shortest first) that is known on a peer that `accepts`.
     pub fn longest(&self, chain: &[Prefix], accepts: impl Fn(u32) -> bool) -> Option<Match> {
         chain.iter().rev().find_map(|prefix| {
-            let peer = *self.by_hash.get(&prefix.hash)?;
-            accepts(peer).then_some(Match {
-                peer,
+            let tenant = *self.by_hash.get(&prefix.hash)?;
+            (self.peers.is_live(tenant) && accepts(tenant.peer)).then_some(Match {
+                peer: tenant.peer,
                 bytes: prefix.bytes,
             })
         })
@@ -49,32 +52,44 @@ impl Prefixes {
     /// Remembers that `peer` computes every prefix in `chain`. At `max` entries the least recently
     /// used go. Shorter prefixes are touched last: they are the ones that others share.
     pub fn record(&mut self, chain: &[Prefix], peer: u32, max: usize) {
+        let tenant = self.peers.of(peer);
         for prefix in chain.iter().rev() {
             match self.by_hash.to_back(&prefix.hash) {
-                Some(known) => *known = peer,
+                Some(known) => {
+                    let before = std::mem::replace(known, tenant);
+                    self.peers.leave(before);
+                }
                 None => {
-                    self.by_hash.insert(prefix.hash, peer);
+                    self.by_hash.insert(prefix.hash, tenant);
                 }
             }
+            self.peers.enter(tenant);
         }
-        while self.by_hash.len() > max {
-            self.by_hash.pop_front();
+        while self.by_hash.len() > max
+            && let Some((_, gone)) = self.by_hash.pop_front()
+        {
+            self.peers.leave(gone);
         }
     }
 
-    /// Removes what a peer computed that is no longer configured. O(entries).
+    /// Forgets what a peer computed that is no longer configured; its number may become another's.
     pub fn forget_peer(&mut self, peer: u32) {
-        self.by_hash.retain(|_, known| *known != peer);
+        self.peers.forget(peer);
     }
 
     /// How many prefixes are known.
     pub fn len(&self) -> usize {
-        self.by_hash.len()
+        self.by_hash.len() - self.peers.void()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.by_hash.is_empty()
+        self.len() == 0
+    }
+
+    /// Debug-asserts that the counts are those of the entries.
+    pub fn check(&self) {
+        self.peers.check(self.by_hash.values().copied());
     }
 }
 
@@ -150,5 +165,15 @@ mod tests {
         known.forget_peer(7);
         assert_eq!(known.longest(&chain(&[1]), |_| true), None);
         assert_eq!(known.len(), 1);
+        known.check();
+        // Another peer has the number now: what it computes is known, what the first did is not.
+        known.record(&chain(&[3]), 7, 10);
+        assert_eq!(known.longest(&chain(&[1]), |_| true), None);
+        assert_eq!(known.longest(&chain(&[3]), |_| true).unwrap().peer, 7);
+        known.record(&chain(&[1]), 8, 10);
+        assert_eq!(known.longest(&chain(&[1]), |_| true).unwrap().peer, 8);
+        known.record(&chain(&[4, 5, 6]), 7, 3);
+        assert_eq!(known.len(), 3);
+        known.check();
     }
 }
