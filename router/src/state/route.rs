@@ -439,19 +439,15 @@ pub struct Reservation {
 
 /// What a reservation keeps of its request.
 pub(super) struct Kept {
-    /// The key of the session that it keeps alive, where sessions are remembered.
-    session: Option<Box<[u8]>>,
     /// The peers that list its model, where models pin.
     pin: Option<Box<[usize]>>,
     pin_falls_back: bool,
 }
 
 impl Kept {
-    /// Of a request on a route.
-    pub(super) fn of(route: &Route, ask: &Ask<'_>) -> Self {
-        let session = ask.key.filter(|_| route.spec().remembers_sessions());
+    /// Of a request.
+    pub(super) fn of(ask: &Ask<'_>) -> Self {
         Self {
-            session: session.map(Box::from),
             pin: ask.pin.map(Box::from),
             pin_falls_back: ask.pin_falls_back,
         }
@@ -469,12 +465,7 @@ impl Kept {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.state.change(|book, _, now| {
-                if let Some(key) = &self.kept.session {
-                    book.renew_session(&ticket, key, now);
-                }
-                book.release(ticket, now);
-            });
+            self.state.change(|book, _, now| book.release(ticket, now));
         }
     }
 }

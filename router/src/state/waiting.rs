@@ -175,7 +175,7 @@ impl Route {
     /// The refusal with its numbers; nothing is reserved then.
     pub fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Result<Admitted, Refusal> {
         let state = &self.state;
-        let kept = Kept::of(self, &ask);
+        let kept = Kept::of(&ask);
         state.change_listening(|book, rng, listeners, now| {
             match book.reserve(&self.roster, ask, now, rng) {
                 Verdict::Send(placement) => {

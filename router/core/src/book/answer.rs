@@ -1,5 +1,7 @@
 //! What the book answers: a reservation, a place in a queue, or a refusal.
 
+use std::fmt;
+
 use super::WaiterId;
 use crate::admission::Refusal;
 use crate::decision::{Facts, Mode};
@@ -8,7 +10,6 @@ use crate::pool::Role;
 /// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: it cannot be copied, and
 /// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
 /// edge keeps every ticket in a guard whose `Drop` releases it.
-#[derive(Debug)]
 #[must_use = "a ticket holds a slot until it is released"]
 pub struct Ticket {
     pub(super) slot: u32,
@@ -20,6 +21,20 @@ pub struct Ticket {
     pub(super) role: Role,
     /// The active tier when it was reserved; a retry never goes above it.
     pub(super) tier: i64,
+    /// The key of the session it is a request of, where sessions are remembered.
+    pub(super) session: Option<Box<[u8]>>,
+}
+
+impl fmt::Debug for Ticket {
+    /// Without the session: it is a client's text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("pool", &self.pool)
+            .field("peer", &self.peer)
+            .field("role", &self.role)
+            .field("tier", &self.tier)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where a request goes.

@@ -38,7 +38,8 @@ impl Decision {
 }
 
 impl Book {
-    /// Admits and chooses in one step. Cost O(peers of the pool); no allocation when it is admitted.
+    /// Admits and chooses in one step. Cost O(peers of the pool); no allocation when it is admitted,
+    /// but for the key of a session that is remembered.
     pub fn reserve(
         &mut self,
         roster: &Roster,
@@ -99,14 +100,18 @@ impl Book {
         Some(next)
     }
 
-    /// Ends a reservation. O(1), no allocation.
+    /// Ends a reservation; the session it is of was in use until now. O(1), no allocation.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "consuming the ticket makes a second release impossible"
     )]
     pub fn release(&mut self, ticket: Ticket, now: Instant) {
         let epoch = self.epoch(now);
-        self.pools.get_mut(ticket.pool_slot).drain.end(epoch, now);
+        let pool = self.pools.get_mut(ticket.pool_slot);
+        if let Some(key) = &ticket.session {
+            pool.sessions[ticket.role].end(key, ticket.slot, now);
+        }
+        pool.drain.end(epoch, now);
         self.pools.let_go(ticket.pool_slot);
         self.vacate(ticket.slot, now);
     }
@@ -257,14 +262,10 @@ impl Book {
             state.turn += 1;
         }
         let memory = &roster.spec.memory;
-        if let (Some(key), true) = (ask.key, roster.spec.remembers_sessions()) {
-            let max = memory.sessions_max as usize;
-            let sessions = &mut state.sessions[ask.role];
-            // The expiry comes before the renewal: one that is found expired begins anew.
-            if sessions.find(key, memory.session_ttl, now).is_none() {
-                sessions.expire(key);
-            }
-            sessions.bind(key, slot, max, now);
+        let session = ask.key.filter(|_| roster.spec.remembers_sessions());
+        if let Some(key) = session {
+            let (ttl, max) = (memory.session_ttl, memory.sessions_max as usize);
+            state.sessions[ask.role].begin(key, slot, ttl, max, now);
         } else if memory.prefixes && ask.session.is_none() && ask.role == Role::Regular {
             state.prefixes.record(ask.prefix, slot, PREFIXES_MAX);
         }
@@ -279,6 +280,7 @@ impl Book {
                 peer,
                 role: ask.role,
                 tier: facts.tier,
+                session: session.map(Box::from),
             },
             peer,
             mode,

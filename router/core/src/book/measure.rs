@@ -10,7 +10,7 @@ use crate::pool::Role;
 use crate::signal::{Sample, Signal};
 use crate::window::window_end;
 
-/// Expired sessions removed in one tick, of all pools together: a small part of a millisecond, for
+/// Sessions looked at by the sweep of one tick, of all pools together: a small part of a millisecond, for
 /// which no request is decided.
 const SWEEP_MAX: usize = 256;
 
@@ -70,9 +70,10 @@ impl Book {
             self.refresh(roster.id, pool, Role::Regular, now);
             let in_flight = self.view(roster, pool, Role::Regular, now).in_flight();
             let state = self.pools.get_mut(members.pool);
-            let ttl = roster.spec.memory.session_ttl;
+            let memory = &roster.spec.memory;
+            let (ttl, max) = (memory.session_ttl, memory.sessions_max as usize);
             for sessions in state.sessions.iter_mut() {
-                to_sweep -= sessions.sweep(ttl, to_sweep, now);
+                to_sweep -= sessions.sweep(ttl, max, to_sweep, now);
             }
             for signal in Signal::ALL {
                 let metrics = &members.criteria(signal).metrics;

@@ -1,9 +1,9 @@
-//! Sessions as the outside sees them: renewed, found, finished, counted.
+//! Sessions as the outside sees them: found, finished, counted.
 
 use std::time::{Duration, Instant};
 
 use super::pool::PoolState;
-use super::{Book, PoolId, Roster, Ticket};
+use super::{Book, PoolId, Roster};
 use crate::pool::Role;
 
 /// Where a session lives.
@@ -31,12 +31,6 @@ pub struct MemoryState {
 }
 
 impl Book {
-    /// Renews a session at the end of a response: a long stream keeps it alive.
-    pub fn renew_session(&mut self, ticket: &Ticket, key: &[u8], now: Instant) {
-        let sessions = &mut self.pools.get_mut(ticket.pool_slot).sessions[ticket.role];
-        sessions.touch(key, ticket.slot, now);
-    }
-
     /// Releases a session in every table of every pool; answers in how many it lived.
     pub fn finish_session(&mut self, key: &[u8]) -> u32 {
         let tables = |pool: &mut PoolState| -> u32 {

@@ -417,6 +417,21 @@ fn v19_sticky_sessions_expire_end_and_lose_their_worker() {
     assert_eq!(worker(&mut bench, "k"), ("w2".into(), Mode::Sticky));
 }
 
+#[test]
+fn a_session_lives_while_an_answer_of_it_is_under_way() {
+    let mut bench = sticky(1, SECOND);
+    sent(&mut bench, Ask::new(POOL, Some(b"e"))).expect("there is room");
+    bench.now += SECOND * 5;
+    let (roster, switches) = (&bench.roster, bench.switches);
+    bench.book.tick(roster, switches, bench.now);
+    assert_eq!(sessions(&bench), [1]);
+    assert_eq!(worker(&mut bench, "e").1, Mode::Sticky);
+    bench.now += SECOND / 2;
+    assert_eq!(worker(&mut bench, "e").1, Mode::Sticky);
+    bench.now += SECOND;
+    assert_eq!(worker(&mut bench, "e").1, Mode::StickyNew);
+}
+
 /// The workers with these priorities; of those in `draining` no new session is taken.
 fn reloaded(bench: &mut Bench, priorities: [i64; 2], draining: [bool; 2]) {
     let mut spec = bench.roster.spec().clone();
