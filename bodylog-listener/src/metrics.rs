@@ -185,7 +185,7 @@ impl Metrics {
     fn zero(self) -> Self {
         for protocol in [Protocol::V1, Protocol::V2] {
             for result in FrameResult::ALL {
-                self.frame_counter(protocol, result, 0);
+                self.frames_ended(protocol, result, 0);
             }
             self.received(protocol, 0);
         }
@@ -333,7 +333,8 @@ impl Metrics {
         self
     }
 
-    fn frame_counter(&self, protocol: Protocol, result: FrameResult, n: u64) {
+    /// So many frames have met the same end.
+    pub(crate) fn frames_ended(&self, protocol: Protocol, result: FrameResult, n: u64) {
         self.frames
             .get_or_create(&[("proto", protocol.as_str()), ("result", result.as_str())])
             .inc_by(n);
@@ -341,7 +342,7 @@ impl Metrics {
 
     /// One frame has met its end.
     pub(crate) fn frame(&self, protocol: Protocol, result: FrameResult) {
-        self.frame_counter(protocol, result, 1);
+        self.frames_ended(protocol, result, 1);
     }
 
     /// So many bytes of frames came.

@@ -112,7 +112,8 @@ pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> 
         Some(text) => (Cow::Borrowed(&text[..]), false),
         None => text_or_base64(&resp),
     };
-    let asked = if req_body_b64 {
+    let is_told = meta.stream.is_some() && meta.model_req.is_some();
+    let asked = if req_body_b64 || is_told {
         extract::Asked::default()
     } else {
         extract::asked(&req_body)
@@ -148,10 +149,7 @@ pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> 
         }
     }
     Lines {
-        record: line(
-            &record,
-            1024 + record.req_body.len() + record.resp_body.len(),
-        ),
+        record: record_line(&record),
         row,
         shape: found.shape,
     }
@@ -189,12 +187,16 @@ fn ts_end(meta: &Meta) -> Option<String> {
     Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
 }
 
-fn line(value: &impl serde::Serialize, capacity: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(capacity);
-    serde_json::to_writer(&mut out, value).expect("records have text keys and finite numbers");
+fn record_line(record: &Record<'_>) -> Vec<u8> {
+    let bodies = record.req_body.len() + record.resp_body.len();
+    // Quotes and line ends grow: without some room a large body would be moved for them.
+    let mut out = Vec::with_capacity(2048 + bodies + bodies / 8);
+    record.write_json(&mut out).expect(FINITE);
     out.push(b'\n');
     out
 }
+
+const FINITE: &str = "records have text keys and finite numbers";
 
 fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
     fn cut(text: &str, max: usize) -> Cow<'_, str> {
@@ -266,7 +268,10 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         sampled_by: text(&meta.sampled_by),
         shed: text(&meta.shed),
     };
-    line(&row, 1024)
+    let mut out = Vec::with_capacity(1024);
+    serde_json::to_writer(&mut out, &row).expect(FINITE);
+    out.push(b'\n');
+    out
 }
 
 fn usage(meta: &Meta) -> Usage {

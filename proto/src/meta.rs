@@ -4,6 +4,8 @@
 //! Fields are only ever added within a major version, and what a reader does not know, or finds
 //! with a type it does not expect, it keeps ([`Meta::extra`]) and passes on.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -247,7 +249,11 @@ impl Meta {
     /// # Errors
     /// When the bytes are no JSON object.
     pub fn from_json(bytes: &[u8]) -> Result<Self, MetaError> {
-        let text = String::from_utf8_lossy(bytes);
+        // The standard check skips over ASCII, the lossy one goes byte by byte.
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(bytes),
+        };
         if let Ok(meta) = serde_json::from_str::<Self>(&text) {
             return Ok(meta);
         }

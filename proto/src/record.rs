@@ -56,6 +56,64 @@ impl Record<'_> {
     pub fn is_readable(&self) -> bool {
         self.meta.v.unwrap_or(1) <= crate::meta::SCHEMA
     }
+
+    /// Appends the record as JSON: what `serde_json` makes of it, byte for byte, at a tenth of the
+    /// time where the bodies are prose.
+    ///
+    /// # Errors
+    /// None: all keys are text and no number is infinite.
+    pub fn write_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *out, &self.meta)?;
+        // Opened again for what stands beside the meta fields.
+        let _ = out.pop_if(|end| *end == b'}');
+        let mut object = Members { out };
+        object.optional("source_addr", self.source_addr.as_deref());
+        object.optional("ts_end", self.ts_end.as_deref());
+        object.text("req_body", &self.req_body);
+        object.flag("req_body_b64", self.req_body_b64);
+        object.text("resp_body", &self.resp_body);
+        object.flag("resp_body_b64", self.resp_body_b64);
+        if !self.resp_choices.is_empty() {
+            object.name("resp_choices");
+            serde_json::to_writer(&mut *object.out, &self.resp_choices)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// The members of an object that is open.
+struct Members<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl Members<'_> {
+    fn name(&mut self, name: &str) {
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.name(name);
+        json_escape_simd::escape_into(value, self.out);
+    }
+
+    fn optional(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(name, value);
+        }
+    }
+
+    fn flag(&mut self, name: &str, value: bool) {
+        if value {
+            self.name(name);
+            self.out.extend_from_slice(b"true");
+        }
+    }
 }
 
 #[cfg(test)]

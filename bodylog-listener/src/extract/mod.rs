@@ -12,11 +12,14 @@ mod tail;
 mod tools;
 mod usage;
 
+use std::borrow::Cow;
+
 use proto::meta::RespMeta;
 use serde_json::Value;
 
 use answer::Answer;
 pub(crate) use packed::unpacked;
+use quick::Quick;
 pub(crate) use request::{Asked, asked};
 pub(crate) use usage::{counts, finish_reason};
 
@@ -65,20 +68,23 @@ pub(crate) struct Extracted {
 /// Reads a response. It is not packed (see [`unpacked`]).
 pub(crate) fn extract(body: &[u8]) -> Extracted {
     let mut answer = Answer::default();
-    let is_whole = std::str::from_utf8(body)
-        .ok()
-        .map(str::trim_ascii)
-        .filter(|text| text.starts_with('{'))
-        .is_some_and(|text| answer.take(text));
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(body),
+    };
+    let is_utf8 = matches!(text, Cow::Borrowed(_));
+    let is_object = text.trim_ascii_start().starts_with('{');
+    let is_whole = is_utf8 && is_object && answer.take(text.trim_ascii());
     if is_whole && answer.found_anything() {
         return answer.into_extracted(Shape::Json);
     }
-    if sse::each_data(body, |data| {
-        quick::take(data, &mut answer) || answer.take(data)
+    let mut quick = Quick::default();
+    if sse::each_data(&text, |data| {
+        quick.take(data, &mut answer) || answer.take(data)
     }) {
         return answer.into_extracted(Shape::Stream);
     }
-    if !is_whole && body.trim_ascii_start().starts_with(b"{") {
+    if !is_whole && is_object {
         // What the head gave stays: members are seen up to the cut.
         tail::look(body, &mut answer);
         if answer.found_anything() {

@@ -1,31 +1,37 @@
 //! From the bytes of an event stream to the data of its events. Half lines, at either end or around
 //! a gap, fall out: they parse as nothing.
 
-use std::borrow::Cow;
+use memchr::memchr_iter;
 
 /// Calls `each` with the data of every event: the `data:` lines up to an empty one, joined by line
 /// feeds. When `each` cannot use the joined data of several lines, it gets them one by one. Says
 /// whether there was any `data:` line.
-pub(super) fn each_data(body: &[u8], mut each: impl FnMut(&str) -> bool) -> bool {
+pub(super) fn each_data<'b>(body: &'b str, mut each: impl FnMut(&str) -> bool) -> bool {
     let mut is_stream = false;
-    let mut event: Vec<Cow<'_, str>> = Vec::new();
-    for line in body.split(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut event: Vec<&'b str> = Vec::new();
+    let mut line = |line: &'b str| {
+        let line = line.strip_suffix('\r').unwrap_or(line);
         if line.is_empty() {
             finish(&mut event, &mut each);
-        } else if let Some(data) = line.strip_prefix(b"data:") {
+        } else if let Some(data) = line.strip_prefix("data:") {
             is_stream = true;
             let data = data.trim_ascii();
-            if !data.is_empty() && data != b"[DONE]" {
-                event.push(String::from_utf8_lossy(data));
+            if !data.is_empty() && data != "[DONE]" {
+                event.push(data);
             }
         }
+    };
+    let mut from = 0;
+    for end in memchr_iter(b'\n', body.as_bytes()) {
+        line(&body[from..end]);
+        from = end + 1;
     }
+    line(&body[from..]);
     finish(&mut event, &mut each);
     is_stream
 }
 
-fn finish(event: &mut Vec<Cow<'_, str>>, each: &mut impl FnMut(&str) -> bool) {
+fn finish(event: &mut Vec<&str>, each: &mut impl FnMut(&str) -> bool) {
     let used = match &event[..] {
         [] => return,
         [one] => each(one),
@@ -45,7 +51,7 @@ mod tests {
 
     fn data(body: &str) -> Vec<String> {
         let mut out = Vec::new();
-        each_data(body.as_bytes(), |data| {
+        each_data(body, |data| {
             out.push(data.to_owned());
             serde_json::from_str::<serde_json::Value>(data).is_ok()
         });
@@ -68,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_body_without_data_lines_is_no_stream() {
-        assert!(!each_data(b"{\"a\":1}\n", |_| true));
-        assert!(each_data(b"data: [DONE]", |_| true));
+        assert!(!each_data("{\"a\":1}\n", |_| true));
+        assert!(each_data("data: [DONE]", |_| true));
     }
 }

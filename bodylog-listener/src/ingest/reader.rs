@@ -14,8 +14,11 @@ use crate::budget::{Budget, Charge};
 
 /// Longest silence inside a frame.
 pub(super) const STALL: Duration = Duration::from_secs(30);
-/// First size of the receive buffer.
+/// Size of the receive buffer of a connection that sends little, and of one that fills it: what
+/// came by one read is worked on at once.
 const BUFFER: usize = 16 << 10;
+/// See [`BUFFER`].
+const BUFFER_MAX: usize = 256 << 10;
 
 /// Why no more frames come.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(super) struct Received {
 pub(super) struct Reader<R> {
     read: R,
     buffer: BytesMut,
+    /// Room for the next read, within [`BUFFER`] and [`BUFFER_MAX`].
+    room: usize,
     codec: Codec,
     budget: Budget,
     /// Room for the frame being received.
@@ -66,6 +71,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self {
             read,
             buffer: BytesMut::with_capacity(BUFFER),
+            room: BUFFER,
             codec: Codec::new(max_frame),
             budget,
             charge: None,
@@ -191,7 +197,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     async fn fill(&mut self) -> Result<(), End> {
+        let free = |buffer: &BytesMut| buffer.capacity() - buffer.len();
+        // The codec makes room for what is left of a larger frame.
+        let is_small = self.buffer.len() < self.room;
+        if is_small && free(&self.buffer) < self.room / 2 {
+            self.buffer.reserve(self.room);
+        }
         self.buffer.reserve(1);
+        let free = free(&self.buffer);
         let is_mid_frame = self.codec.is_mid_frame(self.buffer.len());
         let read = self.read.read_buf(&mut self.buffer);
         let read = if is_mid_frame {
@@ -207,10 +220,25 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 Ok(_) => End::Closed,
                 Err(error) => end_of(error),
             }),
-            Ok(_) => Ok(()),
+            Ok(read) => {
+                self.room = next_room(self.room, free, read);
+                Ok(())
+            }
             Err(error) => Err(End::Io(error)),
         }
     }
+}
+
+/// More room for who fills it, less for who leaves most of it.
+fn next_room(room: usize, free: usize, read: usize) -> usize {
+    let next = if read == free {
+        room.max(free) * 2
+    } else if read < room / 4 {
+        room / 2
+    } else {
+        room
+    };
+    next.clamp(BUFFER, BUFFER_MAX)
 }
 
 fn end_of(error: DecodeError) -> End {

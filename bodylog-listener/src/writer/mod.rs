@@ -65,6 +65,17 @@ pub(crate) enum Origin {
     },
 }
 
+impl Origin {
+    /// Whether both come by the same claim, or both from senders of version 1.
+    fn is_of_run(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::V1 { .. }, Self::V1 { .. }) => true,
+            (Self::V2 { claim, .. }, Self::V2 { claim: other, .. }) => Arc::ptr_eq(claim, other),
+            _ => false,
+        }
+    }
+}
+
 /// One line to be stored.
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -305,16 +316,21 @@ impl Writer {
 
     /// Tells the streams what is on disk.
     fn settle(&mut self, items: &[&Item]) {
-        for item in items {
-            let protocol = match &item.origin {
+        for run in items.chunk_by(|a, b| a.origin.is_of_run(&b.origin)) {
+            let Some(last) = run.last() else { continue };
+            let protocol = match &last.origin {
                 Origin::V1 { .. } => Protocol::V1,
                 Origin::V2 { claim, seq, .. } => {
+                    // Once for all of them: each call may wake the connection, and makes it answer.
                     claim.stream().raise(self.parts.output, *seq);
                     Protocol::V2
                 }
             };
-            if self.parts.output == Output::Records && !item.line.is_empty() {
-                self.parts.metrics.frame(protocol, FrameResult::Stored);
+            if self.parts.output == Output::Records {
+                let stored = run.iter().filter(|item| !item.line.is_empty()).count();
+                self.parts
+                    .metrics
+                    .frames_ended(protocol, FrameResult::Stored, stored as u64);
             }
         }
         let stored = items.iter().filter(|item| !item.line.is_empty()).count();

@@ -112,3 +112,23 @@ fn a_body_without_escapes_is_borrowed_from_its_line() {
 fn no_body_is_shown() {
     assert!(!format!("{:?}", new()).contains("quoted"));
 }
+
+proptest::proptest! {
+    #[test]
+    fn written_quickly_is_written_the_same(
+        req in ".{0,80}", resp in "[\\PC\\n\\r\\t\"\\\\\u{0}-\u{1f}\u{7f}\u{2028}é]{0,200}",
+        has in proptest::prelude::any::<[bool; 5]>(),
+    ) {
+        let mut record = if has[0] { new() } else { Record::default() };
+        record.ts_end = has[1].then(|| resp.chars().take(9).collect());
+        record.req_body_b64 = has[2];
+        record.resp_body_b64 = has[3];
+        if has[4] {
+            record.resp_choices = vec![json!({"index": 0, "text": &*resp}), json!(null)];
+        }
+        (record.req_body, record.resp_body) = (req.into(), resp.into());
+        let mut line = Vec::new();
+        record.write_json(&mut line).unwrap();
+        proptest::prop_assert_eq!(String::from_utf8(line).unwrap(), serde_json::to_string(&record).unwrap());
+    }
+}
