@@ -83,6 +83,19 @@ impl Splices {
         is_done
     }
 
+    /// Where the byte at `at` will be. `None` where it is in a range that is replaced.
+    pub fn moved(&self, at: usize) -> Option<usize> {
+        self.edits.iter().try_fold(at, |moved, edit| {
+            if edit.at.contains(&at) {
+                return None;
+            }
+            match edit.at.end <= at {
+                true => (moved + edit.with.len()).checked_sub(edit.at.len()),
+                false => Some(moved),
+            }
+        })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.edits.len()

@@ -6,6 +6,7 @@ use memchr::memmem::Finder;
 use serde::de::IgnoredAny;
 
 use super::Handler;
+use super::repeat::Repeat;
 use super::shape::Edits;
 use crate::content::scan::Cursor;
 
@@ -16,6 +17,7 @@ pub struct Editor {
     key: Finder<'static>,
     escape: Finder<'static>,
     edits: Edits,
+    repeat: Repeat,
 }
 
 impl Editor {
@@ -26,6 +28,7 @@ impl Editor {
             key: Finder::new(handler.key()),
             escape: Finder::new(b"\\u00"),
             edits: Edits::default(),
+            repeat: Repeat::default(),
         }
     }
 
@@ -35,25 +38,44 @@ impl Editor {
         let Some(body) = text.get(json.clone()) else {
             return false;
         };
-        if !self.may_change(body) {
-            return false;
-        }
-        self.edits.clear();
-        let is_read = self.read(body).is_some();
-        // The scan judges no more than it must; what a client's parser would refuse stays as it is.
-        if !is_read
-            || self.edits.splices.is_empty()
-            || serde_json::from_slice::<IgnoredAny>(body).is_err()
-        {
-            return false;
-        }
         let before = out.len();
         out.extend_from_slice(&text[..json.start]);
-        if !self.edits.splices.drain_into(body, out) {
-            out.truncate(before);
+        let is_changed = match self.repeat.apply(body, out) {
+            Some(is_changed) => is_changed,
+            None => self.may_change(body) && self.edit_anew(body, out),
+        };
+        match is_changed {
+            true => out.extend_from_slice(&text[json.end..]),
+            false => out.truncate(before),
+        }
+        is_changed
+    }
+
+    fn edit_anew(&mut self, body: &[u8], out: &mut Vec<u8>) -> bool {
+        self.edits.clear();
+        self.repeat.forget();
+        if self.read(body).is_none() {
             return false;
         }
-        out.extend_from_slice(&text[json.end..]);
+        let text = self.edits.text.take();
+        if self.edits.splices.is_empty() {
+            if let Some(text) = text {
+                self.repeat.unchanged(body, &text);
+            }
+            return false;
+        }
+        // The scan judges no more than it must; what a client's parser would refuse stays as it is.
+        if serde_json::from_slice::<IgnoredAny>(body).is_err() {
+            return false;
+        }
+        let moved = text.and_then(|text| Some((self.edits.splices.moved(text.start)?, text)));
+        let before = out.len();
+        if !self.edits.splices.drain_into(body, out) {
+            return false;
+        }
+        if let Some((text_at, text)) = moved {
+            self.repeat.changed(body, &text, &out[before..], text_at);
+        }
         true
     }
 

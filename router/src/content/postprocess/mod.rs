@@ -7,6 +7,7 @@
 
 mod document;
 mod editor;
+mod repeat;
 mod shape;
 mod strip_actual_usage;
 mod vllm_format;

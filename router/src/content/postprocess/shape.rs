@@ -12,6 +12,8 @@ use crate::content::splice::Splices;
 pub(super) enum Role {
     /// It stays.
     Keep,
+    /// It stays; it is what differs from chunk to chunk.
+    Text,
     /// It goes.
     Remove,
     /// It goes if its value is null.
@@ -45,6 +47,8 @@ pub(super) struct Shape {
 #[derive(Debug, Default)]
 pub struct Edits {
     pub(super) splices: Splices,
+    /// Between the quotes of the last string that is a [`Role::Text`].
+    pub(super) text: Option<Span>,
     /// The members of the objects being read, those of the outer ones first.
     marks: Vec<Mark>,
 }
@@ -87,6 +91,9 @@ impl Edits {
                 Role::Each(item) => self.each(json, cursor, item)?,
                 _ => cursor.skip()?,
             };
+            if matches!(role, Role::Text) && value.len() > 2 && json[value.start] == b'"' {
+                self.text = Some(value.start + 1..value.end - 1);
+            }
             self.marks.push(Mark {
                 key,
                 value,
@@ -94,7 +101,7 @@ impl Edits {
             });
             Some(())
         })?;
-        let Self { splices, marks } = self;
+        let Self { splices, marks, .. } = self;
         let members = &mut marks[base..];
         let has_it = |name| has_container(json, members, name);
         match shape.needs.is_none_or(has_it) {
@@ -112,6 +119,7 @@ impl Edits {
     /// Forgets everything, a reading broken off included.
     pub(super) fn clear(&mut self) {
         self.splices.truncate(0);
+        self.text = None;
         self.marks.clear();
     }
 }
@@ -119,7 +127,7 @@ impl Edits {
 impl Role {
     fn fate(self) -> Fate {
         match self {
-            Self::Keep | Self::Inside(_) | Self::Each(_) => Fate::Stays,
+            Self::Keep | Self::Text | Self::Inside(_) | Self::Each(_) => Fate::Stays,
             Self::Remove => Fate::Goes,
             Self::RemoveNull => Fate::GoesIfNull,
             Self::Rename(to, clash) => Fate::Becomes(to, clash),

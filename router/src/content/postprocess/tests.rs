@@ -67,6 +67,53 @@ fn actual_usage_goes_and_nothing_else() {
     }
 }
 
+/// Texts that go through one editor, one after the other.
+fn edited_in_turn(texts: &[String]) -> Vec<String> {
+    let mut editor = Editor::new(handler("vllm_format").unwrap());
+    let mut edited = |json: &String| {
+        let mut out = Vec::new();
+        match editor.edit(json.as_bytes(), 0..json.len(), &mut out) {
+            true => String::from_utf8(out).unwrap(),
+            false => json.clone(),
+        }
+    };
+    texts.iter().map(&mut edited).collect()
+}
+
+#[test]
+fn a_chunk_that_differs_in_its_text_alone_becomes_what_the_last_one_became() {
+    let chunk = |text: &str| {
+        format!(
+            r#"{{"id":"c","service_tier":null,"choices":[{{"delta":{{"content":"{text}"}},"token_ids":null}}]}}"#
+        )
+    };
+    let without =
+        |text: &str| format!(r#"{{"id":"c","choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
+    let mut repeat = repeat::Repeat::default();
+    let (first, made) = (chunk("Hello"), without("Hello"));
+    let at = first.find("Hello").unwrap();
+    repeat.changed(
+        first.as_bytes(),
+        &(at..at + 5),
+        made.as_bytes(),
+        made.find("Hello").unwrap(),
+    );
+    for text in [" world", "", r#"a\"b\n"#, "é"] {
+        let mut out = Vec::new();
+        assert_eq!(repeat.apply(chunk(text).as_bytes(), &mut out), Some(true));
+        assert_eq!(String::from_utf8(out).unwrap(), without(text));
+    }
+    for other in ["\"", "\\", "\\x", "\\u0041", "\n", r#"a","role":"x"#] {
+        assert_eq!(
+            repeat.apply(chunk(other).as_bytes(), &mut Vec::new()),
+            None,
+            "{other}"
+        );
+    }
+    let another = chunk("Hello").replace("\"c\"", "\"d\"");
+    assert_eq!(repeat.apply(another.as_bytes(), &mut Vec::new()), None);
+}
+
 #[test]
 fn v44_what_says_something_stays() {
     for json in [
@@ -500,8 +547,46 @@ fn is_spliced(text: &str, out: &str) -> bool {
         .all(|new| before.any(|token| old(new, token)))
 }
 
+/// Chunks of one stream, alike but for what stands in their text, sound or not.
+fn alike() -> impl Strategy<Value = Vec<String>> {
+    let piece = prop::sample::select(vec![
+        "a",
+        "é",
+        "",
+        "\\n",
+        "\\u0041",
+        "\\\"",
+        "\\x",
+        "\\",
+        "\"",
+        "\u{1}",
+        "\",\"token_ids\":null,\"x\":\"",
+    ]);
+    let text = prop::collection::vec(piece, 0..3).prop_map(|pieces| pieces.concat());
+    let frame = prop::sample::select(vec![
+        r#"{"id":"c","choices":[{"delta":{"content":"TEXT"},"finish_reason":null}]}"#,
+        r#"{"service_tier":null,"choices":[{"token_ids":null,"delta":{"role":"a","content":"TEXT"},"stop_reason":null}],"metrics":null}"#,
+        r#"{"choices":[{"delta":{"reasoning":"r","reasoning_content":"TEXT"},"logprobs":null}]}"#,
+        r#"{"choices":[{"delta":{"reasoning":"TEXT"}}]}"#,
+        r#"{"choices":[{"text":"TEXT","stop_reason":1}],"prompt_text":null}"#,
+    ]);
+    (frame, prop::collection::vec(text, 0..6)).prop_map(|(frame, texts)| {
+        texts
+            .iter()
+            .map(|text| frame.replace("TEXT", text))
+            .collect()
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn chunks_alike_become_what_each_would_alone(texts in alike()) {
+        let alone: Vec<String> = texts.iter().map(|text| vllm(text)).collect();
+        prop_assert_eq!(edited_in_turn(&texts), alone);
+    }
+
 
     #[test]
     fn an_edited_answer_means_what_the_tree_would_and_keeps_every_other_token(text in answer()) {

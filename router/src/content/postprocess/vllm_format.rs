@@ -34,6 +34,7 @@ static CHOICE: Shape = Shape {
             Role::RemoveNull
         }
         b"stop_reason" => Role::Remove,
+        b"text" => Role::Text,
         b"reasoning" => REASONING,
         b"delta" => Role::Inside(&DELTA),
         b"message" => Role::Inside(&MESSAGE),
@@ -44,6 +45,7 @@ static CHOICE: Shape = Shape {
 static DELTA: Shape = Shape {
     needs: None,
     role: |key| match key {
+        b"content" | b"reasoning_content" => Role::Text,
         b"reasoning" => REASONING,
         _ => Role::Keep,
     },
