@@ -120,6 +120,27 @@ impl Filter {
         self.cut > 0 && !self.passing
     }
 
+    /// Bytes kept of the line that the last chunk cut, passed or not.
+    pub fn held(&self) -> usize {
+        self.lines.open().len()
+    }
+
+    /// Keeps nothing of that line any more: what had not passed of it, for the rest passes.
+    pub fn let_go(&mut self) -> Bytes {
+        let held = self.lines.let_go();
+        let passing = std::mem::take(&mut self.passing);
+        self.cut = 0;
+        if held.is_empty() {
+            return Bytes::new();
+        }
+        // It passes, so its end must pass too.
+        self.rules.fate(Piece::Rest(&held), passing);
+        match passing {
+            true => Bytes::new(),
+            false => held.into(),
+        }
+    }
+
     /// What was held back, at the end of the stream.
     pub fn finish(&mut self) -> Bytes {
         let passing = self.passing;

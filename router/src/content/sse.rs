@@ -84,6 +84,17 @@ impl Lines {
         if self.lent { b"" } else { &self.held }
     }
 
+    /// Lets go of the line that the chunks so far left open: its beginning, which no piece will show;
+    /// what follows of it is rest.
+    pub fn let_go(&mut self) -> Vec<u8> {
+        self.return_lent();
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        self.over = true;
+        std::mem::take(&mut self.held)
+    }
+
     /// The line without an end that the stream stopped in, if any.
     pub fn finish(&mut self) -> Option<Piece<'_>> {
         self.return_lent();

@@ -1,4 +1,5 @@
-//! The bound on request bytes in memory, all requests together.
+//! The bound on bytes in memory, all requests together: of their bodies, and of answers that are held
+//! to be rewritten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,20 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Holds `bytes` from now on, more or fewer than before, unless that would pass `limit`; says
+    /// whether it does. Nothing changes otherwise.
+    pub fn set(&mut self, bytes: u64, limit: u64) -> bool {
+        if bytes >= self.bytes {
+            return self.take(bytes - self.bytes, limit);
+        }
+        let less = self.bytes - bytes;
+        self.budget.used.fetch_sub(less, Ordering::Relaxed);
+        self.bytes = bytes;
+        true
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -77,6 +92,10 @@ mod tests {
         assert_eq!(budget.used(), 10);
         drop(first);
         assert_eq!(budget.used(), 4);
+        assert!(second.set(9, 10) && !second.set(11, 10));
+        assert_eq!(budget.used(), 9);
+        assert!(second.set(1, 10));
+        assert_eq!(budget.used(), 1);
         drop(second);
         assert_eq!(budget.used(), 0);
     }

@@ -1,6 +1,7 @@
 //! What is changed of a peer's answer on its way to the client, decided once by its head.
 //!
-//! A compressed body that is to be changed is decoded and leaves without its encoding; one that
+//! What is held for it is bounded by the answer and by all answers together; without room the rest of a
+//! document, or of a line, passes unchanged. A compressed body that is to be changed is decoded and leaves without its encoding; one that
 //! cannot be decoded here passes untouched.
 
 use std::io;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, Response, StatusCode};
 
+use super::budget::{ByteBudget, Held};
 use super::exchange::Exchange;
 use super::respond;
 use crate::content::filter::Filter;
@@ -33,8 +35,37 @@ pub(super) struct Edits {
     /// Came, and has not been looked at. Empty where `inflate` has it.
     chunk: Bytes,
     stage: Stage,
+    /// For what the stage holds.
+    room: Room,
     /// A handler looks at it: what becomes of it is counted.
     is_counted: bool,
+}
+
+/// Room in memory for one answer.
+#[derive(Debug)]
+pub(super) struct Room {
+    held: Held,
+    /// Of all together.
+    limit: u64,
+}
+
+impl Room {
+    /// So much needs no room: most answers and lines are smaller.
+    const FREE: usize = 64 << 10;
+
+    /// None taken yet.
+    pub(super) fn new(budget: &ByteBudget, limit: u64) -> Self {
+        Self {
+            held: budget.hold(),
+            limit,
+        }
+    }
+
+    /// Whether there is room for `bytes` in all.
+    fn is_for(&mut self, bytes: usize) -> bool {
+        let bytes = if bytes > Self::FREE { bytes as u64 } else { 0 };
+        self.held.set(bytes, self.limit)
+    }
 }
 
 #[derive(Debug)]
@@ -54,7 +85,11 @@ pub(super) struct Part {
 
 impl Edits {
     /// Judges by the head. `None` where nothing may be changed.
-    pub(super) fn of<B>(exchange: &Exchange, answer: &Response<B>) -> Option<Box<Self>> {
+    pub(super) fn of<B>(
+        exchange: &Exchange,
+        answer: &Response<B>,
+        room: impl FnOnce() -> Room,
+    ) -> Option<Box<Self>> {
         let route = exchange.route.as_ref()?;
         let options = &route.options;
         let headers = answer.headers();
@@ -86,6 +121,7 @@ impl Edits {
             inflate,
             chunk: Bytes::new(),
             stage: Stage::new(is_stream, unasked, handler)?,
+            room: room(),
             is_counted: handler.is_some(),
         }))
     }
@@ -120,9 +156,13 @@ impl Edits {
             Some(inflate) => inflate.decode()?,
             None => Some(std::mem::take(&mut self.chunk)).filter(|chunk| !chunk.is_empty()),
         };
-        Ok(made.map(|made| Part {
-            left: self.stage.feed(&made),
-            made,
+        Ok(made.map(|made| {
+            let left = self.stage.feed(&made);
+            let left = match self.room.is_for(self.stage.held()) {
+                true => left,
+                false => joined(left, self.stage.let_go()),
+            };
+            Part { made, left }
         }))
     }
 
@@ -145,11 +185,7 @@ impl Edits {
                 Err(error) => (Bytes::new(), Err(error)),
             },
         };
-        let left = [self.stage.feed(&made), self.stage.finish()];
-        let left = match left {
-            [none, left] | [left, none] if none.is_empty() => left,
-            [first, last] => [first, last].concat().into(),
-        };
+        let left = joined(self.stage.feed(&made), self.stage.finish());
         (Part { made, left }, result)
     }
 
@@ -185,11 +221,32 @@ impl Stage {
         }
     }
 
+    fn held(&self) -> usize {
+        match self {
+            Self::Events(filter) => filter.held(),
+            Self::Document(document) => document.held(),
+        }
+    }
+
+    fn let_go(&mut self) -> Bytes {
+        match self {
+            Self::Events(filter) => filter.let_go(),
+            Self::Document(document) => document.let_go(),
+        }
+    }
+
     fn finish(&mut self) -> Bytes {
         match self {
             Self::Events(filter) => filter.finish(),
             Self::Document(document) => document.finish(),
         }
+    }
+}
+
+fn joined(first: Bytes, last: Bytes) -> Bytes {
+    match [first, last] {
+        [none, some] | [some, none] if none.is_empty() => some,
+        [first, last] => [first, last].concat().into(),
     }
 }
 

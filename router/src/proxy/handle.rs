@@ -17,7 +17,7 @@ use router_core::book::PoolId;
 use super::body::{self, Collected, Limits};
 use super::budget::ByteBudget;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
-use super::edits::Edits;
+use super::edits::{Edits, Room};
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
 use super::forward::{Outgoing, Patience, RETRY_WINDOW, forward};
@@ -136,7 +136,8 @@ impl Proxy {
                 pool,
                 deadline,
             }) => {
-                let edits = Edits::of(&exchange, &response);
+                let room = || Room::new(&self.budget, table.server.max_buffered_bytes);
+                let edits = Edits::of(&exchange, &response, room);
                 let decoded = edits.as_ref().is_some_and(|edits| edits.decodes());
                 exchange.measure_answer(&response, pool, decoded);
                 let way = Way {

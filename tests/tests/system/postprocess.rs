@@ -373,6 +373,41 @@ async fn a_held_body_that_breaks_or_stops_is_an_error_with_a_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_room_to_be_held_passes_unchanged() {
+    let long = format!("{{\"actual_usage\":1,\"x\":\"{}\"}}", "x".repeat(200 << 10));
+    let line = format!("data: {long}\n\n");
+    for (limit, is_held) in [("100k", false), ("2g", true)] {
+        let peer = sends(200, &[JSON], long.as_bytes()).await;
+        let router = over(&[&peer], STRIP)
+            .server(&format!("max_buffered_bytes: {limit}"))
+            .start()
+            .await;
+        let document = router.post(CHAT_PATH, CHAT).await.text();
+        let result = if is_held { "changed" } else { "passed" };
+        assert!(outcome(&router, result, 1).await, "{limit}");
+        let peer = streams(line.as_bytes(), 16 << 10, "").await;
+        let router = over(&[&peer], STRIP)
+            .server(&format!("max_buffered_bytes: {limit}"))
+            .start()
+            .await;
+        let stream = router.post(CHAT_PATH, &asking()).await.text();
+        let stripped = |text: &str| text.replace("\"actual_usage\":1,", "");
+        match is_held {
+            true => {
+                assert!(document == stripped(&long), "{}", document.len());
+                assert!(stream == stripped(&line), "{}", stream.len());
+            }
+            false => {
+                assert!(document == long, "{}", document.len());
+                assert!(stream == line, "{}", stream.len());
+            }
+        }
+        let page = router.admin_get("/metrics").await.text();
+        assert!(page.contains("\nllm_router_buffered_bytes 0\n"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_while_a_body_is_held_ends_the_request() {
     let gate = Gate::default();
     let peer = Peer::spawn(move |_, mut exchange| {

@@ -130,7 +130,7 @@ pub(in crate::config) static MAX_BUFFERED_BYTES: Knob<u64> = Knob::new(
     check::size,
 )
 .default("2g")
-.doc("Request bodies in memory, all requests together; beyond it requests get 503 `overloaded`.");
+.doc("Request bodies in memory, all requests together; beyond it requests get 503 `overloaded`. Answers above 64k that are held for `postprocess` count too; without room they pass unchanged.");
 /// `server.connect_timeout`.
 pub(in crate::config) static CONNECT_TIMEOUT: Knob<Duration> =
     Knob::new("server", "connect_timeout", within(1, 24), check::duration)

@@ -34,11 +34,10 @@ impl Document {
 
     /// What may pass with this chunk: nothing, until the bound is exceeded.
     pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
-        let before = match &self.held {
-            Held::One(held) => held.len(),
-            Held::Many(held) => held.len(),
-            Held::Over => return chunk.clone(),
-        };
+        if matches!(self.held, Held::Over) {
+            return chunk.clone();
+        }
+        let before = self.held();
         if before == 0 {
             self.held = Held::One(chunk.clone());
         } else {
@@ -53,8 +52,22 @@ impl Document {
         if before + chunk.len() <= HELD_MAX {
             return Bytes::new();
         }
+        self.let_go()
+    }
+
+    /// Holds nothing any more: what was held, for the rest passes.
+    pub fn let_go(&mut self) -> Bytes {
         self.outcome = Outcome::Passed;
         self.give_up()
+    }
+
+    /// Bytes held back.
+    pub fn held(&self) -> usize {
+        match &self.held {
+            Held::One(held) => held.len(),
+            Held::Many(held) => held.len(),
+            Held::Over => 0,
+        }
     }
 
     /// Whether something is held back.
