@@ -225,6 +225,19 @@ fn bodylog_tls(
         let text = format!("`{given}` needs `{missing}` beside it");
         reader.error(node.span.clone(), text);
     }
+    let is_set = [ca_file.is_some(), cert.is_some(), key.is_some()];
+    let set = files.iter().zip(is_set).find(|(_, is_set)| *is_set);
+    if !is_on
+        && let Some((knob, _)) = set
+        && let Some(node) = layers.own.get(knob.meta.key)
+    {
+        let text = "`tls` is off: records are sent in the clear";
+        reader.key(knob.meta.key, |reader| {
+            reader
+                .warning("tls-off", node.span.clone(), text)
+                .help("write `tls: true` beside it");
+        });
+    }
     is_on.then_some(BodylogTls {
         ca_file,
         identity: cert.zip(key),

@@ -128,6 +128,10 @@ pub static CATALOGUE: &[Advice] = &[
         "`stale_after` is below `poll_interval` + `poll_timeout`: one poll that times out makes a peer stale.",
     ),
     load(
+        "tls-off",
+        "A `tls_..._file` is set under `bodylog` and `tls` is not: records are sent in the clear.",
+    ),
+    load(
         "ttl-variable",
         "`VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S` is not a number of seconds.",
     ),

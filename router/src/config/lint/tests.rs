@@ -221,6 +221,16 @@ const MAINS: &[(&str, &str, &str)] = &[
         "server: {max_body_size: 10m, max_buffered_bytes: 5m}\n",
         "server: {max_body_size: 10m, max_buffered_bytes: 50m}\n",
     ),
+    (
+        "tls-off",
+        "bodylog: {tls_ca_file: ca.pem}\n",
+        "bodylog: {tls_ca_file: ca.pem, tls: true}\n",
+    ),
+    (
+        "tls-off",
+        "bodylog: {tls: false, tls_cert_file: a.pem, tls_key_file: b.pem}\n",
+        "bodylog: {tls: false, tls_cert_file: null}\n",
+    ),
 ];
 
 /// Codes that the tests of whole directories see.
