@@ -34,6 +34,9 @@ use crate::upstream::{ConnectTimeout, PeerClient, probe};
 /// How long the last access lines may take to leave.
 const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
 
+/// How long those may take that are told of the end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How long the last records may take to be delivered; what is left goes to the spool.
 const RECORDS_DRAIN: Duration = Duration::from_secs(10);
 
@@ -280,9 +283,20 @@ async fn wind_down(
     if drained {
         return Ended::Drained;
     }
+    if !cut.is_cancelled() {
+        tracing::warn!("`drain_timeout` has passed: what is left is cut");
+    }
+    // Streams and requests without an answer are told, if nobody is in a hurry.
+    let told = tokio::select! {
+        _ = &mut serving => true,
+        () = tokio::time::sleep(LAST_WORDS) => false,
+        () = cut.cancelled() => false,
+    };
     stop.cut.cancel();
-    // Cutting drops every connection, so this ends at once.
-    let _ = serving.await;
+    if !told {
+        // Cutting drops every connection, so this ends at once.
+        let _ = serving.await;
+    }
     Ended::Cut
 }
 

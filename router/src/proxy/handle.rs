@@ -146,7 +146,7 @@ impl Proxy {
                     dialect,
                     edits,
                 };
-                return relayed(response, exchange, table, way);
+                return relayed(response, exchange, table, way, &self.lifecycle);
             }
             Ok(Reply::Local(response)) => response.into_parts(),
             Err(error) => error.response(dialect).into_parts(),
@@ -420,7 +420,7 @@ impl Proxy {
             retries: RETRY_WINDOW,
             deadline,
         };
-        let response = forward(
+        let sent = forward(
             &self.client,
             exchange,
             route,
@@ -428,8 +428,12 @@ impl Proxy {
             first,
             &outgoing,
             patience,
-        )
-        .await?;
+        );
+        let response = tokio::select! {
+            biased;
+            response = sent => response?,
+            () = self.lifecycle.reached(Phase::Stopped) => return Err(ApiError::draining()),
+        };
         // With the head here nothing will be sent again.
         self.budget.buffers().give(outgoing.body);
         drop(held);
@@ -506,6 +510,7 @@ fn relayed(
     mut exchange: Box<Exchange>,
     table: &RouteTable,
     way: Way,
+    lifecycle: &Lifecycle,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     if let Some(capture) = &mut exchange.capture {
@@ -537,6 +542,7 @@ fn relayed(
         deadline: way.deadline,
     };
     let mut relay = Relay::new(body, exchange, bounds, stream);
+    relay.ends_with(lifecycle);
     if let Some(edits) = way.edits {
         relay.edit(edits);
     }

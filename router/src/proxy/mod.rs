@@ -18,6 +18,7 @@ mod forward;
 mod guard;
 mod handle;
 mod head;
+mod last_call;
 mod limits;
 mod linger;
 mod local;

@@ -21,8 +21,10 @@ use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
+use super::last_call::LastCall;
 use super::respond::{self, Stamp};
 use crate::content::Meter;
+use crate::state::Lifecycle;
 use crate::upstream::client::chain;
 
 /// How often is looked whether the error event has left for the socket. An abort drops what has not.
@@ -137,6 +139,8 @@ pub struct Relay {
     first: Option<Frame<Bytes>>,
     /// Why the body broke off, where no event says it.
     failure: Option<ApiError>,
+    /// Ends a stream before the process does.
+    last_call: Option<LastCall>,
     flow: Flow,
 }
 
@@ -222,6 +226,7 @@ impl Relay {
             trailers: None,
             first: None,
             failure: None,
+            last_call: None,
             flow,
         }
     }
@@ -229,6 +234,12 @@ impl Relay {
     /// Changes the body on its way.
     pub(super) fn edit(&mut self, edits: Box<Edits>) {
         self.edits = Some(edits);
+    }
+
+    /// A stream that can say so ends with an event when the process ends before it.
+    pub(super) fn ends_with(&mut self, lifecycle: &Lifecycle) {
+        let speaks = self.stream.is_some_and(|stream| stream.speaks);
+        self.last_call = speaks.then(|| LastCall::new(lifecycle.clone()));
     }
 
     fn is_held(&self) -> bool {
@@ -330,6 +341,12 @@ impl Relay {
                     self.break_off(&broke, &error_text)
                 }
                 Poll::Pending => {
+                    if let Some(last_call) = &mut self.last_call
+                        && last_call.poll(cx).is_ready()
+                    {
+                        let (held, _) = self.finish_edits();
+                        return self.end_with(&held, &ApiError::draining(), "the router stops");
+                    }
                     let late = ready!(self.poll_bounds(cx));
                     self.break_off(&late, "time-out")
                 }
@@ -501,6 +518,16 @@ impl Relay {
             let events = &self.exchange.sinks.events;
             events.stream_broken(at_peer(route, peer), &self.exchange.rid, &cause, now());
         }
+        self.end_with(held, error, cause)
+    }
+
+    /// Ends the response early: with an event after a last part of the body where that can be said.
+    fn end_with(
+        &mut self,
+        held: &[u8],
+        error: &ApiError,
+        cause: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         if let Some(attempt) = self.exchange.attempts.last_mut() {
             attempt.error = Some(cause.into());
         }

@@ -106,8 +106,35 @@ async fn drain_timeout_bounds_the_wait_and_the_client_learns_it() {
         .await;
     let mut wire = open(&router).await;
     router.program.signal(Signal::TERM);
-    assert_eq!(wire.body().await.1, End::Broken);
+    let (rest, end) = wire.body().await;
+    assert_eq!(end, End::Broken);
+    let rest = String::from_utf8(rest).unwrap();
+    let event = rest
+        .strip_prefix("data: ")
+        .unwrap_or_else(|| panic!("{rest}"));
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    assert_eq!(event["error"]["code"], "draining", "{event}");
     router.program.exited().await;
+    peer.cancelled(1).await;
+    assert!(!router.log().contains("broken by the peer"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_still_without_an_answer_is_told_of_the_end() {
+    let gate = Gate::default();
+    let peer = Peer::gated(&gate).await;
+    let router = over(&[&peer], "")
+        .server("drain_timeout: 300ms")
+        .start()
+        .await;
+    let (reply, ()) = tokio::join!(router.post(CHAT_PATH, CHAT), async {
+        peer.running(1).await;
+        router.program.signal(Signal::TERM);
+    });
+    assert_eq!(
+        (reply.status, reply.json()["error"]["code"].as_str()),
+        (503, Some("draining"))
+    );
     peer.cancelled(1).await;
 }
 

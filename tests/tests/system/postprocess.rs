@@ -402,8 +402,12 @@ async fn an_answer_without_room_to_be_held_passes_unchanged() {
                 assert!(stream == line, "{}", stream.len());
             }
         }
-        let page = router.admin_get("/metrics").await.text();
-        assert!(page.contains("\nllm_router_buffered_bytes 0\n"), "{page}");
+        until_answer("the room to be given back", async || {
+            let page = router.admin_get("/metrics").await.text();
+            page.contains("\nllm_router_buffered_bytes 0.0\n")
+                .then_some(())
+        })
+        .await;
     }
 }
 

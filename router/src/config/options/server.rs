@@ -172,7 +172,7 @@ pub(in crate::config) static DRAIN_TIMEOUT: Knob<Duration> = Knob::new(
     check::duration,
 )
 .default("600s")
-.doc("Then this long for the requests in flight; what is left is cut.");
+.doc("Then this long for the requests in flight; what is left is told, a stream by an error event and a request without an answer by 503 `draining`, and cut.");
 /// `server.status_access`.
 pub(in crate::config) static STATUS_ACCESS: Knob<StatusAccess> =
     Knob::new("server", "status_access", Kind::Choice(StatusAccess::words), check::choice)
