@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
+use std::io;
+
 use super::*;
-use crate::control::{Hello, Welcome};
+use crate::control::{GoAway, GoAwayCode, Hello, Nack, NackCode, Welcome};
+use crate::frame::{Data, EncodeError, Flags, MAX_META, Outgoing, encode_v1};
 
 mod vectors;
 
