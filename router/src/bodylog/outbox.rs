@@ -6,15 +6,17 @@
 //! up to its sequence. Nothing here does IO: one writer fills the outbox and writes its segments,
 //! one courier empties it and reads them.
 
-use std::collections::VecDeque;
+mod state;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use proto::frame::{HEADER_LEN, Header};
 use tokio::sync::Notify;
 
+use self::state::{Queued, Segment, State};
 use super::budget::Charge;
 use super::spool::segment::{SegmentName, Stored};
 use super::spool::{Left, Spool};
@@ -57,28 +59,6 @@ impl Unnumbered {
         }
         self.bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
     }
-}
-
-/// A frame in memory.
-#[derive(Debug)]
-struct Queued {
-    seq: u64,
-    bytes: Bytes,
-    since: Instant,
-    _charge: Charge,
-}
-
-/// A segment on disk.
-#[derive(Clone, Debug)]
-struct Segment {
-    name: SegmentName,
-    /// The sequence of its last frame; not known of a segment of an earlier process before it has
-    /// been read.
-    last: Option<u64>,
-    /// Bytes of whole frames.
-    len: u64,
-    since: SystemTime,
-    is_damaged: bool,
 }
 
 /// Where the next frame is.
@@ -160,27 +140,6 @@ pub struct Outbox {
     spool: Option<Arc<Spool>>,
     state: Mutex<State>,
     changed: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    /// The sequence that the next frame gets.
-    next: u64,
-    /// Everything below is acknowledged or lost.
-    floor: u64,
-    /// Everything up to here was handed to the present connection.
-    sent: u64,
-    memory: VecDeque<Queued>,
-    memory_bytes: u64,
-    /// In ascending order.
-    segments: Vec<Segment>,
-    /// The segment that is being written to just now.
-    writing: Option<SegmentName>,
-    /// Since when there is no connection.
-    away_since: Option<Instant>,
-    /// Refused by the receiver for good, not yet acknowledged past.
-    rejected: Vec<u64>,
-    is_closed: bool,
 }
 
 impl Outbox {
@@ -501,130 +460,6 @@ impl Outbox {
     /// How long the oldest segment has existed.
     pub fn oldest_segment(&self, wall: SystemTime) -> Option<Duration> {
         self.state.lock().oldest_segment(wall)
-    }
-}
-
-impl Queued {
-    fn stored(&self) -> Stored {
-        Stored {
-            seq: self.seq,
-            bytes: self.bytes.clone(),
-        }
-    }
-}
-
-impl State {
-    fn new(away_since: Option<Instant>) -> Self {
-        Self {
-            next: 1,
-            floor: 1,
-            sent: 0,
-            memory: VecDeque::new(),
-            memory_bytes: 0,
-            segments: Vec::new(),
-            writing: None,
-            away_since,
-            rejected: Vec::new(),
-            is_closed: false,
-        }
-    }
-
-    fn is_away(&self, now: Instant) -> bool {
-        self.away_since
-            .is_some_and(|since| now.saturating_duration_since(since) >= AWAY_AFTER)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.memory.is_empty() && self.segments.is_empty() && self.floor >= self.next
-    }
-
-    fn has_unsent_segments(&self) -> bool {
-        let is_unsent = |segment: &Segment| segment.last.is_none_or(|last| last > self.sent);
-        self.segments.iter().any(is_unsent)
-    }
-
-    fn oldest_segment(&self, wall: SystemTime) -> Option<Duration> {
-        let since = self.segments.iter().map(|segment| segment.since).min()?;
-        // A clock that was set back makes nothing younger than it is.
-        Some(wall.duration_since(since).unwrap_or_default())
-    }
-
-    /// Consecutive frames in memory from one on.
-    fn run(&self, at: usize, frames: usize, bytes: usize) -> Vec<Stored> {
-        let mut left = bytes;
-        let mut run: Vec<Stored> = Vec::new();
-        for queued in self.memory.range(at..).take(frames.max(1)) {
-            let follows = run.last().is_none_or(|last| last.seq + 1 == queued.seq);
-            if !follows || (queued.bytes.len() > left && !run.is_empty()) {
-                break;
-            }
-            left = left.saturating_sub(queued.bytes.len());
-            run.push(queued.stored());
-        }
-        run
-    }
-
-    /// Enters a write into the list; answers the first sequence that is new in its segment.
-    fn note(&mut self, done: &Written) -> u64 {
-        if let Some(known) = self.segments.iter_mut().find(|s| s.name == done.name) {
-            let first = known.last.map_or(done.name.first, |last| last + 1);
-            (known.last, known.len) = (Some(done.last), done.len);
-            return first;
-        }
-        let at = self.segments.partition_point(|s| s.name < done.name);
-        let segment = Segment {
-            name: done.name,
-            last: Some(done.last),
-            len: done.len,
-            since: SystemTime::now(),
-            is_damaged: false,
-        };
-        self.segments.insert(at, segment);
-        done.name.first
-    }
-
-    /// Lets frames in memory go.
-    fn release(&mut self, seqs: std::ops::RangeInclusive<u64>) {
-        let from = self.memory.partition_point(|q| q.seq < *seqs.start());
-        let to = self.memory.partition_point(|q| q.seq <= *seqs.end());
-        for gone in self.memory.drain(from..to.max(from)) {
-            self.memory_bytes -= gone.bytes.len() as u64;
-        }
-    }
-
-    fn ack(&mut self, seq: u64) -> Acked {
-        let floor = self.floor.max(seq.saturating_add(1));
-        let rejected = self.rejected.len();
-        self.rejected.retain(|rejected| *rejected >= floor);
-        let rejected = (rejected - self.rejected.len()) as u64;
-        let frames = (floor - self.floor).saturating_sub(rejected);
-        self.floor = floor;
-        Acked {
-            frames,
-            removals: self.settle(),
-        }
-    }
-
-    /// Lets everything below the floor go.
-    fn settle(&mut self) -> Vec<Removal> {
-        if self.floor > 1 {
-            self.release(0..=self.floor - 1);
-        }
-        self.removals()
-    }
-
-    fn removals(&mut self) -> Vec<Removal> {
-        let (floor, writing) = (self.floor, self.writing);
-        let is_done = |segment: &mut Segment| {
-            segment.last.is_some_and(|last| last < floor) && writing != Some(segment.name)
-        };
-        let gone = self.segments.extract_if(.., is_done);
-        gone.map(|segment| Removal {
-            name: segment.name,
-            len: segment.len,
-            is_damaged: segment.is_damaged,
-        })
-        .collect()
     }
 }
 
