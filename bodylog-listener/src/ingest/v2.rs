@@ -346,13 +346,14 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
 
     fn replies(&mut self) -> Vec<Frame> {
         let (ack, nacks) = self.claim.stream().replies(self.last_ack);
-        let mut frames = Vec::new();
-        if let Some(seq) = ack {
-            self.last_ack = seq;
-            frames.push(Frame::Ack(seq));
-        }
-        frames.extend(nacks.into_iter().map(Frame::Nack));
-        frames
+        // A sender that hears of a refusal for good behind the acknowledgement that passes it has let
+        // the frame go by then; one that is to wait must not hear afterwards that all goes on.
+        let (later, never): (Vec<_>, Vec<_>) =
+            nacks.into_iter().partition(|nack| nack.code.is_transient());
+        self.last_ack = ack.unwrap_or(self.last_ack);
+        let never = never.into_iter().map(Frame::Nack);
+        let later = later.into_iter().map(Frame::Nack);
+        never.chain(ack.map(Frame::Ack)).chain(later).collect()
     }
 
     /// Acknowledges what is still being stored.

@@ -404,9 +404,15 @@ impl Outbox {
         self.state.lock().ack(seq)
     }
 
-    /// The receiver will not take `seq`, and acknowledges past it.
-    pub fn reject(&self, seq: u64) {
-        self.state.lock().rejected.push(seq);
+    /// The receiver will not take `seq`, and acknowledges past it. False when it has said so before,
+    /// as when frames before it had to come again.
+    pub fn reject(&self, seq: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_new = !state.rejected.contains(&seq);
+        if is_new {
+            state.rejected.push(seq);
+        }
+        is_new
     }
 
     /// Everything below `seq` is lost or done with.

@@ -452,8 +452,9 @@ impl Session {
                 self.again(nack.seq, nack.code, courier).await
             }
             Frame::Nack(nack) => {
-                Self::rejected(nack.seq, &nack.text, courier).await;
-                courier.outbox.reject(nack.seq);
+                if courier.outbox.reject(nack.seq) {
+                    Self::rejected(nack.seq, &nack.text, courier).await;
+                }
                 None
             }
             Frame::Ping => {

@@ -13,6 +13,7 @@ use super::Shared;
 use super::encode::{Allowance, encode};
 use super::writer::Writer;
 use crate::bodylog::record::Record;
+use crate::bodylog::tally::Reason;
 
 /// Records encoded at once.
 const BATCH: usize = 128;
@@ -72,12 +73,14 @@ impl Press {
 
     async fn press(&mut self, batch: Vec<Record>) {
         let (shared, mut allowance) = (Arc::clone(&self.shared), self.allowance);
+        let records = batch.len() as u64;
         let encoded = spawn_blocking(move || {
             let frames = encode(batch, &shared, &mut allowance);
             (frames, allowance)
         });
-        // A panic there would be a bug of ours: the batch is lost, the log of the panic says so.
+        // A panic there would be a bug of ours: the batch is lost, and counted as lost.
         let Ok((frames, allowance)) = encoded.await else {
+            self.shared.tally.dropped(Reason::Encode, records);
             return;
         };
         self.allowance = allowance;
