@@ -248,6 +248,7 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         reject_reason: text(&meta.reject_reason),
         finish_reason: cut(finish_reason, TEXT_MAX),
         complete: meta.complete,
+        client_gone: meta.client_gone,
         resp_body_truncated: meta.resp_body_truncated.unwrap_or(false),
         frt: meta.first_chunk_t.unwrap_or(0.0),
         lct: meta.last_chunk_t.unwrap_or(0.0),

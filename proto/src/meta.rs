@@ -189,6 +189,9 @@ pub struct Meta {
     /// Whether the response was seen to its end: the stream's last event, or all of its length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
+    /// Whether the client left before the response had ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub client_gone: bool,
     /// First non-empty chunk of the response body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_chunk_t: Option<f64>,
@@ -198,7 +201,7 @@ pub struct Meta {
     /// End of the exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rt: Option<f64>,
-    /// Time spent connecting to the peer that answered.
+    /// Time spent connecting to the peer that answered; 0 on a connection that was there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_connect_t: Option<f64>,
     /// Time spent waiting for a slot.

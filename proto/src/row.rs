@@ -99,6 +99,9 @@ pub struct DetailRow<'a> {
     /// Whether the response was seen to its end; absent when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
+    /// Whether the client left before the response had ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub client_gone: bool,
     /// Whether the stored response body is not all of it.
     #[serde(skip_serializing_if = "is_false")]
     pub resp_body_truncated: bool,
@@ -175,6 +178,7 @@ impl Default for DetailRow<'_> {
             reject_reason: Cow::Borrowed(""),
             finish_reason: Cow::Borrowed(""),
             complete: None,
+            client_gone: false,
             resp_body_truncated: false,
             frt: 0.0,
             lct: 0.0,

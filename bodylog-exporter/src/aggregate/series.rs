@@ -112,8 +112,8 @@ impl Plain {
 }
 
 /// The finish reason a row counts under, before the cap: its own, or [`NO_FINISH`] for a 200 that
-/// was not seen to end. Whether it ended is the sender's word where there is one; a row of version 1
-/// has none, and there a reason that is missing decides.
+/// was not seen to end although its client waited for that. Whether it ended is the sender's word
+/// where there is one; a row of version 1 has none, and there a reason that is missing decides.
 pub fn finish_reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
     if !row.finish_reason.is_empty() {
         return Some(&row.finish_reason);
@@ -122,7 +122,10 @@ pub fn finish_reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
 }
 
 fn is_cut(row: &DetailRow<'_>) -> bool {
-    row.status == 200 && row.finish_reason.is_empty() && row.complete != Some(true)
+    row.status == 200
+        && row.finish_reason.is_empty()
+        && row.complete != Some(true)
+        && !row.client_gone
 }
 
 impl Series {
@@ -170,7 +173,8 @@ impl Series {
             0 => labels::retries_of(&row.peer),
             attempts => u64::from(attempts - 1),
         });
-        let causes = [is_cut(row), row.status == 499, row.resp_body_truncated];
+        let is_left = row.status == 499 || row.client_gone;
+        let causes = [is_cut(row), is_left, row.resp_body_truncated];
         for (count, is_so) in self.truncated.iter_mut().zip(causes) {
             *count += u64::from(is_so);
         }
@@ -362,6 +366,13 @@ mod tests {
             ..embeddings
         };
         assert_eq!(finish_reason(&cut), Some("none"));
+        // A stream that its client stopped says nothing of the engine.
+        let left = DetailRow {
+            client_gone: true,
+            ..cut
+        };
+        assert_eq!(finish_reason(&left), None);
+        assert_eq!(observed(&[left]).truncated, [0, 1, 0]);
     }
 
     #[test]

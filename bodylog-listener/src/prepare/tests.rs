@@ -190,7 +190,7 @@ fn a_row_stays_small_whatever_a_client_sends() {
 #[test]
 fn what_the_router_has_read_stands() {
     let meta = json!({"v":2,"status":200,"stream":false,"model_req":"asked","model":"answered",
-        "finish_reason":"stop","stop_reason_raw":"end_turn","complete":true,"attempts":2,
+        "finish_reason":"stop","stop_reason_raw":"end_turn","complete":true,"attempts":2,"client_gone":true,"upstream_connect_t":0.25,
         "usage":{"prompt":1,"completion":2,"cached":3,"reasoning":4,"total":5},
         "req_bytes":100,"resp_bytes":200,"peer":"10.0.0.1:8000","peer_name":"gpu-1","queue_t":0.5,
         "resp_meta":{"usage":{"prompt_tokens":1},"actual_usage":{"prompt_tokens":9}}})
@@ -219,6 +219,8 @@ fn what_the_router_has_read_stands() {
         ("attempts", json!(2)),
         ("complete", json!(true)),
         ("queue_t", json!(0.5)),
+        ("upstream_connect_t", json!(0.25)),
+        ("client_gone", json!(true)),
         ("v", json!(2)),
     ] {
         assert_eq!(row[name], value, "{name}");

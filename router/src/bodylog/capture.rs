@@ -19,6 +19,7 @@ use super::tally::Reason;
 use super::tap::{Caps, Tap};
 use crate::config::valid::Bodies;
 use crate::state::Route;
+use crate::upstream::connect::History;
 use crate::upstream::headers::Client;
 
 /// Most bytes of a request body that are kept.
@@ -43,6 +44,10 @@ pub struct Capture {
     pub(super) session: Option<Box<str>>,
     pub(super) request: Option<Bytes>,
     pub(super) request_bytes: u64,
+    /// What `request` is charged for.
+    request_cost: usize,
+    /// A request body was announced and not read: nothing is known of it.
+    pub(super) awaits_body: bool,
     pub(super) tap: Tap,
     pub(super) answer: Option<Answer>,
     pub(super) refusal: Option<&'static str>,
@@ -60,6 +65,8 @@ pub(super) struct Answer {
     /// The peer's own `X-Routed-Peer`: it is a router.
     pub forwarded_to: Option<Box<str>>,
     pub is_stream: bool,
+    /// Connecting to the peer took so long; nothing on a connection that was there.
+    pub connect: Option<Duration>,
 }
 
 impl Capture {
@@ -104,6 +111,8 @@ impl Capture {
             session: None,
             request: None,
             request_bytes: 0,
+            request_cost: 0,
+            awaits_body: announces_body(headers),
             tap,
             answer: None,
             refusal: None,
@@ -116,6 +125,7 @@ impl Capture {
 
     /// The request's body, as the client sent it.
     pub fn request(&mut self, body: &Bytes) {
+        self.awaits_body = false;
         self.request_bytes = body.len() as u64;
         let limit = match self.bodies {
             Bodies::Full => REQUEST_MAX,
@@ -130,6 +140,7 @@ impl Capture {
             self.shed();
             return;
         }
+        self.request_cost = cost;
         self.request = Some(match is_shared {
             true => body.slice(..kept),
             false => Bytes::copy_from_slice(&body[..kept]),
@@ -159,11 +170,13 @@ impl Capture {
             (value.len() <= ANSWER_HEADER_MAX).then(|| value.into())
         };
         let content_type = head.headers.get(header::CONTENT_TYPE);
+        let history = head.extensions.get::<Arc<History>>();
         self.recap(head.status.as_u16());
         self.answer = Some(Answer {
             encoding: text(header::CONTENT_ENCODING),
             forwarded_to: text(header::HeaderName::from_static("x-routed-peer")),
             is_stream: content_type.is_some_and(is_events),
+            connect: history.map(|history| history.connect_time()),
         });
     }
 
@@ -213,8 +226,8 @@ impl Capture {
 
     /// Lets the bodies go.
     pub(super) fn shed(&mut self) {
-        if let Some(request) = self.request.take() {
-            self.charge.give(request.len());
+        if self.request.take().is_some() {
+            self.charge.give(self.request_cost);
         }
         self.tap.shed();
         self.is_shed = true;
@@ -235,6 +248,12 @@ fn caps(bodies: Bodies, draw: Draw) -> Option<Caps> {
         },
         Draw::All | Draw::Rate => caps,
     })
+}
+
+/// Whether a body follows these headers, as far as they say.
+fn announces_body(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH);
+    headers.contains_key(header::TRANSFER_ENCODING) || length.is_some_and(|length| length != "0")
 }
 
 fn is_events(content_type: &HeaderValue) -> bool {

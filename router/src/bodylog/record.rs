@@ -136,15 +136,15 @@ impl Record {
         let paths = &self.capture.route.options.bodylog.redact_paths.value;
         let request = self.capture.request.clone().unwrap_or_default();
         let mut response = Vec::new();
-        self.capture.tap.write_to(&mut response);
+        let cut_at = self.capture.tap.write_to(&mut response);
         let form = self
             .capture
             .answer
             .as_ref()
             .map_or(Form::Document, |answer| answer.form());
         Stored {
-            request: redact::body(&request, Form::Document, paths),
-            response: redact::body(&response.into(), form, paths),
+            request: redact::body(&request, Form::Document, paths, None),
+            response: redact::body(&response.into(), form, paths, cut_at),
         }
     }
 
@@ -170,7 +170,7 @@ impl Record {
             model_req: ending.model.as_ref().map(ToString::to_string),
             model: meter.and_then(Meter::model).map(str::to_owned),
             attempts: Some(ending.attempts),
-            session_id: capture.session.as_deref().map(str::to_owned),
+            session_id: self.session_id(),
             session_src: Some(ending.source.to_string()),
             reject_reason: capture.refusal.map(str::to_owned),
             status: Some(ending.status),
@@ -178,6 +178,7 @@ impl Record {
             finish_reason: meter.and_then(Meter::finish_reason).map(str::to_owned),
             stop_reason_raw: meter.and_then(raw_reason),
             complete: Some(self.is_complete()),
+            client_gone: ending.end == End::Left,
             sampled_by: Some(self.sampled_by.as_str().to_owned()),
             shed: self.is_shed().then(|| "bodies".to_owned()),
             resp_meta: meter.and_then(resp_meta),
@@ -196,6 +197,16 @@ impl Record {
         redact::target(target.get(ending.path_at..).unwrap_or("/")).into_owned()
     }
 
+    /// The session it belongs to; not one that was found where nothing may be recorded from.
+    fn session_id(&self) -> Option<String> {
+        let id = self.capture.session.as_deref()?;
+        let paths = &self.capture.route.options.bodylog.redact_paths.value;
+        Some(match redact::hides(paths, &self.ending.source) {
+            true => redact::REDACTED.to_owned(),
+            false => id.to_owned(),
+        })
+    }
+
     fn is_complete(&self) -> bool {
         match &self.ending.meter {
             Some(meter) => meter.is_complete(),
@@ -207,7 +218,8 @@ impl Record {
         let capture = &*self.capture;
         let kept = capture.request.as_ref().map_or(0, Bytes::len) as u64;
         meta.req_bytes = Some(capture.request_bytes);
-        meta.req_body_truncated = Some(kept > 0 && kept < capture.request_bytes);
+        let is_cut = kept > 0 && kept < capture.request_bytes;
+        meta.req_body_truncated = Some(is_cut || capture.awaits_body);
         meta.resp_bytes = Some(capture.tap.bytes);
         meta.chunk_count = Some(capture.tap.chunks);
         meta.resp_body_truncated = Some(capture.tap.is_truncated());
@@ -241,12 +253,16 @@ impl Record {
             (Some(received), Some(sent)) => Some(seconds(sent.saturating_duration_since(received))),
             _ => None,
         };
+        let answer = capture.answer.as_ref();
+        meta.upstream_connect_t = answer.and_then(|answer| answer.connect).map(seconds);
     }
 
     fn add_choice(&self, meta: &mut Meta) {
         let ending = &self.ending;
         if let Some(peer) = &ending.peer {
+            // The remark on retries is version 1's, so both say the same.
             meta.peer = Some(peer.spec.key.to_string());
+            meta.peer_clean.clone_from(&meta.peer);
             meta.peer_name = Some(peer.spec.name.to_string());
         }
         if let Some(choice) = &ending.choice {
@@ -307,29 +323,4 @@ fn asks_for_stream(body: &[u8]) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_says_whether_it_asks_for_a_stream() {
-        for (body, expected) in [
-            (r#"{"stream":true}"#, Some(true)),
-            (r#"{"a":1 , "stream" : false}"#, Some(false)),
-            (r#"{"stream_options":{"include_usage":true}}"#, None),
-            (r#"{"stream":"true"}"#, None),
-            (
-                r#"{"metadata":{"stream":true},"stream":false}"#,
-                Some(false),
-            ),
-            (r#"{"stream":true"#, None),
-            ("", None),
-        ] {
-            assert_eq!(asks_for_stream(body.as_bytes()), expected, "{body}");
-        }
-    }
-
-    #[test]
-    fn times_are_rounded_to_milliseconds() {
-        assert_eq!(seconds(Duration::from_micros(1_234_567)), 1.235);
-    }
-}
+mod tests;

@@ -188,8 +188,8 @@ pub enum Form {
 
 /// A body with the values at `paths` replaced, byte for byte the same elsewhere. A document, or an
 /// event, that cannot be read is replaced whole: who names values that must not be stored is not
-/// served by a guess.
-pub fn body(body: &Bytes, form: Form, paths: &[BodyPath]) -> Bytes {
+/// served by a guess. `cut_at` is where its end begins, if bytes before that are missing.
+pub fn body(body: &Bytes, form: Form, paths: &[BodyPath], cut_at: Option<usize>) -> Bytes {
     if paths.is_empty() || body.is_empty() {
         return body.clone();
     }
@@ -197,9 +197,29 @@ pub fn body(body: &Bytes, form: Form, paths: &[BodyPath]) -> Bytes {
         Form::Document => {
             document(body, paths).unwrap_or_else(|| Bytes::from_static(REDACTED.as_bytes()))
         }
-        Form::Events => events(body, paths),
+        Form::Events => events(body, paths, cut_at),
         Form::Opaque => Bytes::from_static(REDACTED.as_bytes()),
     }
+}
+
+/// Whether the place where a session id was found, `header.<name>` or `body.<path>`, is one that is
+/// not recorded.
+pub fn hides(paths: &[BodyPath], source: &str) -> bool {
+    if let Some(header) = source.strip_prefix("header.") {
+        return is_secret_header(header);
+    }
+    let Some(place) = source.strip_prefix("body.") else {
+        return false;
+    };
+    paths.iter().any(|path| {
+        let mut names = place.split('.');
+        let is_next = |segment: &str| {
+            names
+                .next()
+                .is_some_and(|name| segment == name || segment == "*")
+        };
+        path.segments.iter().map(|segment| &**segment).all(is_next)
+    })
 }
 
 fn document(body: &[u8], paths: &[BodyPath]) -> Option<Bytes> {
@@ -226,27 +246,90 @@ fn document(body: &[u8], paths: &[BodyPath]) -> Option<Bytes> {
     Some(redacted.into())
 }
 
-fn events(body: &[u8], paths: &[BodyPath]) -> Bytes {
-    let mut redacted = Vec::with_capacity(body.len());
-    for line in body.split_inclusive(|byte| *byte == b'\n') {
-        let Some(data) = line.strip_prefix(b"data:") else {
-            redacted.extend_from_slice(line);
-            continue;
-        };
-        let content = data.trim_ascii();
-        if content.is_empty() || content == b"[DONE]" {
-            redacted.extend_from_slice(line);
-            continue;
+/// A line of an event stream.
+#[derive(Clone, Copy, Debug)]
+enum Line<'b> {
+    /// Nothing of the answer: another field, a comment, the end of an event, our own marker.
+    Plain(&'b [u8]),
+    /// A `data` field.
+    Data(&'b [u8]),
+    /// No field, as what is left of a line whose beginning is missing.
+    Unknown(&'b [u8]),
+}
+
+impl<'b> Line<'b> {
+    fn of(line: &'b [u8]) -> Self {
+        const FIELDS: [&[u8]; 4] = [b"event:", b"id:", b"retry:", b":"];
+        let is_plain = is_blank(line) || FIELDS.iter().any(|field| line.starts_with(field));
+        match line.starts_with(b"data:") {
+            true => Self::Data(line),
+            false if is_plain => Self::Plain(line),
+            false => Self::Unknown(line),
         }
-        let before = content.as_ptr() as usize - line.as_ptr() as usize;
-        redacted.extend_from_slice(&line[..before]);
-        match document(content, paths) {
-            Some(content) => redacted.extend_from_slice(&content),
-            None => redacted.extend_from_slice(REDACTED.as_bytes()),
-        }
-        redacted.extend_from_slice(&line[before + content.len()..]);
     }
+
+    /// What its event says in it, if anything.
+    fn content(self) -> Option<&'b [u8]> {
+        let Self::Data(line) = self else { return None };
+        let content = line["data:".len()..].trim_ascii();
+        (!content.is_empty() && content != b"[DONE]").then_some(content)
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.trim_ascii().is_empty()
+}
+
+/// Event by event (HTML Standard, 9.2). A fragment is replaced: behind the cut there is no telling
+/// which value it is of.
+fn events(body: &[u8], paths: &[BodyPath], cut_at: Option<usize>) -> Bytes {
+    let mut redacted = Vec::with_capacity(body.len());
+    let mut event = Vec::new();
+    let mut at = 0;
+    for text in body.split_inclusive(|byte| *byte == b'\n') {
+        let (begins, ends) = (at, at + text.len());
+        at = ends;
+        if cut_at == Some(ends) {
+            // The marker: what came before it is no event of what follows.
+            event_into(&mut event, paths, &mut redacted);
+            redacted.extend_from_slice(text);
+            continue;
+        }
+        event.push(match cut_at {
+            Some(cut) if cut == begins && !is_blank(text) => Line::Unknown(text),
+            _ => Line::of(text),
+        });
+        if is_blank(text) {
+            event_into(&mut event, paths, &mut redacted);
+        }
+    }
+    event_into(&mut event, paths, &mut redacted);
     redacted.into()
+}
+
+/// Appends the lines of one event and empties it.
+fn event_into(event: &mut Vec<Line<'_>>, paths: &[BodyPath], redacted: &mut Vec<u8>) {
+    let contents = || event.iter().filter_map(|line| line.content());
+    // Several lines are several documents where somebody forgot the empty ones between them. Else
+    // they are one, which is not put together here.
+    let is_readable =
+        |content: &[u8]| content.starts_with(b"{") && document(content, paths).is_some();
+    let is_spread = contents().count() > 1 && !contents().all(is_readable);
+    for line in event.drain(..) {
+        let (text, content, new) = match (line, line.content()) {
+            (Line::Unknown(text), _) => (text, text.trim_ascii(), None),
+            (Line::Data(text), Some(content)) if is_spread => (text, content, None),
+            (Line::Data(text), Some(content)) => (text, content, document(content, paths)),
+            (Line::Plain(text) | Line::Data(text), _) => {
+                redacted.extend_from_slice(text);
+                continue;
+            }
+        };
+        let before = content.as_ptr() as usize - text.as_ptr() as usize;
+        redacted.extend_from_slice(&text[..before]);
+        redacted.extend_from_slice(new.as_deref().unwrap_or(REDACTED.as_bytes()));
+        redacted.extend_from_slice(&text[before + content.len()..]);
+    }
 }
 
 /// Adds the place of every value that a path leads to. `None` when the text cannot be read.
@@ -345,7 +428,7 @@ mod tests {
 
     fn redacted(text: &str, form: Form, at: &[&str]) -> String {
         let text = Bytes::copy_from_slice(text.as_bytes());
-        String::from_utf8(body(&text, form, &paths(at)).to_vec()).unwrap()
+        String::from_utf8(body(&text, form, &paths(at), None).to_vec()).unwrap()
     }
 
     #[test]
@@ -450,5 +533,65 @@ mod tests {
         let text = "event: x\ndata: {\"c\":\"a\"}\r\n\ndata:{\"c\":\"b\",\"d\":1}\n\ndata: {\"c\":\ndata: [DONE]\n\n";
         let expected = "event: x\ndata: {\"c\":\"[REDACTED]\"}\r\n\ndata:{\"c\":\"[REDACTED]\",\"d\":1}\n\ndata: [REDACTED]\ndata: [DONE]\n\n";
         assert_eq!(redacted(text, Form::Events, &["c"]), expected);
+    }
+
+    #[test]
+    fn what_a_cut_left_of_an_event_is_not_recorded() {
+        let head = "data: {\"c\":\"a\"}\n\nevent: x\ndata: {\"c\":\"sec";
+        let marker = "\n[BODYLOG_TRUNCATED 9 BYTES MISSING IN MIDDLE]\n";
+        // As a line of its own each of them could be taken for something else.
+        for fragment in [
+            "ret\"}",
+            ": \"secret\"}",
+            "data: {\"d\":\"secret\"}",
+            "{\"d\":\"secret\"}",
+        ] {
+            let tail = format!("{fragment}\n\ndata: {{\"c\":\"b\"}}\n\n");
+            let text = Bytes::from(format!("{head}{marker}{tail}"));
+            let cut_at = head.len() + marker.len();
+            let redacted = body(&text, Form::Events, &paths(&["c"]), Some(cut_at));
+            let expected = format!(
+                "data: {{\"c\":\"[REDACTED]\"}}\n\nevent: x\ndata: [REDACTED]{marker}[REDACTED]\n\n\
+                 data: {{\"c\":\"[REDACTED]\"}}\n\n"
+            );
+            assert_eq!(String::from_utf8_lossy(&redacted), expected, "{fragment}");
+        }
+    }
+
+    #[test]
+    fn an_event_whose_document_is_spread_over_lines_is_not_recorded() {
+        let text = "data: {\"c\":\ndata: \"secret\"\ndata: }\n\ndata: {\"d\":1}\n\n";
+        let expected =
+            "data: [REDACTED]\ndata: [REDACTED]\ndata: [REDACTED]\n\ndata: {\"d\":1}\n\n";
+        assert_eq!(redacted(text, Form::Events, &["c"]), expected);
+        // Events that nobody put an empty line between.
+        let text = "data: {\"c\":1}\ndata: {\"d\":1}\ndata: [DONE]\n";
+        let expected = "data: {\"c\":\"[REDACTED]\"}\ndata: {\"d\":1}\ndata: [DONE]\n";
+        assert_eq!(redacted(text, Form::Events, &["c"]), expected);
+    }
+
+    #[test]
+    fn a_line_that_is_no_field_is_not_recorded() {
+        let text = "\u{feff}data: {\"c\":\"secret\"}\n\n: ping\nid: 7\nsecret\n\n";
+        let expected = "[REDACTED]\n\n: ping\nid: 7\n[REDACTED]\n\n";
+        assert_eq!(redacted(text, Form::Events, &["c"]), expected);
+    }
+
+    #[test]
+    fn a_session_id_is_hidden_with_the_place_it_is_from() {
+        let paths = paths(&["user", "metadata.*", "a.b"]);
+        for (source, is_hidden) in [
+            ("body.user", true),
+            ("body.metadata.user_id", true),
+            ("body.metadata.user_id.session_id", true),
+            ("body.a", false),
+            ("body.a.b", true),
+            ("body.session_id", false),
+            ("header.x-session-id", false),
+            ("header.x-session-token", true),
+            ("none", false),
+        ] {
+            assert_eq!(hides(&paths, source), is_hidden, "{source}");
+        }
     }
 }

@@ -151,16 +151,19 @@ impl Tap {
     }
 
     /// Appends what is kept: the beginning, a line that says how much is missing where something
-    /// is, and the end.
-    pub fn write_to(&self, body: &mut Vec<u8>) {
-        let Some(kept) = &self.kept else { return };
+    /// is, and the end. Answers where in `body` that end begins, if something is missing before it.
+    pub fn write_to(&self, body: &mut Vec<u8>) -> Option<usize> {
+        let kept = self.kept.as_ref()?;
         kept.head.write_to(body);
         let missing = self.missing();
+        let mut cut_at = None;
         if missing > 0 {
             let marker = format!("\n[BODYLOG_TRUNCATED {missing} BYTES MISSING IN MIDDLE]\n");
             body.extend_from_slice(marker.as_bytes());
+            cut_at = Some(body.len());
         }
         kept.tail.write_to(body);
+        cut_at
     }
 }
 
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_stream_keeps_its_beginning_and_exactly_the_end() {
+    fn v7_a_long_stream_keeps_its_beginning_and_exactly_the_end() {
         let (mut tap, _budget) = tap(Caps::FULL);
         for n in 0..3000 {
             tap.chunk(&chunk(n * 1000, 1000));
@@ -328,6 +331,7 @@ mod tests {
         assert_eq!((tap.bytes, tap.chunks), (3_000_000, 3000));
         assert!(tap.is_truncated());
         assert_eq!(tap.missing(), 903_712);
+        assert_eq!(tap.write_to(&mut Vec::new()), Some(1_572_052));
         let body = body(&tap);
         let marker = b"\n[BODYLOG_TRUNCATED 903712 BYTES MISSING IN MIDDLE]\n";
         assert_eq!(body.len(), 2_096_340);
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_chunk_that_did_not_fit_stays_behind_it() {
+    fn v7_what_follows_a_chunk_that_did_not_fit_stays_behind_it() {
         let (mut tap, _budget) = tap(Caps::FULL);
         let mut at = 0;
         for len in [1_572_800, 200, 50] {
@@ -345,7 +349,7 @@ mod tests {
             at += len;
         }
         assert_eq!(body(&tap), chunk(0, 1_573_050));
-        assert!(!tap.is_truncated());
+        assert!(!tap.is_truncated() && tap.write_to(&mut Vec::new()).is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower::Service;
 
 /// The connect time-out in force, shared with the connector so that a reload reaches it.
@@ -95,11 +96,12 @@ impl Service<Uri> for PeerConnector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.inner.call(uri);
         let timeout = self.timeout.get();
+        let began = Instant::now();
         Box::pin(async move {
             match tokio::time::timeout(timeout, connecting).await {
                 Ok(Ok(stream)) => Ok(TokioIo::new(Observed {
                     stream: TokioIo::new(stream),
-                    history: Arc::default(),
+                    history: Arc::new(History::begun(Instant::now().duration_since(began))),
                 })),
                 Ok(Err(error)) if is_time_out(&*error) => Err(ConnectError::TimedOut),
                 Ok(Err(error)) => Err(ConnectError::Dead(error)),
@@ -132,6 +134,8 @@ fn is_time_out(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 pub struct History {
     turns: AtomicU32,
     answered: AtomicBool,
+    /// What connecting took, TLS included.
+    connect: Duration,
 }
 
 impl History {
@@ -145,11 +149,26 @@ impl History {
         self.answered.load(Ordering::Acquire)
     }
 
+    /// What connecting cost the present turn's request: nothing if it found the connection there.
+    pub fn connect_time(&self) -> Duration {
+        match self.is_reused() {
+            true => Duration::ZERO,
+            false => self.connect,
+        }
+    }
+
     /// The history a connection carries; `None` for one this module did not make.
     pub fn of(connected: &Connected) -> Option<Arc<Self>> {
         let mut extras = Extensions::new();
         connected.get_extras(&mut extras);
         extras.remove()
+    }
+
+    fn begun(connect: Duration) -> Self {
+        Self {
+            connect,
+            ..Self::default()
+        }
     }
 
     fn wrote(&self) {
@@ -238,5 +257,16 @@ mod tests {
         assert!(history.is_answered());
         history.wrote();
         assert!(history.is_reused() && !history.is_answered());
+    }
+
+    #[test]
+    fn connecting_costs_the_first_request_of_a_connection() {
+        let history = History::begun(Duration::from_millis(3));
+        history.wrote();
+        assert_eq!(history.connect_time(), Duration::from_millis(3));
+        history.read();
+        assert_eq!(history.connect_time(), Duration::from_millis(3));
+        history.wrote();
+        assert_eq!(history.connect_time(), Duration::ZERO);
     }
 }

@@ -1,0 +1,175 @@
+use http::HeaderMap;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::bodylog::budget::MemoryBudget;
+use crate::bodylog::pipe::Pipe;
+use crate::bodylog::sampling::Sampler;
+use crate::bodylog::sender::Shared;
+use crate::bodylog::spool::Identity;
+use crate::proxy::buffers::Buffers;
+use crate::testing::Tables;
+use crate::upstream::headers::Client;
+
+/// The record of an exchange of a route with these options: `exchange` plays it.
+fn record_of(
+    options: &str,
+    headers: &[(&'static str, &str)],
+    exchange: impl FnOnce(&mut Capture, &mut Ending),
+) -> Record {
+    let mut tables = Tables::new();
+    let table = tables.table("", &[("chat", &format!("peers: []\n{options}"))]);
+    let route = table.routes().next().unwrap();
+    let shared = Shared::new(
+        Arc::default(),
+        MemoryBudget::new(1 << 20),
+        None,
+        Identity::fresh(),
+        Buffers::default(),
+    );
+    let pipe = Arc::new(Pipe {
+        records: mpsc::channel(1).0,
+        shared: Arc::new(shared),
+        sampler: Sampler::new(1),
+    });
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.insert(*name, value.parse().unwrap());
+    }
+    let client = Client {
+        peer: "127.0.0.1".parse().unwrap(),
+        trusted: &[],
+    };
+    let mut capture = Capture::begin(&pipe, route, &map, client).unwrap();
+    let mut ending = ending();
+    exchange(&mut capture, &mut ending);
+    Record::new(capture, ending, SampledBy::All)
+}
+
+/// Its meta object.
+fn meta_of(
+    options: &str,
+    headers: &[(&'static str, &str)],
+    exchange: impl FnOnce(&mut Capture, &mut Ending),
+) -> Meta {
+    let record = record_of(options, headers, exchange);
+    record.meta(&record.bodies())
+}
+
+fn ending() -> Ending {
+    Ending {
+        rid: "r1".into(),
+        method: Method::POST,
+        uri: "/chat/v1/chat/completions".parse().unwrap(),
+        path_at: 5,
+        owner: None,
+        model: None,
+        source: "none".into(),
+        choice: None,
+        peer: None,
+        attempts: 0,
+        status: 200,
+        unix_ms: 1_767_369_600_100,
+        times: Times {
+            arrived: Instant::now(),
+            received: None,
+            sent: None,
+            first_byte: None,
+            last_chunk: None,
+        },
+        took: Duration::from_micros(1_234_567),
+        end: End::Whole,
+        meter: None,
+    }
+}
+
+#[test]
+fn a_body_that_was_announced_and_never_read_is_not_all_there() {
+    let cases: [(&[(&str, &str)], bool); 3] = [
+        (&[("content-length", "12")], true),
+        (&[("transfer-encoding", "chunked")], true),
+        (&[("content-length", "0")], false),
+    ];
+    for (headers, is_missing) in cases {
+        let meta = meta_of("", headers, |capture, _| capture.refused("body_too_large"));
+        assert_eq!(meta.req_body_truncated, Some(is_missing), "{headers:?}");
+        let meta = meta_of("", headers, |capture, _| {
+            capture.request(&Bytes::from_static(b"{}"));
+        });
+        assert_eq!(meta.req_body_truncated, Some(false), "{headers:?}");
+    }
+}
+
+#[test]
+fn a_client_that_left_is_told_apart_from_a_peer_that_broke_off() {
+    for (end, is_gone, has_end) in [
+        (End::Whole, false, true),
+        (End::Broken, false, false),
+        (End::Left, true, false),
+    ] {
+        let meta = meta_of("", &[], |capture, ending| {
+            capture.chunk(&Bytes::from_static(b"x"), Instant::now());
+            ending.end = end;
+        });
+        assert_eq!((meta.client_gone, meta.complete), (is_gone, Some(has_end)));
+        assert!(meta.first_chunk_t.is_some());
+        assert_eq!(meta.last_chunk_t.is_some(), has_end, "{end:?}");
+    }
+}
+
+#[test]
+fn a_session_id_is_hidden_where_its_place_in_the_body_is() {
+    let of = |options: &str, source: &str| {
+        let meta = meta_of(options, &[], |capture, ending| {
+            capture.session(b"somebody");
+            ending.source = source.into();
+        });
+        meta.session_id.unwrap()
+    };
+    let options = "bodylog_redact_paths: [user]\n";
+    assert_eq!(of(options, "body.user"), redact::REDACTED);
+    assert_eq!(of(options, "header.x-session-id"), "somebody");
+    assert_eq!(of("", "body.user"), "somebody");
+}
+
+#[test]
+fn the_end_of_a_cut_stream_does_not_bring_back_what_is_hidden() {
+    let options = "bodylog_redact_paths: [c]\nbodylog_bodies: truncate(64)\n";
+    let record = record_of(options, &[], |capture, _| {
+        let head = http::Response::builder().header("content-type", "text/event-stream");
+        capture.answered(&head.body(()).unwrap().into_parts().0);
+        for _ in 0..10 {
+            let event = Bytes::from_static(b"data: {\"c\":\"hidden hidden hidden\"}\n\n");
+            capture.chunk(&event, Instant::now());
+        }
+    });
+    let mut kept = Vec::new();
+    assert!(record.capture.tap.write_to(&mut kept).is_some());
+    assert!(String::from_utf8_lossy(&kept).ends_with("hidden\"}\n\n"));
+    let stored = String::from_utf8(record.bodies().response.to_vec()).unwrap();
+    assert!(!stored.contains("hidden"), "{stored}");
+    assert!(stored.contains("[BODYLOG_TRUNCATED"), "{stored}");
+}
+
+#[test]
+fn a_request_says_whether_it_asks_for_a_stream() {
+    for (body, expected) in [
+        (r#"{"stream":true}"#, Some(true)),
+        (r#"{"a":1 , "stream" : false}"#, Some(false)),
+        (r#"{"stream_options":{"include_usage":true}}"#, None),
+        (r#"{"stream":"true"}"#, None),
+        (
+            r#"{"metadata":{"stream":true},"stream":false}"#,
+            Some(false),
+        ),
+        (r#"{"stream":true"#, None),
+        ("", None),
+    ] {
+        assert_eq!(asks_for_stream(body.as_bytes()), expected, "{body}");
+    }
+}
+
+#[test]
+fn times_are_rounded_to_milliseconds() {
+    assert_eq!(seconds(Duration::from_micros(1_234_567)), 1.235);
+}
