@@ -46,7 +46,10 @@ fn polled(routers: &[&str]) -> Polled {
     let state = r#"{"active_level":2,"limit":64,"healthy_peers_in_level":1,"by_priority":{"2":{"peers":[
         {"name":"gpu-a","peer":"a:1","banned":false,"active":7,"max":64},
         {"name":"gpu-b","peer":"b:1","banned":true,"active":0,"max":null}]}}}"#;
-    let limiter = r#"{"active":true,"ewma_tps":{"_":41.7,"m":null},"ewma_ms":{"_":6850},"adaptive_cc":{"_":57.4},"adaptive_cc_min":[]}"#;
+    let limiter = r#"{"active":true,"ewma_tps":{"_":41.7,"m":null},"adaptive_cc":{"_":57.4},
+        "adaptive_cc_min":{"_":8},"adaptive_cc_max":{"_":64},"adaptive_cc_conc":{"_":31,"m":[]},"adaptive_cc_rej":{"_":2}}"#;
+    // An empty table of Lua is a list in JSON.
+    let ttft = r#"{"active":true,"ewma_ms":{"_":6850},"adaptive_cc":[]}"#;
     fn reading<T: serde::de::DeserializeOwned>(text: &str) -> Reading<T> {
         Reading {
             value: Some(serde_json::from_str(text).unwrap()),
@@ -57,7 +60,7 @@ fn polled(routers: &[&str]) -> Polled {
     let route = RoutePoll {
         state: reading(state),
         tps: reading(limiter),
-        ttft: reading(limiter),
+        ttft: reading(ttft),
     };
     let routers = routers.iter().map(|router| RouterPoll {
         router: (*router).into(),
@@ -268,6 +271,10 @@ const GAUGES: &[&str] = &[
     "openresty_tps_ewma",
     "openresty_ttft_ewma_ms",
     "openresty_adaptive_cc",
+    "openresty_adaptive_cc_min",
+    "openresty_adaptive_cc_max",
+    "openresty_adaptive_cc_conc",
+    "openresty_adaptive_cc_rej",
     "openresty_poll_up",
     "openresty_poll_last_success_seconds",
 ];
@@ -349,7 +356,7 @@ fn the_numbers_are_those_of_the_rows() {
     ] {
         assert!(has(&page, line), "no {line} in\n{page}");
     }
-    // Null is no number.
+    // Neither null nor a list is a number.
     assert!(
         !page.contains(r#"openresty_peer_max_concurrency{service="chat",route="chat",peer="b:1""#)
     );
