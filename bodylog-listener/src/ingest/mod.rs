@@ -119,14 +119,14 @@ impl Ingest {
     fn count_end(&self, protocol: Option<Protocol>, end: &reader::End, peer: Peer) {
         let protocol = protocol.map_or("none", Protocol::as_str);
         match end {
-            reader::End::Closed => {}
+            reader::End::Closed | reader::End::Silent => {}
             reader::End::Fault(fault) => {
                 self.metrics.fault(*fault);
                 tracing::info!(source = %peer.source, protocol, kind = fault.as_str(), "a sender's bytes cannot be read");
             }
             reader::End::Stalled => {
                 self.metrics.fault(Fault::Truncated);
-                tracing::info!(source = %peer.source, protocol, "a sender stopped inside a frame");
+                tracing::info!(source = %peer.source, protocol, "a sender stopped inside a frame, or sends it too slowly");
             }
             reader::End::Io(error) => {
                 tracing::debug!(source = %peer.source, protocol, %error, "a sender's connection failed");

@@ -8,12 +8,16 @@ use bytes::BytesMut;
 use proto::codec::{Codec, DecodeError, Decoded, Fault};
 use proto::frame::{Frame, Protocol};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
 use tokio_util::codec::Decoder;
 
 use crate::budget::{Budget, Charge};
 
-/// Longest silence inside a frame.
+/// A frame under way brings [`LEAST`] bytes, or its rest, within this time.
 pub(super) const STALL: Duration = Duration::from_secs(30);
+/// See [`STALL`]. The room of a frame is taken before it is read: whoever lets it trickle in would
+/// keep that from all others.
+const LEAST: usize = 16 << 10;
 /// Size of the receive buffer of a connection that sends little, and of one that fills it: what
 /// came by one read is worked on at once.
 const BUFFER: usize = 16 << 10;
@@ -27,8 +31,10 @@ pub(super) enum End {
     Closed,
     /// The bytes are no frames.
     Fault(Fault),
-    /// A frame stopped midway for [`STALL`].
+    /// A frame stopped midway, or comes too slowly: see [`STALL`].
     Stalled,
+    /// Nothing came between two frames for as long as [`Reader::expects_signs`] allows.
+    Silent,
     /// Reading failed.
     Io(io::Error),
 }
@@ -57,6 +63,30 @@ pub(super) struct Reader<R> {
     charge: Option<Charge>,
     /// Decoded, waiting for room.
     ready: VecDeque<Decoded>,
+    /// Longest silence between two frames.
+    silence: Option<Duration>,
+    pace: Pace,
+}
+
+/// How fast a frame comes. Time in which there was no room for it does not count.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Option<Instant>,
+    bytes: usize,
+}
+
+impl Pace {
+    /// When more must have come.
+    fn deadline(&mut self) -> Instant {
+        *self.since.get_or_insert_with(Instant::now) + STALL
+    }
+
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes >= LEAST {
+            *self = Self::default();
+        }
+    }
 }
 
 /// A frame of version 1 that found no room. The caller takes its bytes from the connection itself.
@@ -76,7 +106,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             budget,
             charge: None,
             ready: VecDeque::new(),
+            silence: None,
+            pace: Pace::default(),
         }
+    }
+
+    /// From here on the sender shows within `silence` that it is there.
+    pub(super) fn expects_signs(&mut self, silence: Duration) {
+        self.silence = Some(silence);
     }
 
     /// The version the sender speaks; `None` before its first byte.
@@ -108,6 +145,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 && let Some(bytes) = self.codec.pending_bytes()
             {
                 self.charge = Some(self.budget.take(bytes).await);
+                self.pace = Pace::default();
             }
             self.fill().await?;
         }
@@ -192,6 +230,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             && let Some(decoded) = self.codec.decode(&mut self.buffer).map_err(end_of)?
         {
             self.ready.push_back(decoded);
+            self.pace = Pace::default();
         }
         Ok(())
     }
@@ -205,15 +244,19 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         self.buffer.reserve(1);
         let free = free(&self.buffer);
-        let is_mid_frame = self.codec.is_mid_frame(self.buffer.len());
+        let limit = match self.codec.is_mid_frame(self.buffer.len()) {
+            true => Some((self.pace.deadline(), End::Stalled)),
+            false => self
+                .silence
+                .map(|silence| (Instant::now() + silence, End::Silent)),
+        };
         let read = self.read.read_buf(&mut self.buffer);
-        let read = if is_mid_frame {
-            match tokio::time::timeout(STALL, read).await {
+        let read = match limit {
+            None => read.await,
+            Some((until, end)) => match tokio::time::timeout_at(until, read).await {
                 Ok(read) => read,
-                Err(_) => return Err(End::Stalled),
-            }
-        } else {
-            read.await
+                Err(_) => return Err(end),
+            },
         };
         match read {
             Ok(0) => Err(match self.codec.decode_eof(&mut self.buffer) {
@@ -222,6 +265,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }),
             Ok(read) => {
                 self.room = next_room(self.room, free, read);
+                self.pace.came(read);
                 Ok(())
             }
             Err(error) => Err(End::Io(error)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::codec::{Codec, Decoded, encode};
-use proto::control::{GoAwayCode, Hello};
+use proto::control::{GoAwayCode, Hello, NackCode};
 use proto::frame::{Compression, Frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
@@ -97,6 +97,33 @@ async fn welcomed(ingest: &Arc<Ingest>) -> (Wire, tokio::task::JoinHandle<()>) {
     (wire, serving)
 }
 
+/// The header of a frame whose payload has so many bytes and another checksum.
+fn header(payload_len: u32) -> [u8; proto::frame::HEADER_LEN] {
+    proto::frame::Header {
+        kind: 3,
+        flags: proto::frame::Flags::default(),
+        seq: 1,
+        payload_len,
+        raw_len: payload_len,
+        payload_crc: 0,
+    }
+    .to_bytes()
+}
+
+/// What comes besides pings.
+async fn answer(wire: &mut Wire) -> Option<Frame> {
+    loop {
+        match wire.next().await {
+            Some(Frame::Ping) => {}
+            other => return other,
+        }
+    }
+}
+
+fn is_crc(answer: &Option<Frame>) -> bool {
+    matches!(answer, Some(Frame::Nack(nack)) if (nack.seq, nack.code) == (1, NackCode::Crc))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_sender_is_asked_and_then_sent_away() {
     let root = tempfile::tempdir().unwrap();
@@ -108,12 +135,7 @@ async fn a_silent_sender_is_asked_and_then_sent_away() {
     // An answer counts as a sign of life.
     wire.send(&Frame::Pong).await;
     let began = Instant::now();
-    let bye = loop {
-        match wire.next().await {
-            Some(Frame::Ping) => {}
-            other => break other,
-        }
-    };
+    let bye = answer(&mut wire).await;
     assert!(matches!(bye, Some(Frame::GoAway(bye)) if bye.code == GoAwayCode::Idle));
     assert_eq!(Instant::now() - began, Duration::from_secs(45));
     assert_eq!(wire.next().await, None);
@@ -125,28 +147,77 @@ async fn a_frame_that_stops_midway_ends_the_connection_and_gives_its_room_back()
     let root = tempfile::tempdir().unwrap();
     let ingest = ingest(root.path());
     let (mut wire, serving) = welcomed(&ingest).await;
-    let header = proto::frame::Header {
-        kind: 3,
-        flags: proto::frame::Flags::default(),
-        seq: 1,
-        payload_len: 500_000,
-        raw_len: 500_000,
-        payload_crc: 0,
-    };
-    wire.stream.write_all(&header.to_bytes()).await.unwrap();
+    wire.stream.write_all(&header(500_000)).await.unwrap();
     let began = Instant::now();
     assert_eq!(wire.next().await, Some(Frame::Ping));
     assert!(ingest.budget.taken() >= 500_000);
-    let bye = loop {
-        match wire.next().await {
-            Some(Frame::Ping) => {}
-            other => break other,
-        }
-    };
+    let bye = answer(&mut wire).await;
     assert!(matches!(bye, Some(Frame::GoAway(bye)) if bye.code == GoAwayCode::Idle));
     assert_eq!(Instant::now() - began, Duration::from_secs(30));
     serving.await.unwrap();
     assert_eq!(ingest.budget.taken(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_trickles_in_ends_the_connection_and_gives_its_room_back() {
+    let root = tempfile::tempdir().unwrap();
+    let ingest = ingest(root.path());
+    let (mut wire, serving) = welcomed(&ingest).await;
+    wire.stream.write_all(&header(500_000)).await.unwrap();
+    let began = Instant::now();
+    let mut sent = 0;
+    // A byte every ten seconds is no silence, and no frame either.
+    while wire.stream.write_all(b"x").await.is_ok() {
+        sent += 1;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(sent < 10, "it is still listened to");
+    }
+    assert!(Instant::now() - began < Duration::from_secs(50));
+    let bye = answer(&mut wire).await;
+    assert!(matches!(bye, Some(Frame::GoAway(bye)) if bye.code == GoAwayCode::Idle));
+    serving.await.unwrap();
+    assert_eq!(ingest.budget.taken(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_frame_over_a_slow_line_is_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let ingest = ingest(root.path());
+    let (mut wire, _serving) = welcomed(&ingest).await;
+    let pieces = 20;
+    wire.stream
+        .write_all(&header(pieces * 20_000))
+        .await
+        .unwrap();
+    let began = Instant::now();
+    for _ in 0..pieces {
+        wire.stream.write_all(&[b'x'; 20_000]).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert!(Instant::now() - began >= Duration::from_secs(400));
+    let answer = answer(&mut wire).await;
+    assert!(is_crc(&answer), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_waits_for_room_is_told_that_somebody_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let ingest = ingest(root.path());
+    let (mut wire, serving) = welcomed(&ingest).await;
+    let others = ingest.budget.take(1 << 20).await;
+    wire.stream.write_all(&header(50_000)).await.unwrap();
+    // Longer than any silence that is borne, on either side.
+    for _ in 0..8 {
+        let began = Instant::now();
+        assert_eq!(wire.next().await, Some(Frame::Ping));
+        assert_eq!(Instant::now() - began, Duration::from_secs(15));
+    }
+    assert_eq!(ingest.budget.taken(), 1 << 20);
+    assert!(!serving.is_finished());
+    drop(others);
+    wire.stream.write_all(&[b'x'; 50_000]).await.unwrap();
+    let answer = answer(&mut wire).await;
+    assert!(is_crc(&answer), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]

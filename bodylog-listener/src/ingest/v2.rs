@@ -77,6 +77,7 @@ where
         source: peer.source,
         run: Some((hello.producer.as_str().into(), hello.epoch)),
     };
+    reader.expects_signs(SILENCE);
     let (answers, waiting) = mpsc::channel(ANSWERS);
     let reading = Reading {
         ingest,
@@ -106,8 +107,11 @@ where
         Ended::By(end) => {
             let reason = match &end {
                 End::Fault(fault) => Some((GoAwayCode::Protocol, fault.as_str())),
-                End::Stalled => Some((GoAwayCode::Idle, "a frame stopped midway")),
-                End::Closed | End::Io(_) => None,
+                End::Stalled => Some((
+                    GoAwayCode::Idle,
+                    "a frame stopped midway, or comes too slowly",
+                )),
+                End::Closed | End::Silent | End::Io(_) => None,
             };
             if let Some((code, text)) = reason {
                 first::go_away(answering.write, code, text.to_owned()).await;
@@ -130,12 +134,12 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
                 biased;
                 () = self.displaced.cancelled() => return Ended::With(GoAwayCode::Busy, "another connection has come for the run"),
                 () = self.stop.cancelled() => return Ended::With(GoAwayCode::Shutdown, "the listener stops"),
-                next = tokio::time::timeout(SILENCE, self.reader.next()) => next,
+                next = self.reader.next() => next,
             };
             let mut received = match next {
-                Ok(Ok(received)) => received,
-                Ok(Err(end)) => return Ended::By(end),
-                Err(_) => return Ended::With(GoAwayCode::Idle, "nothing came for 45 s"),
+                Ok(received) => received,
+                Err(End::Silent) => return Ended::With(GoAwayCode::Idle, "nothing came for 45 s"),
+                Err(end) => return Ended::By(end),
             };
             let mut jobs = Vec::new();
             let mut bytes = 0;
