@@ -209,18 +209,24 @@ fn scan(path: &Path, output: Output, streams: &Streams, offset: u64, now: i64) -
         storage::seal(&mut file)?;
     }
     let mut reader = lines::open(path)?;
-    lines::each_line(&mut *reader, offset, |line| {
-        // A torn line is nobody's: its frame was not acknowledged and comes again.
-        if let Ok(Origin {
-            pid: Some(pid),
-            epoch,
-            seq,
-        }) = serde_json::from_slice(line)
-        {
-            streams.get(&pid, epoch, now).raise(output, seq);
+    let mut bad = 0_u64;
+    let end = lines::each_line(&mut *reader, offset, |line| {
+        match serde_json::from_slice(line) {
+            Ok(Origin {
+                pid: Some(pid),
+                epoch,
+                seq,
+            }) => streams.get(&pid, epoch, now).raise(output, seq),
+            Ok(Origin { pid: None, .. }) => {}
+            // A torn line is nobody's: its frame was not acknowledged and comes again.
+            Err(_) => bad += 1,
         }
         Continue::Yes
-    })
+    })?;
+    if bad > 0 {
+        tracing::warn!(path = %path.display(), lines = bad, "lines of a stored file are no JSON, as a crash leaves them");
+    }
+    Ok(end)
 }
 
 /// Replaces the ledger of an output. What it speaks of must be on disk.

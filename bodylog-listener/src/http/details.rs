@@ -173,6 +173,25 @@ impl Wanted {
             && self.stream.is_none_or(|stream| row.stream == stream)
     }
 
+    /// A row that is wanted, with the line it is in.
+    fn found(&self, row: DetailRow<'_>, line: &[u8]) -> Option<Found> {
+        let end = end_of(&row)?;
+        let end_ms = end.timestamp_millis();
+        if !self.takes(&row, end_ms) {
+            return None;
+        }
+        let text = match &*row.ts_end {
+            "" => end.to_rfc3339_opts(SecondsFormat::Millis, true),
+            text => text.to_owned(),
+        };
+        Some(Found {
+            end_ms,
+            end: text,
+            request_id: row.request_id.into_owned(),
+            line: serde_json::from_slice(line).ok()?,
+        })
+    }
+
     fn begins_ms(&self) -> i64 {
         match self.from {
             Place::At(ms) | Place::After(ms, _) => ms,
@@ -185,6 +204,8 @@ struct Page {
     count: usize,
     truncated: bool,
     rows: Vec<Box<RawValue>>,
+    /// Lines that are no rows, torn ones among them.
+    bad_lines: u64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     more: Option<More>,
 }
@@ -204,6 +225,7 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
     let (from, to) = (moment(wanted.begins_ms()), moment(wanted.to_ms));
     let until = to.checked_add_signed(LATE).unwrap_or(to);
     let mut found: BinaryHeap<Found> = BinaryHeap::new();
+    let mut bad_lines = 0;
     for file in lines::one_per_hour(lines::hour_files(&dir_of(root, Output::Details))?) {
         if file.hour.next().start() <= from || file.hour.start() > until {
             continue;
@@ -215,7 +237,8 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
             Err(error) => return Err(error),
         };
         lines::each_line(&mut *reader, 0, |line| {
-            if let Some(row) = read_row(line, wanted) {
+            let row = super::row(line, &mut bad_lines);
+            if let Some(row) = row.and_then(|row| wanted.found(row, line)) {
                 found.push(row);
                 // The first row beyond the page tells that there is one.
                 if found.len() > wanted.limit + 1 {
@@ -241,28 +264,10 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
         count: rows.len(),
         truncated,
         rows: rows.into_iter().map(|row| row.line).collect(),
+        bad_lines,
         more,
     };
     Ok(to_value(page)?)
-}
-
-fn read_row(line: &[u8], wanted: &Wanted) -> Option<Found> {
-    let row: DetailRow<'_> = serde_json::from_slice(line).ok()?;
-    let end = end_of(&row)?;
-    let end_ms = end.timestamp_millis();
-    if !wanted.takes(&row, end_ms) {
-        return None;
-    }
-    let text = match &*row.ts_end {
-        "" => end.to_rfc3339_opts(SecondsFormat::Millis, true),
-        text => text.to_owned(),
-    };
-    Some(Found {
-        end_ms,
-        end: text,
-        request_id: row.request_id.into_owned(),
-        line: serde_json::from_slice(line).ok()?,
-    })
 }
 
 /// `ts_end`, else `ts` and the time it took.
@@ -336,6 +341,8 @@ mod tests {
                 row("2026-01-02T03:10:00.000Z", "a"),
                 row("2026-01-02T03:05:00.000Z", "z"),
                 json!({"no": "row"}),
+                json!("text"),
+                json!({"v": 3, "ts_end": "2026-01-02T03:05:00.000Z"}),
             ],
         );
         // Written late, and in another offset.
@@ -355,8 +362,8 @@ mod tests {
         let all = page_of(&[]);
         assert_eq!(ids(&all), ["z", "a", "b", "late"]);
         assert_eq!(
-            (&all["count"], &all["truncated"]),
-            (&json!(4), &json!(false))
+            (&all["count"], &all["truncated"], &all["bad_lines"]),
+            (&json!(4), &json!(false), &json!(2))
         );
         assert!(all.get("next_cursor").is_none());
         let first = page_of(&[("limit", "2")]);

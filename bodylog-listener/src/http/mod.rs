@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, RawQuery, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
@@ -18,6 +19,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use chrono::{DateTime, TimeDelta, Utc};
 use proto::exposition::Format;
+use proto::row::DetailRow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -85,7 +87,7 @@ pub(super) fn router(state: State) -> Router {
         .route("/details", get(details_of))
         .route_layer(middleware::from_fn_with_state(state.clone(), access::guard));
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(|| async { "OK\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .merge(guarded)
@@ -178,12 +180,28 @@ async fn stats(Shared(state): Shared<State>) -> Response {
     .into_response()
 }
 
-async fn summary_of(Shared(state): Shared<State>, Query(asked): Query<summary::Asked>) -> Response {
+/// The parameters of a request, or why they are none.
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+/// Answers a request whose parameters cannot be read.
+fn unreadable(rejection: &QueryRejection) -> Response {
+    error(StatusCode::BAD_REQUEST, &rejection.body_text())
+}
+
+async fn summary_of(Shared(state): Shared<State>, asked: Asked<summary::Asked>) -> Response {
+    let asked = match asked {
+        Ok(Query(asked)) => asked,
+        Err(rejection) => return unreadable(&rejection),
+    };
     let (root, now) = (state.root.clone(), state.ingest.clock.now());
     read(&state, move || summary::of(&root, &asked, now)).await
 }
 
-async fn details_of(Shared(state): Shared<State>, Query(asked): Query<details::Asked>) -> Response {
+async fn details_of(Shared(state): Shared<State>, asked: Asked<details::Asked>) -> Response {
+    let asked = match asked {
+        Ok(Query(asked)) => asked,
+        Err(rejection) => return unreadable(&rejection),
+    };
     match asked.read() {
         Ok(wanted) => {
             let root = state.root.clone();
@@ -191,6 +209,14 @@ async fn details_of(Shared(state): Shared<State>, Query(asked): Query<details::A
         }
         Err(message) => error(StatusCode::BAD_REQUEST, &message),
     }
+}
+
+/// The row a line holds. One that cannot be read is counted; an empty line is nothing.
+fn row<'l>(line: &'l [u8], bad: &mut u64) -> Option<DetailRow<'l>> {
+    let row = serde_json::from_slice(line).ok();
+    let row = row.filter(|row: &DetailRow<'_>| row.is_readable());
+    *bad += u64::from(row.is_none() && !line.trim_ascii().is_empty());
+    row
 }
 
 /// Which record is looked for.
@@ -201,7 +227,11 @@ struct Wanted {
     hours: Option<u32>,
 }
 
-async fn records(Shared(state): Shared<State>, Query(wanted): Query<Wanted>) -> Response {
+async fn records(Shared(state): Shared<State>, wanted: Asked<Wanted>) -> Response {
+    let wanted = match wanted {
+        Ok(Query(wanted)) => wanted,
+        Err(rejection) => return unreadable(&rejection),
+    };
     if wanted.request_id.is_empty() || wanted.request_id.len() > 256 {
         return error(StatusCode::BAD_REQUEST, "request_id has 1 to 256 bytes");
     }

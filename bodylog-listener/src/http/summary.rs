@@ -79,12 +79,58 @@ impl Counts {
     }
 }
 
+/// One backend in one minute: the fields of version 1's aggregates.
 #[derive(Serialize)]
 struct Bucket {
     /// Unix seconds.
     minute: i64,
-    #[serde(flatten)]
-    counts: Counts,
+    peer: String,
+    /// Absent where streams and others are counted together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<&'static str>,
+    requests: u64,
+    status_2xx: u64,
+    status_4xx: u64,
+    status_5xx: u64,
+    prompt_tok: u64,
+    cached_tok: u64,
+    compl_tok: u64,
+    total_tok: u64,
+    req_bytes: u64,
+    /// The same as `resp_wire_bytes`: rows do not say how long the text in a response was.
+    resp_bytes: u64,
+    resp_wire_bytes: u64,
+    rt_sum_ms: f64,
+    rt_max_ms: f64,
+    frt_sum_ms: f64,
+    frt_max_ms: f64,
+    frt_n: u64,
+}
+
+impl Bucket {
+    fn of(minute: i64, counts: Counts, stream: Option<bool>) -> Self {
+        Self {
+            minute,
+            peer: counts.peer,
+            stream: stream.map(|stream| if stream { "true" } else { "false" }),
+            requests: counts.requests,
+            status_2xx: counts.status_2xx,
+            status_4xx: counts.status_4xx,
+            status_5xx: counts.status_5xx,
+            prompt_tok: counts.prompt_tokens,
+            cached_tok: counts.cached_tokens,
+            compl_tok: counts.completion_tokens,
+            total_tok: counts.total_tokens,
+            req_bytes: counts.req_body_bytes,
+            resp_bytes: counts.resp_body_bytes,
+            resp_wire_bytes: counts.resp_body_bytes,
+            rt_sum_ms: counts.rt_sum,
+            rt_max_ms: counts.rt_max_ms,
+            frt_sum_ms: counts.frt_sum,
+            frt_max_ms: counts.frt_max_ms,
+            frt_n: counts.frt_n,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -95,6 +141,8 @@ struct Summary {
     peers: Vec<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<Vec<Bucket>>,
+    /// Lines that are no rows, torn ones among them.
+    bad_lines: u64,
 }
 
 /// Reads the rows whose exchange ended in the last minutes.
@@ -109,6 +157,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
         None | Some("") => None,
         Some(text) => Some(matches!(text, "true" | "1")),
     };
+    let mut bad_lines = 0;
     let mut counts: BTreeMap<(i64, String), Counts> = BTreeMap::new();
     let mut peers: BTreeMap<String, Counts> = BTreeMap::new();
     for file in lines::one_per_hour(lines::hour_files(&dir_of(root, Output::Details))?) {
@@ -122,7 +171,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
             Err(error) => return Err(error),
         };
         lines::each_line(&mut *reader, 0, |line| {
-            let Ok(row) = serde_json::from_slice::<DetailRow<'_>>(line) else {
+            let Some(row) = super::row(line, &mut bad_lines) else {
                 return Continue::Yes;
             };
             let end = if row.ts_end.is_empty() {
@@ -151,7 +200,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
     let text = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
     let buckets = counts
         .into_iter()
-        .map(|((minute, _), counts)| Bucket { minute, counts })
+        .map(|((minute, _), counts)| Bucket::of(minute, counts, wanted_stream))
         .collect();
     Ok(serde_json::to_value(Summary {
         from: text(from),
@@ -159,6 +208,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
         minutes,
         peers: peers.into_values().collect(),
         buckets: (asked.breakdown == Some(true)).then_some(buckets),
+        bad_lines,
     })?)
 }
 
@@ -254,6 +304,7 @@ mod tests {
             .map(|bucket| bucket["minute"].as_i64().unwrap())
             .collect();
         assert_eq!(minutes, [1_767_347_880, 1_767_348_060, 1_767_348_060]);
+        assert_eq!(all["bad_lines"], 1);
 
         let streams = of(Asked {
             stream: Some("true".into()),
@@ -261,11 +312,38 @@ mod tests {
         });
         assert_eq!(streams["peers"].as_array().unwrap().len(), 2);
         assert!(streams.get("buckets").is_none());
+        assert_eq!(
+            of(Asked {
+                breakdown: Some(true),
+                stream: Some("0".into()),
+                ..Asked::default()
+            })["buckets"],
+            json!([{"minute": 1_767_348_060, "peer": "a:1", "stream": "false", "requests": 1, "status_2xx": 0,
+                "status_4xx": 0, "status_5xx": 1, "prompt_tok": 3, "cached_tok": 0, "compl_tok": 0, "total_tok": 0,
+                "req_bytes": 0, "resp_bytes": 0, "resp_wire_bytes": 0, "rt_sum_ms": 3000.0, "rt_max_ms": 3000.0,
+                "frt_sum_ms": 1500.0, "frt_max_ms": 1500.0, "frt_n": 1}])
+        );
         let week = of(Asked {
             minutes: Some(1_000_000),
             ..Asked::default()
         });
         assert_eq!(week["minutes"], 10_080);
         assert_eq!(week["peers"][1]["requests"], 3);
+    }
+
+    #[test]
+    fn v2_a_row_counts_in_the_minute_it_ended_in() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("details/2026-01-02/16.jsonl");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let row = row("2026-01-03T00:00:00.100+08:00", "a:1", 200, 0.2, Some(true));
+        std::fs::write(path, row).unwrap();
+        let asked = Asked {
+            breakdown: Some(true),
+            ..Asked::default()
+        };
+        let now = "2026-01-02T16:01:00Z".parse().unwrap();
+        let summary = of(root.path(), &asked, now).unwrap();
+        assert_eq!(summary["buckets"][0]["minute"], 1_767_369_600);
     }
 }

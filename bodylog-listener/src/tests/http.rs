@@ -25,6 +25,16 @@ async fn a_record_is_found_by_its_request_id() {
     assert_eq!(listener.local("/records?request_id=r9").await.0, 404);
     assert_eq!(listener.local("/records?request_id=").await.0, 400);
     assert_eq!(listener.local("/records").await.0, 400);
+    for wrong in [
+        "/records?request_id=r2&hours=many",
+        "/summary?minutes=few",
+        "/records?x",
+    ] {
+        let (status, body) = listener.local(wrong).await;
+        assert_eq!(status, 400, "{wrong}");
+        assert!(parsed(&body)["error"]["message"].is_string(), "{body}");
+    }
+    assert_eq!(listener.local("/healthz").await, (200, "OK\n".to_owned()));
 }
 
 #[tokio::test]

@@ -198,7 +198,10 @@ async fn frames_that_can_never_be_stored_are_set_aside_and_acknowledged_past() {
     while acked < 4 {
         match wire.next().await {
             Some(Frame::Ack(seq)) => acked = seq,
-            Some(Frame::Nack(nack)) => nacks.push((nack.seq, nack.code)),
+            Some(Frame::Nack(nack)) => {
+                assert!(acked < nack.seq, "passed before it was refused");
+                nacks.push((nack.seq, nack.code));
+            }
             other => panic!("{other:?}"),
         }
     }
