@@ -36,8 +36,9 @@ struct Sum {
     crc: u32,
 }
 
-/// Packs `source` to `target` and deletes it. Where `target` exists with other lines, as after a
-/// clock that went back between two runs, the source's lines are put behind them.
+/// Packs `source` to `target` and deletes it. Where `target` exists, the source may begin with what
+/// that holds, as when a crash came before the source was deleted; or it may have other lines, as
+/// after a clock that went back between two runs: those are put behind the target's.
 pub(crate) fn pack(source: &Path, target: &Path) -> Result<(), PackError> {
     let mut expected = Hasher::default();
     let dir = target.parent().unwrap_or(Path::new("."));
@@ -45,11 +46,15 @@ pub(crate) fn pack(source: &Path, target: &Path) -> Result<(), PackError> {
     let mut gzip = GzEncoder::new(&mut temp, Compression::new(LEVEL));
     let mut before = Sum::default();
     if target.exists() {
-        before = copy(unpack(target)?, &mut gzip, &mut expected)?;
-        let alone = sum_of(File::open(source)?)?;
-        if before == alone {
-            drop(gzip);
-            return Ok(remove(source, dir)?);
+        let held = sum_of(unpack(target)?)?;
+        let is_held = sum_of(File::open(source)?.take(held.len))? == held;
+        match (is_held, fs::metadata(source)?.len() == held.len) {
+            (true, true) => {
+                drop(gzip);
+                return Ok(remove(source, dir)?);
+            }
+            (true, false) => {}
+            (false, _) => before = copy(unpack(target)?, &mut gzip, &mut expected)?,
         }
     }
     let whole = copy(File::open(source)?, &mut gzip, &mut expected)?;
@@ -173,6 +178,16 @@ mod tests {
         let hour = hour(b"one\n");
         pack(&hour.source, &hour.target).unwrap();
         fs::write(&hour.source, "two\n").unwrap();
+        pack(&hour.source, &hour.target).unwrap();
+        assert_eq!(text_of(&hour.target), "one\ntwo\n");
+        assert!(!hour.source.exists());
+    }
+
+    #[test]
+    fn lines_that_a_target_holds_already_are_not_packed_twice() {
+        let hour = hour(b"one\n");
+        pack(&hour.source, &hour.target).unwrap();
+        fs::write(&hour.source, "one\ntwo\n").unwrap();
         pack(&hour.source, &hour.target).unwrap();
         assert_eq!(text_of(&hour.target), "one\ntwo\n");
         assert!(!hour.source.exists());
