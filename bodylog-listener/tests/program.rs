@@ -50,7 +50,11 @@ struct Listener {
 
 impl Listener {
     fn start(dir: &Path) -> Self {
-        let mut child = command(dir).stderr(Stdio::null()).spawn().unwrap();
+        Self::start_as(&mut command(dir))
+    }
+
+    fn start_as(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap())
             .read_line(&mut line)
@@ -218,6 +222,26 @@ fn killed_at_any_point_it_has_every_acknowledged_record_exactly_once() {
         assert!(counts.values().all(|count| *count == 1));
         assert!(u64::from(torn) <= ROUNDS, "{torn} lines are no records");
     }
+}
+
+#[test]
+fn hours_are_utc_whatever_the_zone_of_the_machine() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("log");
+    let now = || proto::layout::Hour::of(chrono::Utc::now());
+    let before = now();
+    // Fourteen hours ahead, in the form that needs no database.
+    let listener = Listener::start_as(command(&dir).env("TZ", "XXX-14"));
+    let (mut sender, _) = Sender::connect(listener.frames);
+    assert!(sender.send(&data(1)));
+    assert!(matches!(sender.next(), Some(Frame::Ack(1))));
+    let expected = [before.plain(), now().plain()];
+    assert!(
+        expected.iter().any(|hour| dir.join(hour).is_file()),
+        "none of {expected:?} in {}",
+        dir.display()
+    );
+    listener.terminate();
 }
 
 fn refused(command: &mut Command) -> (i32, String) {
