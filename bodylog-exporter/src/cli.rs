@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::epoch::ColdStart;
-use crate::healthcheck;
 use crate::log::{self, LogFormat};
 use crate::poll::RouterUrl;
 use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, run};

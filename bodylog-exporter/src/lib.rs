@@ -15,7 +15,6 @@ pub mod checkpoint;
 pub mod cli;
 pub mod epoch;
 pub mod families;
-mod healthcheck;
 pub mod histogram;
 pub mod http;
 pub mod log;

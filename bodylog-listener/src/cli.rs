@@ -17,7 +17,6 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, Durability, MinFree, Secret};
-use crate::healthcheck;
 use crate::run::{Listeners, run};
 use crate::tls;
 

@@ -10,7 +10,6 @@ pub mod cli;
 mod clock;
 pub mod config;
 mod extract;
-mod healthcheck;
 mod housekeeping;
 mod http;
 mod ingest;

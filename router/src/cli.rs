@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ::healthcheck::Sick;
 use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -13,7 +14,7 @@ use crate::config::load::Sources;
 use crate::config::report::{self, Style};
 use crate::config::{self, Loaded};
 use crate::control::Control;
-use crate::healthcheck::{self, Sick};
+use crate::healthcheck;
 use crate::telemetry::log::{self, LogFormat};
 use crate::{Ended, Options, Ready, StartError, run, signals};
 
@@ -208,7 +209,6 @@ fn ready_line(ready: &Ready, format: LogFormat) -> String {
 }
 
 fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 {
-    crate::install_crypto_provider();
     let configured = || {
         config::load(sources)
             .main
@@ -225,7 +225,7 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 
             let code = fail(&sick.to_string());
             match sick {
                 Sick::Unreachable { .. } => UNREACHABLE,
-                Sick::Runtime(_) | Sick::Unready(_) => code,
+                Sick::Unready(_) => code,
             }
         }
     }

@@ -5,93 +5,38 @@
 //! one sentence, which the container engine keeps beside the red light.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use http::StatusCode;
+use ::healthcheck::{Answer, Sick, ask};
 use proto::admin::{Readiness, RouteStatus, Routes};
-
-/// Most time for one question.
-const TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Why the light is red.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Sick {
-    /// No runtime to ask with.
-    #[error("the runtime cannot start: {0}")]
-    Runtime(#[source] std::io::Error),
-    /// Nobody answers, or not as a router does.
-    #[error("no healthy answer from {address}: {detail}")]
-    Unreachable {
-        /// Who was asked.
-        address: SocketAddr,
-        /// What went wrong, with its causes.
-        detail: String,
-    },
-    /// It is up and cannot work.
-    #[error("not ready: {0}")]
-    Unready(String),
-}
+use serde::de::DeserializeOwned;
 
 /// Asks the admin port at `address`; an unspecified address means this machine.
-pub(crate) fn run(mut address: SocketAddr, ready: bool) -> Result<(), Sick> {
-    if address.ip().is_unspecified() {
-        let loopback = if address.is_ipv4() {
-            "127.0.0.1"
-        } else {
-            "::1"
-        };
-        address.set_ip(loopback.parse().expect("a loopback address"));
+pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Sick> {
+    if !ready {
+        return ::healthcheck::run(address, "/healthz");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Sick::Runtime)?;
-    let asked = runtime.block_on(async {
-        if ready {
-            is_ready(address).await
-        } else {
-            ask(address, "/healthz").await?.error_for_status()?;
-            Ok(None)
-        }
-    });
-    match asked {
-        Ok(None) => Ok(()),
-        Ok(Some(why)) => Err(Sick::Unready(why)),
-        Err(error) => Err(Sick::Unreachable {
-            address,
-            detail: causes(&error),
-        }),
-    }
-}
-
-async fn ask(address: SocketAddr, path: &str) -> reqwest::Result<reqwest::Response> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        // The images this is for may hold no root certificates, and http needs none.
-        .tls_certs_only([])
-        .timeout(TIMEOUT)
-        .build()?;
-    client.get(format!("http://{address}{path}")).send().await
+    is_ready(address)?.map_or(Ok(()), |why| Err(Sick::Unready(why)))
 }
 
 /// Why it cannot work, if it cannot.
-async fn is_ready(address: SocketAddr) -> reqwest::Result<Option<String>> {
-    let answer = ask(address, "/readyz").await?;
-    let unready = answer.status() == StatusCode::SERVICE_UNAVAILABLE;
-    let readiness: Readiness = if unready {
-        answer
-    } else {
-        answer.error_for_status()?
+fn is_ready(address: SocketAddr) -> Result<Option<String>, Sick> {
+    let answer = ask(address, "/readyz")?;
+    if !matches!(answer.status, 200 | 503) {
+        answer.verdict()?;
     }
-    .json()
-    .await?;
+    let readiness: Readiness = read(&answer)?;
     // Only for callers on this machine: an admin port bound to one outer address keeps it back.
-    let listing = ask(address, "/_routes").await?;
-    let routes: Option<Routes> = match listing.status().is_success() {
-        true => Some(listing.json().await?),
-        false => None,
+    let listing = ask(address, "/_routes")?;
+    let routes: Option<Routes> = match listing.status {
+        200 => Some(read(&listing)?),
+        _ => None,
     };
     Ok(verdict(&readiness, routes.as_ref()))
+}
+
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Sick> {
+    let not_ours = |_| Sick::Unready("what answers there is no router".to_owned());
+    serde_json::from_str(&answer.body).map_err(not_ours)
 }
 
 /// The one sentence, if there is something to say.
@@ -138,18 +83,6 @@ fn unusable(routes: &Routes) -> String {
             peers.join(", ")
         ),
     }
-}
-
-/// An error and what led to it: a client's own text stops at "error sending request".
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

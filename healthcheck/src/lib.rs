@@ -1,0 +1,157 @@
+//! What `router`, `bodylog-listener` and `bodylog-exporter` share behind their `healthcheck`: one
+//! question to a port of this machine, for images that have no curl.
+//!
+//! One request over a plain socket, blocking: the process lives for its questions alone.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Most time to connect, and between two reads.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Largest answer that is read, bytes. A probe's is a line; that of a listing grows with what is
+/// configured.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// Why the light is red.
+#[derive(Debug, thiserror::Error)]
+pub enum Sick {
+    /// Nobody answers, or not in HTTP.
+    #[error("no answer from {address}: {source}")]
+    Unreachable {
+        /// Who was asked.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It answers, and says that it is not well.
+    #[error("not ready: {0}")]
+    Unready(String),
+}
+
+/// An answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// What follows the head.
+    pub body: String,
+}
+
+impl Answer {
+    /// 200 is health; anything else is shown with its first line of text.
+    ///
+    /// # Errors
+    /// [`Sick::Unready`].
+    pub fn verdict(&self) -> Result<(), Sick> {
+        if self.status == 200 {
+            return Ok(());
+        }
+        let said = self.body.trim().lines().next().unwrap_or_default();
+        Err(Sick::Unready(format!("{} {said}", self.status)))
+    }
+}
+
+/// Whether the program that serves `path` at `address` is well.
+///
+/// # Errors
+/// [`Sick`]: why not.
+pub fn run(address: SocketAddr, path: &str) -> Result<(), Sick> {
+    ask(address, path)?.verdict()
+}
+
+/// Asks `path` of the port at `address`; an unspecified address means this machine.
+///
+/// # Errors
+/// [`Sick::Unreachable`].
+pub fn ask(address: SocketAddr, path: &str) -> Result<Answer, Sick> {
+    let address = reachable(address);
+    let answered = exchange(address, path).and_then(|answer| parse(&answer));
+    answered.map_err(|source| Sick::Unreachable { address, source })
+}
+
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    address
+}
+
+fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn parse(answer: &str) -> io::Result<Answer> {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let status = head.strip_prefix("HTTP/1.");
+    let status = status.and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok());
+    let not_http = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP");
+    Ok(Answer {
+        status: status.ok_or_else(not_http)?,
+        body: body.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_shown() {
+        let refused =
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 17\r\n\r\nthe disk is full\n";
+        for (answer, expected) in [
+            ("HTTP/1.1 200 OK\r\n\r\nok\n", None),
+            (refused, Some("not ready: 503 the disk is full")),
+        ] {
+            let said = parse(answer).unwrap().verdict().err();
+            assert_eq!(said.map(|sick| sick.to_string()).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_http_is_no_answer() {
+        for answer in ["", "SSH-2.0-x\r\n", "HTTP/1.1", "HTTP/1.1 fine\r\n\r\n"] {
+            let error = parse(answer).unwrap_err();
+            assert_eq!(error.to_string(), "the answer is not HTTP", "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_unspecified_address_means_this_machine() {
+        for (address, asked) in [
+            ("0.0.0.0:9998", "127.0.0.1:9998"),
+            ("[::]:9998", "[::1]:9998"),
+            ("10.0.0.7:9998", "10.0.0.7:9998"),
+        ] {
+            assert_eq!(reachable(address.parse().unwrap()).to_string(), asked);
+        }
+    }
+
+    #[test]
+    fn a_port_nobody_listens_on_is_named() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = closed.local_addr().unwrap();
+        drop(closed);
+        let error = run(address, "/healthz").unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("no answer from {address}: ")),
+            "{error}"
+        );
+    }
+}
