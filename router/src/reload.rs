@@ -17,6 +17,7 @@ use chrono::Utc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::bodylog::Follower;
 use crate::config;
 use crate::config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
 use crate::config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
@@ -112,6 +113,7 @@ impl Reloader {
         mut self,
         tables: Arc<ArcSwap<RouteTable>>,
         connect_timeout: ConnectTimeout,
+        records: Follower,
         mut changes: Changes,
         mut asked: mpsc::Receiver<oneshot::Sender<Reloaded>>,
         cancelled: CancellationToken,
@@ -142,6 +144,8 @@ impl Reloader {
             let (table, reloaded) = self.apply(loaded, keys);
             changes.follow(self.watched());
             connect_timeout.set(table.server.connect_timeout);
+            // Before anybody can see the new table: what it says is recorded from its first request on.
+            records.follow(&table.bodylog).await;
             tables.store(Arc::new(table));
             self.generation.send_modify(|generation| *generation += 1);
             supervisor::ready();

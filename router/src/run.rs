@@ -179,15 +179,16 @@ pub async fn run(
         first_round.clone(),
         background.clone(),
     ));
-    let mut records = bodylog::Service::new(bodylog, budget.buffers().clone());
+    let (mut records, follower) = bodylog::Service::new(bodylog, budget.buffers().clone());
     let wanted = Arc::clone(&tables.load().bodylog);
     records.follow(&wanted).await;
     let (records_end, end_of_records) = oneshot::channel();
-    tasks.spawn(records.run(Arc::clone(&tables), reloader.replaced(), end_of_records));
+    tasks.spawn(records.run(end_of_records));
     let Controlled { reload, drain, cut } = controlled;
     tasks.spawn(reloader.run(
         Arc::clone(&tables),
         connect_timeout,
+        follower,
         changes,
         reload,
         background.clone(),

@@ -36,7 +36,7 @@ pub use capture::Capture;
 pub use overrides::{CaptureOverrides, CaptureSettings};
 pub use pipe::{BodyLog, Status};
 pub use record::Ending;
-pub use service::Service;
+pub use service::{Follower, Service};
 pub use tally::RouteTally;
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 
 use super::pipe::{BodyLog, Pipe, Running};
@@ -15,13 +14,49 @@ use super::sender::{Sender, Shared, Target};
 use super::spool::{Identity, Left, Spool};
 use crate::config::valid::Bodylog;
 use crate::proxy::buffers::Buffers;
-use crate::state::RouteTable;
 use crate::upstream::client::chain;
+
+/// How long a reload waits for the body log: a spool on a disk that hangs must not hold back routes
+/// and keys.
+const FOLLOW_WAIT: Duration = Duration::from_secs(5);
+
+/// A configuration to follow, and who waits for that.
+#[derive(Debug)]
+struct Order {
+    wanted: Arc<Bodylog>,
+    done: oneshot::Sender<()>,
+}
+
+/// Tells the [`Service`] of another configuration.
+#[derive(Debug)]
+pub struct Follower(mpsc::Sender<Order>);
+
+impl Follower {
+    /// Returns once the service does what `wanted` says, so that with the table this is of no
+    /// exchange goes unrecorded; or after [`FOLLOW_WAIT`], and then it follows later.
+    pub async fn follow(&self, wanted: &Arc<Bodylog>) {
+        let (done, told) = oneshot::channel();
+        let order = Order {
+            wanted: Arc::clone(wanted),
+            done,
+        };
+        let followed = async {
+            // Without a service the process is at its end.
+            if self.0.send(order).await.is_ok() {
+                let _ = told.await;
+            }
+        };
+        if tokio::time::timeout(FOLLOW_WAIT, followed).await.is_err() {
+            tracing::error!(waited = ?FOLLOW_WAIT, "the spool is not open yet: exchanges go unrecorded until it is");
+        }
+    }
+}
 
 /// Starts, retargets and ends the sender.
 pub struct Service {
     log: Arc<BodyLog>,
     buffers: Buffers,
+    orders: mpsc::Receiver<Order>,
     target: watch::Sender<Option<Target>>,
     sender: Option<Sender>,
     /// What the sender was started with.
@@ -29,32 +64,33 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service of a body log. `buffers` is where request bodies go back to.
-    pub fn new(log: Arc<BodyLog>, buffers: Buffers) -> Self {
-        Self {
+    /// The service of a body log, and who tells it what to do. `buffers` is where request bodies go
+    /// back to.
+    pub fn new(log: Arc<BodyLog>, buffers: Buffers) -> (Self, Follower) {
+        // One reload at a time; a second order waits behind one that took too long.
+        let (sender, orders) = mpsc::channel(1);
+        let service = Self {
             log,
             buffers,
+            orders,
             target: watch::Sender::new(None),
             sender: None,
             spool: None,
-        }
+        };
+        (service, Follower(sender))
     }
 
-    /// Follows the tables in force, `replaced` being marked whenever there is another, until `stop`
-    /// says how long the last frames may take to be delivered.
-    pub async fn run(
-        mut self,
-        tables: Arc<ArcSwap<RouteTable>>,
-        mut replaced: watch::Receiver<u64>,
-        mut stop: oneshot::Receiver<Duration>,
-    ) {
+    /// Follows orders, until `stop` says how long the last frames may take to be delivered.
+    pub async fn run(mut self, mut stop: oneshot::Receiver<Duration>) {
         let limit = loop {
-            let wanted = Arc::clone(&tables.load().bodylog);
-            self.follow(&wanted).await;
             tokio::select! {
                 limit = &mut stop => break limit.unwrap_or_default(),
-                // Without anybody to replace it the table stays.
-                Ok(()) = replaced.changed() => {}
+                // Without anybody to give one, what was last ordered stays.
+                Some(order) = self.orders.recv() => {
+                    self.follow(&order.wanted).await;
+                    // Whoever waited may have given up.
+                    let _ = order.done.send(());
+                }
             }
         };
         self.log.pipe.store(None);
@@ -142,4 +178,67 @@ fn seed() -> u64 {
     // Only where the draws begin; a fixed seed would still be correct.
     let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
     u64::from_ne_bytes(seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(listener: Option<&str>, spool: Option<&std::path::Path>) -> Arc<Bodylog> {
+        Arc::new(Bodylog {
+            listener: listener.map(Arc::from),
+            token_file: None,
+            tls: None,
+            memory: 1 << 20,
+            spool: spool.map(|dir| crate::config::valid::Spool {
+                dir: dir.to_owned(),
+                max_bytes: 1 << 20,
+            }),
+        })
+    }
+
+    #[tokio::test]
+    async fn recording_begins_and_ends_before_its_order_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Arc::new(BodyLog::new(1 << 20));
+        let (service, follower) = Service::new(Arc::clone(&log), Buffers::default());
+        let (stop, stopped) = oneshot::channel();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(service.run(stopped));
+        follower.follow(&wanted(None, Some(dir.path()))).await;
+        assert!(!log.status().is_on);
+        follower
+            .follow(&wanted(Some("127.0.0.1:1"), Some(dir.path())))
+            .await;
+        let status = log.status();
+        assert!(
+            status.is_on && status.spool_limit_bytes == 1 << 20,
+            "{status:?}"
+        );
+        follower.follow(&wanted(None, Some(dir.path()))).await;
+        assert!(!log.status().is_on);
+        stop.send(Duration::ZERO).unwrap();
+        tasks.join_all().await;
+        // Nobody is there any more, and nobody waits.
+        follower.follow(&wanted(Some("127.0.0.1:1"), None)).await;
+    }
+
+    #[tokio::test]
+    async fn a_spool_that_cannot_be_used_is_told_and_recording_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let taken = dir.path().join("taken");
+        let _other = Spool::open(&taken, 1 << 20).unwrap();
+        for (spool, why) in [(file, "use the spool"), (taken, "another process uses it")] {
+            let log = Arc::new(BodyLog::new(1 << 20));
+            let (mut service, _) = Service::new(Arc::clone(&log), Buffers::default());
+            service
+                .follow(&wanted(Some("127.0.0.1:1"), Some(&spool)))
+                .await;
+            let status = log.status();
+            let error = status.spool_error.unwrap();
+            assert!(status.is_on && error.contains(why), "{error}");
+        }
+    }
 }

@@ -538,3 +538,19 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
         "{last}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reload_turns_on_is_recorded_from_its_answer_on() {
+    let engine = engine(Options::default()).await;
+    let store = directory();
+    let listener = listener(&store).await;
+    let router = over(&engine, "").main("# bodylog").start().await;
+    ask(router.public, "before", &chat("hi", 2).to_string()).await;
+    let main = std::fs::read_to_string(router.path().join("router.yaml")).unwrap();
+    let on = main.replace("# bodylog", &spooled(listener.frames));
+    router.replace("router.yaml", &on);
+    assert_eq!(router.admin_post("/_reload").await.status, 200);
+    let asked = ask_many(&router, "after", 5).await;
+    settled(&router, asked.len()).await;
+    assert_once(&listener, &asked);
+}
