@@ -15,3 +15,6 @@ pub mod layout;
 pub mod meta;
 pub mod record;
 pub mod row;
+
+#[cfg(test)]
+mod losses;

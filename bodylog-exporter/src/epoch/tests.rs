@@ -289,6 +289,29 @@ fn v15_a_file_compressed_while_stopped_is_counted_to_its_end() {
 }
 
 #[test]
+fn an_hour_that_cannot_be_read_holds_nobody_up_and_is_not_asked_without_a_pause() {
+    let mut bench = Bench::new(ColdStart::Start);
+    // A directory can be opened and not read.
+    fs::create_dir_all(bench.path(bench.hour)).unwrap();
+    bench.next_hour();
+    let epoch = |bench: &mut Bench| {
+        let now = bench.now;
+        bench.pipeline.as_mut().unwrap().epoch(now).unwrap()
+    };
+    let is_behind = epoch(&mut bench);
+    assert_eq!((bench.shown(), is_behind), (1, false));
+    assert_eq!(bench.own().file_resets.get(&Reset::Unreadable), None);
+    bench.hour = bench.hour.plus(24);
+    bench.append(1);
+    let is_behind = epoch(&mut bench);
+    assert_eq!((bench.shown(), is_behind), (2, false));
+    // A day later it is given up, and said to be.
+    let is_behind = epoch(&mut bench);
+    assert_eq!((bench.shown(), is_behind), (2, false));
+    assert_eq!(bench.own().file_resets.get(&Reset::Unreadable), Some(&1));
+}
+
+#[test]
 fn without_a_checkpoint_counting_begins_at_the_end_or_where_asked() {
     for (cold, expected) in [(ColdStart::End, 1), (ColdStart::Start, 4)] {
         let mut bench = Bench::new(ColdStart::End);

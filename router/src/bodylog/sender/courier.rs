@@ -603,3 +603,6 @@ fn join(frames: Vec<Stored>) -> Bytes {
     frames.for_each(|frame| whole.extend_from_slice(&frame));
     whole.freeze()
 }
+
+#[cfg(test)]
+mod tests;

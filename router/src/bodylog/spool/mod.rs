@@ -415,4 +415,23 @@ mod tests {
         );
         assert!(names().any(|name| name.to_str().unwrap().contains("00019")));
     }
+
+    #[test]
+    fn the_spool_is_for_its_owner_and_group() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("spool");
+        let (spool, _, _) = Spool::open(&dir, 1000).unwrap();
+        segment(&dir, 1, 1);
+        spool.keep_rejected(1, 2, &frame(2, 4)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir) & 0o027, 0);
+        let mut seen = 0;
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path) & 0o137, 0, "{}", path.display());
+            seen += 1;
+        }
+        assert_eq!(seen, 4, "lock, name, segment and frame");
+    }
 }
