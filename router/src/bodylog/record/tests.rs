@@ -11,12 +11,12 @@ use crate::proxy::buffers::Buffers;
 use crate::testing::Tables;
 use crate::upstream::headers::Client;
 
-/// The record of an exchange of a route with these options: `exchange` plays it.
-fn record_of(
+/// What is offered of an exchange of a route with these options, if anything is: `exchange` plays it.
+fn offered(
     options: &str,
     headers: &[(&'static str, &str)],
     exchange: impl FnOnce(&mut Capture, &mut Ending),
-) -> Record {
+) -> Option<Record> {
     let mut tables = Tables::new();
     let table = tables.table("", &[("chat", &format!("peers: []\n{options}"))]);
     let route = table.routes().next().unwrap();
@@ -27,8 +27,9 @@ fn record_of(
         Identity::fresh(),
         Buffers::default(),
     );
+    let (records, mut waiting) = mpsc::channel(1);
     let pipe = Arc::new(Pipe {
-        records: mpsc::channel(1).0,
+        records,
         shared: Arc::new(shared),
         sampler: Sampler::new(1),
     });
@@ -43,7 +44,17 @@ fn record_of(
     let mut capture = Capture::begin(&pipe, route, &map, client).unwrap();
     let mut ending = ending();
     exchange(&mut capture, &mut ending);
-    Record::new(capture, ending, SampledBy::All)
+    capture.settle(ending);
+    waiting.try_recv().ok()
+}
+
+/// The record of an exchange that is one.
+fn record_of(
+    options: &str,
+    headers: &[(&'static str, &str)],
+    exchange: impl FnOnce(&mut Capture, &mut Ending),
+) -> Record {
+    offered(options, headers, exchange).expect("it is recorded")
 }
 
 /// Its meta object.
@@ -80,6 +91,81 @@ fn ending() -> Ending {
         took: Duration::from_micros(1_234_567),
         end: End::Whole,
         meter: None,
+    }
+}
+
+/// A peer's answer begins.
+fn answer(capture: &mut Capture, status: u16, content_type: &str) {
+    let head = http::Response::builder()
+        .status(status)
+        .header("content-type", content_type);
+    capture.answered(&head.body(()).unwrap().into_parts().0);
+}
+
+#[test]
+fn with_a_share_of_nothing_errors_broken_and_slow_answers_are_recorded_and_no_others() {
+    let body = Bytes::from(vec![b'x'; 200_000]);
+    let recorded = |status: u16, end: End, seconds: u64| {
+        let record = offered(
+            "bodylog_pct: 0\nbodylog_slow: 30s\n",
+            &[],
+            |capture, ending| {
+                capture.request(&Bytes::from_static(b"{}"));
+                answer(capture, status, "application/json");
+                capture.chunk(&body, Instant::now());
+                (ending.status, ending.end) = (status, end);
+                ending.took = Duration::from_secs(seconds);
+            },
+        )?;
+        let bodies = record.bodies();
+        assert_eq!(&bodies.request[..], b"{}");
+        let meta = record.meta(&bodies);
+        Some((meta.sampled_by.unwrap(), meta.resp_body_truncated.unwrap()))
+    };
+    let by = |reason: &str, is_cut: bool| Some((reason.to_owned(), is_cut));
+    assert_eq!(recorded(200, End::Whole, 1), None);
+    assert_eq!(recorded(429, End::Whole, 1), None);
+    assert_eq!(recorded(200, End::Left, 1), None);
+    // Only of an error is it known before its body comes that it is recorded.
+    assert_eq!(recorded(500, End::Whole, 1), by("error", false));
+    assert_eq!(recorded(200, End::Broken, 1), by("truncated", true));
+    assert_eq!(recorded(200, End::Whole, 31), by("slow", true));
+}
+
+#[test]
+fn bodies_are_kept_whole_in_part_or_not_at_all_and_counted_in_any_case() {
+    for (mode, request, response, is_cut) in [
+        ("full", "0123456789", "abcdefghij", false),
+        (
+            "truncate(8)",
+            "01234567",
+            "abcdef\n[BODYLOG_TRUNCATED 2 BYTES MISSING IN MIDDLE]\nij",
+            true,
+        ),
+        ("none", "", "", false),
+    ] {
+        let record = record_of(&format!("bodylog_bodies: {mode}\n"), &[], |capture, _| {
+            capture.request(&Bytes::from_static(b"0123456789"));
+            answer(capture, 200, "text/plain");
+            capture.chunk(&Bytes::from_static(b"abcdefghij"), Instant::now());
+        });
+        let bodies = record.bodies();
+        assert_eq!(
+            (&bodies.request[..], &bodies.response[..]),
+            (request.as_bytes(), response.as_bytes()),
+            "{mode}"
+        );
+        let meta = record.meta(&bodies);
+        assert_eq!(
+            (meta.req_bytes, meta.resp_bytes, meta.chunk_count),
+            (Some(10), Some(10), Some(1))
+        );
+        assert_eq!(
+            (meta.req_body_truncated, meta.resp_body_truncated),
+            (Some(is_cut), Some(is_cut)),
+            "{mode}"
+        );
+        assert_eq!(meta.shed, None);
     }
 }
 
@@ -136,8 +222,7 @@ fn a_session_id_is_hidden_where_its_place_in_the_body_is() {
 fn the_end_of_a_cut_stream_does_not_bring_back_what_is_hidden() {
     let options = "bodylog_redact_paths: [c]\nbodylog_bodies: truncate(64)\n";
     let record = record_of(options, &[], |capture, _| {
-        let head = http::Response::builder().header("content-type", "text/event-stream");
-        capture.answered(&head.body(()).unwrap().into_parts().0);
+        answer(capture, 200, "text/event-stream");
         for _ in 0..10 {
             let event = Bytes::from_static(b"data: {\"c\":\"hidden hidden hidden\"}\n\n");
             capture.chunk(&event, Instant::now());
