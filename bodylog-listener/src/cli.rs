@@ -62,6 +62,9 @@ struct Args {
     /// Most bytes of frames in memory.
     #[arg(long, env = "BODYLOG_MEMORY", value_name = "SIZE", default_value = "512m", value_parser = memory)]
     memory: usize,
+    /// Largest frame taken; senders are told, and leave bodies out of what is larger.
+    #[arg(long, env = "BODYLOG_MAX_FRAME", value_name = "SIZE", default_value = "64m", value_parser = max_frame)]
+    max_frame: u32,
     /// When a frame counts as stored.
     #[arg(
         long,
@@ -198,6 +201,7 @@ fn configured(args: Args) -> Result<Config, String> {
     config.max_bytes = args.max_bytes.0;
     config.min_free = args.min_free;
     config.memory = args.memory;
+    config.max_frame = args.max_frame;
     config.durability = args.durability;
     config.allow = args.allow;
     config.max_connections = args.max_connections as usize;
@@ -380,6 +384,16 @@ fn memory(text: &str) -> Result<usize, String> {
     usize::try_from(bytes).map_err(|_| "it is too large for this machine".to_owned())
 }
 
+/// Room for any metadata, and no more than the format has.
+fn max_frame(text: &str) -> Result<u32, String> {
+    let largest = proto::frame::MAX_PAYLOAD;
+    let bytes = u32::try_from(size(text)?).unwrap_or(u32::MAX);
+    if !(2 << 20..=largest).contains(&bytes) {
+        return Err("expected a size from 2m to 64m".to_owned());
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,6 +416,9 @@ mod tests {
         assert_eq!(min_free("1g").unwrap(), MinFree::Bytes(1 << 30));
         assert!(min_free("nan%").is_err() && min_free("95%").is_err());
         assert!(memory("64m").is_err() && memory("1g").is_ok());
+        assert_eq!(max_frame("2m").unwrap(), 2 << 20);
+        assert_eq!(max_frame("64m").unwrap(), proto::frame::MAX_PAYLOAD);
+        assert!(max_frame("1m").is_err() && max_frame("65m").is_err() && max_frame("5g").is_err());
         assert_eq!(network("10.0.0.7").unwrap().to_string(), "10.0.0.7/32");
         assert!(size_or_off("off").unwrap().0.is_none());
     }
