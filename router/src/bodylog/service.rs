@@ -33,7 +33,7 @@ pub struct Follower(mpsc::Sender<Order>);
 
 impl Follower {
     /// Returns once the service does what `wanted` says, so that with the table this is of no
-    /// exchange goes unrecorded; or after [`FOLLOW_WAIT`], and then it follows later.
+    /// exchange goes unrecorded; or after five seconds, and then it follows later.
     pub async fn follow(&self, wanted: &Arc<Bodylog>) {
         let (done, told) = oneshot::channel();
         let order = Order {
