@@ -338,7 +338,7 @@ pub enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The meta object exceeds [`MAX_META`] or [`MAX_META_V1`]; see
-    /// [`Meta::to_json_within`](crate::meta::Meta::to_json_within).
+    /// [`MetaOf::to_json_within`](crate::meta::MetaOf::to_json_within).
     #[error("send {0} bytes of meta")]
     Meta(usize),
     /// The payload exceeds [`MAX_PAYLOAD`] or the receiver's limit.

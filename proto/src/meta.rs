@@ -2,7 +2,7 @@
 //!
 //! Every field is optional: version 1 senders know few of them, refused requests have no peer.
 //! Fields are only ever added within a major version, and what a reader does not know, or finds
-//! with a type it does not expect, it keeps ([`Meta::extra`]) and passes on.
+//! with a type it does not expect, it keeps ([`MetaOf::extra`]) and passes on.
 
 use std::borrow::Cow;
 
@@ -29,66 +29,89 @@ pub struct Usage {
     pub total: u64,
 }
 
-/// What was found in the response. A sender that has read the usage puts it here verbatim.
+/// [`RespMetaOf`] as it is read.
+pub type RespMeta = RespMetaOf<String, Value>;
+
+/// What was found in the response. A sender that has read the usage puts it here verbatim. `S` is
+/// its text, `J` any JSON value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RespMeta {
+pub struct RespMetaOf<S, J> {
     /// The completion's id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    pub id: Option<S>,
     /// The model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
+    pub model: Option<S>,
     /// As the engine spells it (OpenAI).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub finish_reason: Option<String>,
+    pub finish_reason: Option<S>,
     /// As the engine spells it (Anthropic).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<String>,
+    pub stop_reason: Option<S>,
     /// The last usage object, verbatim.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Value>,
+    pub usage: Option<J>,
     /// The second usage object some engines send, verbatim, also where the client never saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub actual_usage: Option<Value>,
+    pub actual_usage: Option<J>,
     /// Reasoning text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<String>,
+    pub reasoning: Option<S>,
     /// Tool calls, their fragments merged, in the order they began.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<Value>,
+    pub tool_calls: Vec<J>,
     /// The last error object, verbatim.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Value>,
+    pub error: Option<J>,
 }
 
-impl RespMeta {
+impl<S, J> RespMetaOf<S, J> {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let texts = [
+            &self.id,
+            &self.model,
+            &self.finish_reason,
+            &self.stop_reason,
+            &self.reasoning,
+        ];
+        let values = [&self.usage, &self.actual_usage, &self.error];
+        texts.iter().all(|text| text.is_none())
+            && values.iter().all(|value| value.is_none())
+            && self.tool_calls.is_empty()
     }
 }
 
+/// [`MetaOf`] as it is read.
+pub type Meta = MetaOf<String, Value, Map<String, Value>>;
+
 /// What is known about one exchange. Times are seconds from the arrival of the request, rounded to
-/// milliseconds.
+/// milliseconds. `S` is its text, `J` any JSON value, `H` the headers: who writes one borrows them
+/// from where they are.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Meta {
+#[serde(
+    default,
+    bound(
+        deserialize = "S: Default + Deserialize<'de>, J: Default + Deserialize<'de>, H: Default + Deserialize<'de>"
+    )
+)]
+pub struct MetaOf<S, J, H> {
     /// Major version of the schema; absent in version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v: Option<u32>,
     /// Arrival of the request: RFC 3339, milliseconds. UTC in version 2, any offset in version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ts: Option<String>,
+    pub ts: Option<S>,
     /// The same in milliseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts_unix_ms: Option<i64>,
     /// The `x-request-id`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
+    pub request_id: Option<S>,
     /// Which sender: [`Hello::producer`](crate::control::Hello::producer). Stamped by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pid: Option<String>,
+    pub pid: Option<S>,
     /// Which run of the sender. Stamped by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
@@ -97,16 +120,16 @@ pub struct Meta {
     pub seq: Option<u64>,
     /// The client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_ip: Option<String>,
+    pub client_ip: Option<S>,
     /// Method.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
+    pub method: Option<S>,
     /// Path and query behind the route prefix, secrets in the query removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub uri: Option<String>,
+    pub uri: Option<S>,
     /// Request headers by lower-case name, secrets removed; a header sent several times is a list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub req_headers: Option<Map<String, Value>>,
+    pub req_headers: Option<H>,
     /// Whether headers or more were left out because the object was too large.
     #[serde(skip_serializing_if = "is_false")]
     pub meta_trimmed: bool,
@@ -127,52 +150,52 @@ pub struct Meta {
     pub chunk_count: Option<u64>,
     /// `content-encoding` of the stored response body; absent when it is plain.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_encoding: Option<String>,
+    pub resp_encoding: Option<S>,
     /// The route.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub route: Option<String>,
+    pub route: Option<S>,
     /// The owner of the key the client showed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
+    pub tenant: Option<S>,
     /// The model the request names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model_req: Option<String>,
+    pub model_req: Option<S>,
     /// The model the response names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
+    pub model: Option<S>,
     /// Whether the request asks for a stream; absent when that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
     /// The peer that answered, `host:port`; version 1 adds ` (retry#N)`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
+    pub peer: Option<S>,
     /// The peer without the remark on retries.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer_clean: Option<String>,
+    pub peer_clean: Option<S>,
     /// The peer's configured name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer_name: Option<String>,
+    pub peer_name: Option<S>,
     /// The peer behind the peer, where that is a router: its `X-Routed-Peer`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub forwarded_to: Option<String>,
+    pub forwarded_to: Option<S>,
     /// Attempts made, the last one included; 0 for a request that reached no peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The session id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
+    pub session_id: Option<S>,
     /// Where the session id was found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_src: Option<String>,
+    pub session_src: Option<S>,
     /// How the peer was chosen: `X-Routed-Mode`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub mode: Option<S>,
     /// The facts of that choice.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Value>,
+    pub decision: Option<J>,
     /// Why the router refused the request itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reject_reason: Option<String>,
+    pub reject_reason: Option<S>,
     /// Status sent to the client; 499 when it left first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -182,10 +205,10 @@ pub struct Meta {
     /// Why generation ended, in OpenAI's words whatever the dialect: `stop`, `length`,
     /// `tool_calls`, …
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub finish_reason: Option<String>,
+    pub finish_reason: Option<S>,
     /// The engine's own word where it is another.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason_raw: Option<String>,
+    pub stop_reason_raw: Option<S>,
     /// Whether the response was seen to its end: the stream's last event, or all of its length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
@@ -209,16 +232,16 @@ pub struct Meta {
     pub queue_t: Option<f64>,
     /// Why the exchange is recorded: `all`, `rate`, `error`, `slow`, `truncated`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampled_by: Option<String>,
+    pub sampled_by: Option<S>,
     /// What was left out for want of room: `bodies` by the sender, `disk` by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shed: Option<String>,
+    pub shed: Option<S>,
     /// Sequences below this one that have not come are lost: the sender had to drop them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_before: Option<u64>,
     /// What was found in the response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_meta: Option<RespMeta>,
+    pub resp_meta: Option<RespMetaOf<S, J>>,
     /// Everything else, in the order of the names.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -229,7 +252,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// Names no value but the identifiers: the rest may be secret or a prompt.
-impl std::fmt::Debug for Meta {
+impl<S: std::fmt::Debug, J, H> std::fmt::Debug for MetaOf<S, J, H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Meta")
             .field("v", &self.v)
@@ -247,7 +270,7 @@ pub struct MetaError(#[source] serde_json::Error);
 
 impl Meta {
     /// Reads a meta object. Bytes that are not UTF-8 become U+FFFD; a known field of another type
-    /// goes to [`Meta::extra`].
+    /// goes to [`MetaOf::extra`].
     ///
     /// # Errors
     /// When the bytes are no JSON object.
@@ -276,17 +299,8 @@ impl Meta {
         Ok(meta)
     }
 
-    /// The object as JSON of at most `limit` bytes. What is left out to get there, in this order:
-    /// headers, the largest first; what was found in the response; the decision; unknown fields;
-    /// the end of the URI. [`Meta::meta_trimmed`] says so. `None` when that is not enough.
-    pub fn to_json_within(&mut self, limit: usize) -> Option<Bytes> {
-        let fits = |meta: &Self| {
-            let json = serde_json::to_vec(meta).ok()?;
-            (json.len() <= limit).then(|| Bytes::from(json))
-        };
-        if let Some(json) = fits(self) {
-            return Some(json);
-        }
+    /// See [`MetaOf::to_json_within`].
+    fn trimmed(mut self, limit: usize) -> Option<Bytes> {
         self.meta_trimmed = true;
         self.drop_headers(limit);
         let steps: [fn(&mut Self); 5] = [
@@ -304,8 +318,9 @@ impl Meta {
             },
         ];
         steps.into_iter().find_map(|step| {
-            step(self);
-            fits(self)
+            step(&mut self);
+            let json = serde_json::to_vec(&self).ok()?;
+            (json.len() <= limit).then(|| Bytes::from(json))
         })
     }
 
@@ -328,6 +343,19 @@ impl Meta {
             headers.remove(&name);
             len = len.saturating_sub(bytes);
         }
+    }
+}
+
+impl<S: Serialize, J: Serialize, H: Serialize> MetaOf<S, J, H> {
+    /// The object as JSON of at most `limit` bytes. What is left out to get there, in this order:
+    /// headers, the largest first; what was found in the response; the decision; unknown fields;
+    /// the end of the URI. [`MetaOf::meta_trimmed`] says so. `None` when that is not enough.
+    pub fn to_json_within(&self, limit: usize) -> Option<Bytes> {
+        let json = serde_json::to_vec(self).ok()?;
+        if json.len() <= limit {
+            return Some(json.into());
+        }
+        Meta::from_json(&json).ok()?.trimmed(limit)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::meta::Meta;
 /// One exchange as stored. The meta fields are on the top level, beside these.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// What the router said, and what was found in the response ([`Meta::resp_meta`]).
+    /// What the router said, and what was found in the response ([`MetaOf::resp_meta`](crate::meta::MetaOf::resp_meta)).
     #[serde(flatten)]
     pub meta: Meta,
     /// The address the frame came from. Whatever the sender wrote here is replaced.

@@ -62,7 +62,7 @@ fn large_integers_keep_their_digits() {
 
 #[test]
 fn an_object_too_large_loses_its_largest_headers_first() {
-    let mut meta = read(&json!({
+    let meta = read(&json!({
         "request_id": "r1",
         "req_headers": {"accept": "*/*", "cookie-like": "x".repeat(500), "user-agent": "u".repeat(100)},
     })
@@ -78,7 +78,7 @@ fn an_object_too_large_loses_its_largest_headers_first() {
 
 #[test]
 fn an_object_that_fits_is_left_alone() {
-    let mut meta = read(r#"{"request_id":"r1"}"#);
+    let meta = read(r#"{"request_id":"r1"}"#);
     assert_eq!(
         &meta.to_json_within(19).unwrap()[..],
         br#"{"request_id":"r1"}"#
@@ -88,7 +88,7 @@ fn an_object_that_fits_is_left_alone() {
 
 #[test]
 fn the_uri_is_cut_last_and_then_there_is_nothing_left_to_cut() {
-    let mut meta = Meta {
+    let meta = Meta {
         request_id: Some("r1".into()),
         uri: Some(format!("/v1/chat?q={}", "é".repeat(40_000))),
         resp_meta: Some(RespMeta {

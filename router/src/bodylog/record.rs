@@ -1,20 +1,21 @@
 //! A settled exchange on its way to the encoder: what was captured, and what the exchange knew. All
 //! of it by reference; texts and JSON are made by the encoder.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat};
 use http::{Method, Uri};
-use proto::meta::{Meta, RespMeta, SCHEMA, Usage};
+use proto::meta::{MetaOf, RespMetaOf, SCHEMA, Usage};
 use router_core::decision::Choice;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::budget::Charge;
 use super::capture::Capture;
-use super::redact::{self, Form};
+use super::redact::{self, Form, Recorded};
 use super::sampling::SampledBy;
 use super::tally::RouteTally;
 use crate::content::Meter;
@@ -92,6 +93,22 @@ pub struct Stored {
     pub response: Bytes,
 }
 
+/// The meta object of a record, lent by it.
+pub(super) type Told<'r> = MetaOf<Cow<'r, str>, Json<'r>, Recorded<'r>>;
+
+/// A value of it.
+#[derive(Default, Serialize)]
+#[serde(untagged)]
+pub(super) enum Json<'r> {
+    /// What nothing is told as.
+    #[default]
+    Null,
+    /// A decision.
+    Choice(&'r Choice),
+    /// As an engine wrote it.
+    Raw(&'r RawValue),
+}
+
 impl Record {
     pub(super) fn new(capture: Box<Capture>, ending: Ending, sampled_by: SampledBy) -> Self {
         Self {
@@ -155,34 +172,34 @@ impl Record {
     }
 
     /// The meta object.
-    pub fn meta(&self, stored: &Stored) -> Meta {
+    pub(super) fn meta(&self, stored: &Stored) -> Told<'_> {
         let (capture, ending) = (&*self.capture, &self.ending);
         let meter = ending.meter.as_ref();
-        let mut meta = Meta {
+        let mut meta = Told {
             v: Some(SCHEMA),
-            request_id: Some(ending.rid.to_string()),
-            client_ip: Some(capture.client.to_string()),
-            method: Some(ending.method.to_string()),
+            request_id: Some((&*ending.rid).into()),
+            client_ip: Some(capture.client.to_string().into()),
+            method: Some(ending.method.as_str().into()),
             uri: Some(self.target()),
             req_headers: self.has_headers.then(|| capture.headers.recorded()),
-            route: Some(capture.route.name.to_string()),
-            tenant: ending.owner.as_ref().map(ToString::to_string),
-            model_req: ending.model.as_ref().map(ToString::to_string),
-            model: meter.and_then(Meter::model).map(str::to_owned),
+            route: Some((&*capture.route.name).into()),
+            tenant: ending.owner.as_deref().map(Cow::from),
+            model_req: ending.model.as_deref().map(Cow::from),
+            model: meter.and_then(Meter::model).map(Cow::from),
             attempts: Some(ending.attempts),
             session_id: self.session_id(),
-            session_src: Some(ending.source.to_string()),
-            reject_reason: capture.refusal.map(str::to_owned),
+            session_src: Some((&*ending.source).into()),
+            reject_reason: capture.refusal.map(Cow::from),
             status: Some(ending.status),
             usage: meter.and_then(Meter::usage).map(usage),
-            finish_reason: meter.and_then(Meter::finish_reason).map(str::to_owned),
+            finish_reason: meter.and_then(Meter::finish_reason).map(Cow::from),
             stop_reason_raw: meter.and_then(raw_reason),
             complete: Some(self.is_complete()),
             client_gone: ending.end == End::Left,
-            sampled_by: Some(self.sampled_by.as_str().to_owned()),
-            shed: self.is_shed().then(|| "bodies".to_owned()),
+            sampled_by: Some(self.sampled_by.as_str().into()),
+            shed: self.is_shed().then(|| "bodies".into()),
             resp_meta: meter.and_then(resp_meta),
-            ..Meta::default()
+            ..Told::default()
         };
         self.add_bodies(&mut meta, stored);
         self.add_times(&mut meta);
@@ -190,20 +207,20 @@ impl Record {
         meta
     }
 
-    fn target(&self) -> String {
+    fn target(&self) -> Cow<'_, str> {
         let ending = &self.ending;
         let target = ending.uri.path_and_query();
         let target = target.map_or("/", http::uri::PathAndQuery::as_str);
-        redact::target(target.get(ending.path_at..).unwrap_or("/")).into_owned()
+        redact::target(target.get(ending.path_at..).unwrap_or("/"))
     }
 
     /// The session it belongs to; not one that was found where nothing may be recorded from.
-    fn session_id(&self) -> Option<String> {
+    fn session_id(&self) -> Option<Cow<'_, str>> {
         let id = self.capture.session.as_deref()?;
         let paths = &self.capture.route.options.bodylog.redact_paths.value;
         Some(match redact::hides(paths, &self.ending.source) {
-            true => redact::REDACTED.to_owned(),
-            false => id.to_owned(),
+            true => redact::REDACTED.into(),
+            false => id.into(),
         })
     }
 
@@ -214,7 +231,7 @@ impl Record {
         }
     }
 
-    fn add_bodies(&self, meta: &mut Meta, stored: &Stored) {
+    fn add_bodies<'r>(&'r self, meta: &mut Told<'r>, stored: &Stored) {
         let capture = &*self.capture;
         let kept = capture.request.as_ref().map_or(0, Bytes::len) as u64;
         meta.req_bytes = Some(capture.request_bytes);
@@ -229,20 +246,19 @@ impl Record {
         meta.resp_encoding = answer
             .filter(|_| is_stored)
             .and_then(|answer| answer.encoding.as_deref())
-            .map(str::to_owned);
-        meta.forwarded_to =
-            answer.and_then(|answer| answer.forwarded_to.as_deref().map(str::to_owned));
+            .map(Cow::from);
+        meta.forwarded_to = answer.and_then(|answer| answer.forwarded_to.as_deref().map(Cow::from));
         meta.stream = asks_for_stream(capture.request.as_deref().unwrap_or_default())
             .or(answer.filter(|answer| answer.is_stream).map(|_| true));
     }
 
-    fn add_times(&self, meta: &mut Meta) {
+    fn add_times<'r>(&'r self, meta: &mut Told<'r>) {
         let (capture, ending) = (&*self.capture, &self.ending);
         let arrived = ending.times.arrived;
         let since = |at: Instant| seconds(at.saturating_duration_since(arrived));
         meta.ts_unix_ms = Some(ending.unix_ms);
         meta.ts = DateTime::from_timestamp_millis(ending.unix_ms)
-            .map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true));
+            .map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true).into());
         meta.first_chunk_t = capture.first_chunk.map(since);
         meta.last_chunk_t = capture
             .last_chunk
@@ -257,19 +273,19 @@ impl Record {
         meta.upstream_connect_t = answer.and_then(|answer| answer.connect).map(seconds);
     }
 
-    fn add_choice(&self, meta: &mut Meta) {
+    fn add_choice<'r>(&'r self, meta: &mut Told<'r>) {
         let ending = &self.ending;
         if let Some(peer) = &ending.peer {
             // The remark on retries is version 1's, so both say the same.
-            meta.peer = Some(peer.spec.key.to_string());
+            meta.peer = Some(peer.spec.key.as_str().into());
             meta.peer_clean.clone_from(&meta.peer);
-            meta.peer_name = Some(peer.spec.name.to_string());
+            meta.peer_name = Some((&*peer.spec.name).into());
         }
         if let Some(choice) = &ending.choice {
             if let Choice::Send { mode, .. } = choice {
-                meta.mode = Some(mode.as_str().to_owned());
+                meta.mode = Some(mode.as_str().into());
             }
-            meta.decision = serde_json::to_value(choice).ok();
+            meta.decision = Some(Json::Choice(choice));
         }
     }
 }
@@ -285,21 +301,24 @@ fn usage(usage: router_core::decision::Usage) -> Usage {
 }
 
 /// The engine's word for the end where it is another than the chat API's.
-fn raw_reason(meter: &Meter) -> Option<String> {
+fn raw_reason(meter: &Meter) -> Option<Cow<'_, str>> {
     let raw = meter.raw_finish()?;
-    (meter.finish_reason() != Some(raw)).then(|| raw.to_owned())
+    (meter.finish_reason() != Some(raw)).then(|| raw.into())
 }
 
-fn resp_meta(meter: &Meter) -> Option<RespMeta> {
-    let json = |raw: Option<&[u8]>| serde_json::from_slice(raw?).ok();
-    let meta = RespMeta {
-        id: meter.id().map(str::to_owned),
-        model: meter.model().map(str::to_owned),
-        usage: json(meter.raw_usage()),
-        actual_usage: json(meter.raw_actual_usage()),
-        ..RespMeta::default()
+fn resp_meta(meter: &Meter) -> Option<RespMetaOf<Cow<'_, str>, Json<'_>>> {
+    let meta = RespMetaOf {
+        id: meter.id().map(Cow::from),
+        model: meter.model().map(Cow::from),
+        usage: meter.raw_usage().and_then(raw),
+        actual_usage: meter.raw_actual_usage().and_then(raw),
+        ..RespMetaOf::default()
     };
     (!meta.is_empty()).then_some(meta)
+}
+
+fn raw(json: &[u8]) -> Option<Json<'_>> {
+    serde_json::from_slice(json).ok().map(Json::Raw)
 }
 
 /// Seconds, rounded to milliseconds.

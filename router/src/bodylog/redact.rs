@@ -6,10 +6,10 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserializer as _, Serialize, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::config::valid::BodyPath;
 
@@ -66,23 +66,44 @@ impl HeaderBlock {
         self.0.len()
     }
 
-    /// The headers that may be recorded. A value that is not UTF-8 is `base64:` and its bytes; a
-    /// header sent several times is a list.
-    pub fn recorded(&self) -> Map<String, Value> {
-        let mut recorded = Map::new();
-        for line in self.0.split(|byte| *byte == AFTER_VALUE) {
-            let Some(end) = line.iter().position(|byte| *byte == AFTER_NAME) else {
-                continue;
-            };
-            let (name, value) = (&line[..end], &line[end + 1..]);
-            let Ok(name) = std::str::from_utf8(name) else {
-                continue;
-            };
-            if !is_secret_header(name) {
-                add(&mut recorded, name, Value::String(text(value)));
+    /// The headers that may be recorded, as JSON. A value that is not UTF-8 is `base64:` and its
+    /// bytes; a header sent several times is a list.
+    pub fn recorded(&self) -> Recorded<'_> {
+        Recorded(&self.0)
+    }
+}
+
+/// See [`HeaderBlock::recorded`].
+#[derive(Default)]
+pub struct Recorded<'a>(&'a [u8]);
+
+impl<'a> Recorded<'a> {
+    fn each(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let lines = self.0.split(|byte| *byte == AFTER_VALUE);
+        lines.filter_map(|line| {
+            let end = line.iter().position(|byte| *byte == AFTER_NAME)?;
+            let name = std::str::from_utf8(&line[..end]).ok()?;
+            (!is_secret_header(name)).then_some((name, &line[end + 1..]))
+        })
+    }
+}
+
+impl Serialize for Recorded<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let mut rest = self.each().peekable();
+        while let Some((name, first)) = rest.next() {
+            // A map of headers tells all values of a name before the next name.
+            let mut values = vec![text(first)];
+            while let Some((_, value)) = rest.next_if(|(next, _)| *next == name) {
+                values.push(text(value));
+            }
+            match &values[..] {
+                [value] => map.serialize_entry(name, value)?,
+                values => map.serialize_entry(name, values)?,
             }
         }
-        recorded
+        map.end()
     }
 }
 
@@ -93,20 +114,10 @@ impl fmt::Debug for HeaderBlock {
     }
 }
 
-fn add(recorded: &mut Map<String, Value>, name: &str, value: Value) {
-    match recorded.get_mut(name) {
-        None => {
-            recorded.insert(name.to_owned(), value);
-        }
-        Some(Value::Array(several)) => several.push(value),
-        Some(one) => *one = Value::Array(vec![one.take(), value]),
-    }
-}
-
-fn text(value: &[u8]) -> String {
+fn text(value: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(value) {
-        Ok(text) => text.to_owned(),
-        Err(_) => format!("base64:{}", base64(value)),
+        Ok(text) => text.into(),
+        Err(_) => format!("base64:{}", base64(value)).into(),
     }
 }
 
@@ -447,7 +458,7 @@ mod tests {
         let odd = http::HeaderValue::from_bytes(b"\xff\xfeA").unwrap();
         headers.insert("x-odd", odd);
         let block = HeaderBlock::of(&headers);
-        let recorded = Value::Object(block.recorded());
+        let recorded = serde_json::to_value(block.recorded()).unwrap();
         assert_eq!(
             recorded,
             json!({"accept": "a/b", "x-two": ["1", "2", "3"], "x-odd": "base64://5B"})

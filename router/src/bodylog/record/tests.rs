@@ -1,4 +1,5 @@
 use http::HeaderMap;
+use proto::meta::Meta;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -57,14 +58,20 @@ fn record_of(
     offered(options, headers, exchange).expect("it is recorded")
 }
 
-/// Its meta object.
+/// Its meta object, as a reader sees it.
+fn read(record: &Record, bodies: &Stored) -> Meta {
+    let json = record.meta(bodies).to_json_within(1 << 20).unwrap();
+    Meta::from_json(&json).unwrap()
+}
+
+/// See [`read`].
 fn meta_of(
     options: &str,
     headers: &[(&'static str, &str)],
     exchange: impl FnOnce(&mut Capture, &mut Ending),
 ) -> Meta {
     let record = record_of(options, headers, exchange);
-    record.meta(&record.bodies())
+    read(&record, &record.bodies())
 }
 
 fn ending() -> Ending {
@@ -119,7 +126,7 @@ fn with_a_share_of_nothing_errors_broken_and_slow_answers_are_recorded_and_no_ot
         )?;
         let bodies = record.bodies();
         assert_eq!(&bodies.request[..], b"{}");
-        let meta = record.meta(&bodies);
+        let meta = read(&record, &bodies);
         Some((meta.sampled_by.unwrap(), meta.resp_body_truncated.unwrap()))
     };
     let by = |reason: &str, is_cut: bool| Some((reason.to_owned(), is_cut));
@@ -155,7 +162,7 @@ fn bodies_are_kept_whole_in_part_or_not_at_all_and_counted_in_any_case() {
             (request.as_bytes(), response.as_bytes()),
             "{mode}"
         );
-        let meta = record.meta(&bodies);
+        let meta = read(&record, &bodies);
         assert_eq!(
             (meta.req_bytes, meta.resp_bytes, meta.chunk_count),
             (Some(10), Some(10), Some(1))

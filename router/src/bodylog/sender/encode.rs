@@ -115,7 +115,7 @@ fn frame(
     max_frame: usize,
 ) -> Result<BytesMut, EncodeError> {
     let bodies = record.bodies();
-    let mut meta = record.meta(&bodies);
+    let meta = record.meta(&bodies);
     let limit = MAX_META.min(max_frame.saturating_sub(12));
     let meta = meta.to_json_within(limit).ok_or(EncodeError::Meta(limit))?;
     let mut flags = Flags::default();
