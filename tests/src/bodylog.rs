@@ -30,6 +30,7 @@ pub struct Listener {
 /// How a program of the body log is started.
 #[derive(Clone, Debug)]
 pub struct Start {
+    under: Vec<String>,
     executable: String,
     dir: PathBuf,
     arguments: Vec<String>,
@@ -40,11 +41,19 @@ impl Start {
     /// The program at `executable` over the directory `dir`.
     pub fn new(executable: &str, dir: &Path) -> Self {
         Self {
+            under: Vec::new(),
             executable: executable.to_owned(),
             dir: dir.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
         }
+    }
+
+    /// As the child of another program, such as `nice`, which is given these arguments first.
+    pub fn under(mut self, program: &str, arguments: &[&str]) -> Self {
+        let under = [&[program], arguments].concat();
+        self.under = under.into_iter().map(str::to_owned).collect();
+        self
     }
 
     /// With this option.
@@ -64,7 +73,9 @@ impl Start {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.executable);
+        let mut words = self.under.iter().chain([&self.executable]);
+        let mut command = Command::new(words.next().expect("one is there"));
+        command.args(words);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BODYLOG_")) {
             command.env_remove(name);
         }

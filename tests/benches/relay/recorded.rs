@@ -1,5 +1,6 @@
 //! What the body log costs: recording beside none, and a listener that is away beside one that is
-//! there. The listener shares core 1 with the load.
+//! there. The listener shares core 1 with the load, which goes before it: what the listener takes of
+//! a core is no latency of the router's.
 
 use std::net::SocketAddr;
 
@@ -18,7 +19,8 @@ pub(crate) async fn run(upstream: SocketAddr, silent: &Target, rounds: usize) {
         store.path(),
     );
     let quiet = [("RUST_LOG".to_owned(), "warn".to_owned())];
-    let listener = Listener::start(start.environment(quiet)).await;
+    let start = start.environment(quiet).under("nice", &["-n", "19"]);
+    let listener = Listener::start(start).await;
     let away = {
         let free = std::net::TcpListener::bind("127.77.0.1:0").expect("loopback has free ports");
         free.local_addr().expect("it is bound")
