@@ -89,6 +89,9 @@ pub struct Route {
     pub auth: Auth,
     /// Its switches, by the name `llmctl toggle` takes.
     pub switches: BTreeMap<String, SwitchState>,
+    /// What of it is recorded, beside the switch `bodylog`; absent for an invalid route.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recording: Option<Recording>,
     /// Requests refused since the start or the last reset, by reason.
     #[serde(default)]
     pub refused: Reasons,
@@ -704,6 +707,14 @@ pub struct BodylogToggle {
     /// The switch.
     #[serde(flatten)]
     pub toggle: Toggle,
+    /// What it switches.
+    #[serde(flatten)]
+    pub recording: Recording,
+}
+
+/// How much of a route's requests is recorded while its switch `bodylog` is on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
     /// Share of requests that is recorded, percent.
     pub sample_pct: f64,
     /// The layer it comes from.
@@ -712,6 +723,10 @@ pub struct BodylogToggle {
     pub bodies: String,
     /// The layer it comes from.
     pub bodies_source: String,
+    /// Seconds since either was last changed on the running router; absent unless one comes from
+    /// there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub age_s: Option<u64>,
 }
 
 /// `POST /<route>/_bodylog_toggle`.

@@ -130,10 +130,9 @@ async fn read(router: &Router, route: &str, switch: Switch) -> Result<Stand, Fai
 async fn read_bodylog(router: &Router, route: &str) -> Result<Stand, Failure> {
     let path = [route, Switch::Bodylog.endpoint()];
     let now: BodylogToggle = router.get(&path, &[]).await?;
-    let toggle = now.toggle.clone();
     Ok(Stand {
-        recording: Some(Recording::of(now)),
-        ..Stand::of(toggle)
+        recording: Some(Recording::of(now.recording)),
+        ..Stand::of(now.toggle)
     })
 }
 

@@ -84,6 +84,7 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
                 .into_iter()
                 .map(|switch| (switch.name().to_owned(), switch_state(route, switch)))
                 .collect(),
+            recording: Some(status::recording(route)),
             refused: status::refused(route),
             trips: status::trips(route),
         },
@@ -99,6 +100,7 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
             pools: Vec::new(),
             auth: auth(table, &RouteKeys::Shared),
             switches: Default::default(),
+            recording: None,
             refused: Reasons::default(),
             trips: Trips::default(),
         },

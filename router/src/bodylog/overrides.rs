@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use router_core::layered::Setting;
+use tokio::time::Instant;
 
 use crate::config::valid::{Bodies, BodylogOptions};
 
@@ -19,6 +21,8 @@ pub struct CaptureOverrides {
     pct: AtomicU64,
     /// [`FULL`], [`NONE`], or a limit in bytes.
     bodies: AtomicU64,
+    /// Since when both have stood as they stand, `None` where neither is set. Shown, never decided by.
+    since: Mutex<Option<Instant>>,
 }
 
 impl Default for CaptureOverrides {
@@ -26,6 +30,7 @@ impl Default for CaptureOverrides {
         Self {
             pct: AtomicU64::new(UNSET),
             bodies: AtomicU64::new(UNSET),
+            since: Mutex::new(None),
         }
     }
 }
@@ -41,8 +46,7 @@ impl CaptureOverrides {
 
     /// Sets or, with `None`, removes the share.
     pub fn set_pct(&self, pct: Option<f64>) {
-        let bits = pct.map_or(UNSET, f64::to_bits);
-        self.pct.store(bits, Ordering::Relaxed);
+        self.store(&self.pct, pct.map_or(UNSET, f64::to_bits));
     }
 
     /// What is kept of bodies, if it is set.
@@ -63,7 +67,25 @@ impl CaptureOverrides {
             Some(Bodies::None) => NONE,
             Some(Bodies::Truncate(limit)) => limit.clamp(1, FULL - 1),
         };
-        self.bodies.store(code, Ordering::Relaxed);
+        self.store(&self.bodies, code);
+    }
+
+    /// Whether either is set.
+    pub fn is_set(&self) -> bool {
+        self.pct().is_some() || self.bodies().is_some()
+    }
+
+    /// How long what is set has stood as it stands.
+    pub fn age(&self) -> Option<Duration> {
+        let since = (*self.since.lock())?;
+        Some(Instant::now().saturating_duration_since(since))
+    }
+
+    fn store(&self, value: &AtomicU64, bits: u64) {
+        let mut since = self.since.lock();
+        if value.swap(bits, Ordering::Relaxed) != bits {
+            *since = self.is_set().then(Instant::now);
+        }
     }
 }
 
@@ -111,5 +133,22 @@ mod tests {
         set.set_pct(None);
         set.set_bodies(None);
         assert_eq!((set.pct(), set.bodies()), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_set_ages_from_its_last_change() {
+        let set = CaptureOverrides::default();
+        let second = Duration::from_secs(1);
+        assert_eq!((set.is_set(), set.age()), (false, None));
+        set.set_pct(Some(5.0));
+        tokio::time::advance(second).await;
+        set.set_pct(Some(5.0));
+        assert_eq!((set.is_set(), set.age()), (true, Some(second)));
+        set.set_bodies(Some(Bodies::None));
+        assert_eq!(set.age(), Some(Duration::ZERO));
+        set.set_pct(None);
+        assert!(set.is_set());
+        set.set_bodies(None);
+        assert_eq!((set.is_set(), set.age()), (false, None));
     }
 }

@@ -19,6 +19,12 @@ impl Route {
         self.state.overrides.effective(switch, below)
     }
 
+    /// Whether a switch, or what it switches, is set on the running router.
+    pub fn is_overridden(&self, switch: Switch) -> bool {
+        self.state.overrides.get(switch).is_some()
+            || (switch == Switch::Bodylog && self.state.capture.is_set())
+    }
+
     /// The switches of the load gates as they are in force.
     pub fn switches(&self) -> Switches {
         let is_on = |switch| self.switch(switch).value;

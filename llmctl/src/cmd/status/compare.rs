@@ -105,6 +105,15 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
                 })
             }));
         }
+        for (what, say) in [
+            ("share", share as fn(&Route) -> String),
+            ("bodies", bodies as fn(&Route) -> String),
+        ] {
+            let recorded = row(&format!("{name} bodylog {what}"), true, &of(say));
+            if recorded.said.iter().any(|said| said.contains("runtime")) {
+                rows.push(recorded);
+            }
+        }
         for signal in ["ttft", "tps"] {
             let layers = row(&format!("{name} {signal} limit"), true, &|status| {
                 let route = status.routes.iter().find(|route| route.name == name);
@@ -151,6 +160,20 @@ fn of_pools(route: &Route, say: impl Fn(&Pool) -> String) -> String {
     }
     let said: Vec<_> = route.pools.iter().map(say).collect();
     said.join(" ")
+}
+
+/// `5 % (runtime)`
+fn share(route: &Route) -> String {
+    route.recording.as_ref().map_or("-".to_owned(), |now| {
+        format!("{} % ({})", now.sample_pct, now.sample_pct_source)
+    })
+}
+
+/// `none (runtime)`
+fn bodies(route: &Route) -> String {
+    route.recording.as_ref().map_or("-".to_owned(), |now| {
+        format!("{} ({})", now.bodies, now.bodies_source)
+    })
 }
 
 /// `12000 (override)` of each pool.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::admin::{Keys, KeysInForce, Peer, Pool, PoolSignal, Route, RouteStatus, Routes};
 use serde::Serialize;
 
-use super::gates::{KINDS, Kind};
+use super::gates::{KINDS, Kind, recorded};
 use super::recent::{PeerRecent, Recent};
 use crate::cmd::problem::place;
 use crate::render::{Paint, Screen, tame};
@@ -320,6 +320,13 @@ fn overrides(route: &Route, add: &mut impl FnMut(&'static str, String, String)) 
             let attempt = format!("llmctl toggle {name} --reset --route {}", route.name);
             add("override", text, attempt);
         }
+    }
+    for (what, value) in recorded(route) {
+        let age = route.recording.as_ref().and_then(|now| now.age_s);
+        let since = age.map_or(String::new(), |age| format!(" for {}", age_words(age)));
+        let text = format!("{what} has been {value}{since}, by hand");
+        let attempt = format!("llmctl toggle bodylog --reset --route {}", route.name);
+        add("override", text, attempt);
     }
 }
 

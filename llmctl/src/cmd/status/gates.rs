@@ -1,7 +1,7 @@
 //! What the load gates do: averages beside thresholds, who was refused, and what was set on the
 //! running router.
 
-use proto::admin::{MetricItem, Pool, PoolSignal, Reasons, Route, Trips};
+use proto::admin::{MetricItem, Pool, PoolSignal, Reasons, Recording, Route, Trips};
 
 use super::findings::age_words;
 use super::page::{Cell, plain};
@@ -153,6 +153,18 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
                 ]);
             }
         }
+        for (name, value) in recorded(route) {
+            let age = route.recording.as_ref().and_then(|now| now.age_s);
+            table.row([
+                &*route.name,
+                "-",
+                name,
+                &value,
+                &set(age),
+                "until reset",
+                "the files",
+            ]);
+        }
     }
     for (route, pool, kind, signal) in each(routes) {
         let ignored = (kind.ignored)(signal);
@@ -178,6 +190,28 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
         ]);
     }
     table
+}
+
+/// What of a route's recording was set on the running router, beside its switch.
+pub(super) fn recorded(route: &Route) -> Vec<(&'static str, String)> {
+    let Some(Recording {
+        sample_pct,
+        sample_pct_source,
+        bodies,
+        bodies_source,
+        ..
+    }) = &route.recording
+    else {
+        return Vec::new();
+    };
+    let mut set = Vec::new();
+    if sample_pct_source == "runtime" {
+        set.push(("bodylog share", format!("{sample_pct} %")));
+    }
+    if bodies_source == "runtime" {
+        set.push(("bodylog bodies", bodies.clone()));
+    }
+    set
 }
 
 /// Every signal that something is compared with.

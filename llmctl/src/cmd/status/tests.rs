@@ -38,6 +38,7 @@ fn status() -> proto::admin::Routes {
                                &json!({"shadowed": {"source": "static", "threshold_tps": 20.5}, "override_left_s": 3540, "override_age_s": 60})),
                            "peers": [peer(1, false), peer(2, false), peer(3, true), peer(4, false)]}],
                 "switches": {"affinity": {"enabled": false, "source": "runtime", "age_s": 4000}, "tps": {"enabled": true, "source": "default"}},
+                "recording": {"sample_pct": 5.0, "sample_pct_source": "runtime", "bodies": "none", "bodies_source": "route", "age_s": 90},
                 "refused": {"concurrency": 12, "ttft": 2, "tps": 0, "rule": 1},
                 "trips": {"concurrency": 4, "ttft": 0, "tps": 0},
             },

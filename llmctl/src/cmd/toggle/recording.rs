@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use proto::admin::{BodylogToggle, BodylogToggled, Changed};
+use proto::admin::{BodylogToggled, Changed};
 use router::config::valid::Bodies;
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// As they stand.
-    pub(super) fn of(now: BodylogToggle) -> Self {
+    pub(super) fn of(now: proto::admin::Recording) -> Self {
         Self {
             sample_pct: Part {
                 before: None,

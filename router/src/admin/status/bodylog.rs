@@ -6,7 +6,9 @@ use chrono::Utc;
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use proto::admin::{BodylogStatus, BodylogToggle, BodylogToggled, Changed, Toggle, Toggled};
+use proto::admin::{
+    BodylogStatus, BodylogToggle, BodylogToggled, Changed, Recording, Toggle, Toggled,
+};
 use router_core::layered::Setting;
 
 use super::POSTS;
@@ -61,12 +63,7 @@ pub(super) fn show(route: &Route, params: &Params) -> Answer {
     if params.has_any(&CHANGES) {
         return answer::method_not_allowed(POSTS);
     }
-    let CaptureSettings {
-        enabled,
-        pct,
-        bodies,
-        ..
-    } = route.capture();
+    let enabled = route.capture().enabled;
     let shown = BodylogToggle {
         toggle: Toggle {
             route: route.name.to_string(),
@@ -75,12 +72,21 @@ pub(super) fn show(route: &Route, params: &Params) -> Answer {
             source: enabled.source.as_str().to_owned(),
             counters: BTreeMap::new(),
         },
+        recording: recording(route),
+    };
+    answer::json(StatusCode::OK, &shown)
+}
+
+/// What the switch `bodylog` switches, as it is in force.
+pub(in crate::admin) fn recording(route: &Route) -> Recording {
+    let CaptureSettings { pct, bodies, .. } = route.capture();
+    Recording {
         sample_pct: pct.value,
         sample_pct_source: pct.source.as_str().to_owned(),
         bodies: bodies.value.to_string(),
         bodies_source: bodies.source.as_str().to_owned(),
-    };
-    answer::json(StatusCode::OK, &shown)
+        age_s: route.state.capture.age().map(|age| age.as_secs()),
+    }
 }
 
 /// `POST ?on=0|1&pct=0..100&bodies=full|none|truncate(<size>)` sets what is given, `?reset=1`

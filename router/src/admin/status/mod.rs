@@ -31,6 +31,7 @@ use crate::bodylog::BodyLog;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 
+pub(super) use bodylog::recording;
 use decisions::recent;
 pub(super) use refusals::{refused, trips};
 pub(super) use seats::finish;

@@ -95,6 +95,59 @@ async fn every_option_is_listed_with_its_layer_and_a_switch_shows_as_runtime() {
 }
 
 #[tokio::test]
+async fn options_show_everything_that_was_set_on_the_running_router() {
+    let files = format!("{MULTI}tps_limit_by_model: {{m1: 30}}\nbodylog_pct: 50\n");
+    let port = Port::over("", &[("multi", &files)]);
+    let option = async |key: &str| {
+        let reply = port.get("/multi/_route_opts").await.json();
+        let options = reply["options"].as_array().unwrap();
+        let found = options.iter().find(|option| option["key"] == key).unwrap();
+        (found["value"].clone(), found["source"].clone())
+    };
+    let limits = "tps_limit_by_model";
+    assert_eq!(option(limits).await, (json!({"m1": 30}), json!("route")));
+    port.post("/multi/_bodylog_toggle?pct=5&bodies=none").await;
+    port.post("/multi/_tps_limit?tps=12.5&model=m2").await;
+    let runtime = json!("runtime");
+    assert_eq!(option("bodylog").await, (json!(true), json!("default")));
+    assert_eq!(option("bodylog_pct").await, (json!(5), runtime.clone()));
+    assert_eq!(
+        option("bodylog_bodies").await,
+        (json!("none"), runtime.clone())
+    );
+    assert_eq!(
+        option(limits).await,
+        (json!({"m1": 30, "m2": 12.5}), runtime)
+    );
+    port.post("/multi/_bodylog_toggle?reset=1").await;
+    port.post("/multi/_tps_limit?reset=1&model=m2").await;
+    assert_eq!(option("bodylog_pct").await, (json!(50), json!("route")));
+    assert_eq!(option(limits).await, (json!({"m1": 30}), json!("route")));
+}
+
+#[tokio::test]
+async fn a_share_that_was_set_is_an_override_like_its_switch() {
+    let port = Port::chat();
+    let active = async || {
+        let page = port.get("/metrics").await.text;
+        let series = r#"llm_router_override_active{route="chat",switch="bodylog"} "#;
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap().to_owned()
+    };
+    let recording = async || port.get("/_routes").await.json()["routes"][0]["recording"].clone();
+    let files = json!({"sample_pct": 100.0, "sample_pct_source": "default", "bodies": "full", "bodies_source": "default"});
+    assert_eq!(
+        (active().await, recording().await),
+        ("0".to_owned(), files.clone())
+    );
+    port.post("/chat/_bodylog_toggle?pct=5").await;
+    let set = json!({"sample_pct": 5.0, "sample_pct_source": "runtime", "bodies": "full", "bodies_source": "default", "age_s": 0});
+    assert_eq!((active().await, recording().await), ("1".to_owned(), set));
+    port.post("/chat/_bodylog_toggle?reset=1").await;
+    assert_eq!((active().await, recording().await), ("0".to_owned(), files));
+}
+
+#[tokio::test]
 async fn debug_of_a_by_model_route_needs_one_of_its_models() {
     let port = Port::over("", &[("multi", MULTI)]);
     let reply = port.get("/multi/_route_debug?sid=s&model=m2").await.json();

@@ -207,10 +207,9 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
         "llm_router_override_active",
         "1 while a switch or a limit is set on the running router.",
         seen.iter().flat_map(|seen| {
-            let switches = Switch::ALL.into_iter().map(|switch| {
-                let is_set = seen.route.state.overrides.get(switch).is_some();
-                (switch.name(), is_set)
-            });
+            let switches = Switch::ALL
+                .into_iter()
+                .map(|switch| (switch.name(), seen.route.is_overridden(switch)));
             switches
                 .chain(seen.gates.limits_set())
                 .map(|(name, is_set)| {
