@@ -117,6 +117,9 @@ const TPS: Kind = Kind {
     unit: "tok/s",
 };
 
+/// The layer of a table of metrics.
+const DECLARED: &str = "declared";
+
 /// How a limit stands on one route of one router, and how it stood.
 #[derive(Debug, PartialEq, Serialize)]
 struct Stand {
@@ -132,6 +135,8 @@ struct Stand {
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
     source: String,
+    /// The same in full: of a model, of the route, a declared table.
+    layer: String,
     /// Of the limit that was set: 0 for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_s: Option<u64>,
@@ -208,7 +213,6 @@ fn ttft_stand(answer: TtftLimit) -> Stand {
     stand(
         TTFT,
         answer.scope,
-        answer.before_ms,
         answer.limit_ms,
         answer.shadowed_limit_ms,
     )
@@ -218,35 +222,41 @@ fn tps_stand(answer: TpsLimit) -> Stand {
     stand(
         TPS,
         answer.scope,
-        answer.before_tps,
         answer.limit_tps,
         answer.shadowed_limit_tps,
     )
 }
 
-fn stand(
-    kind: Kind,
-    scope: LimitScope,
-    before: Option<f64>,
-    value: Option<f64>,
-    shadowed: Option<f64>,
-) -> Stand {
+fn stand(kind: Kind, scope: LimitScope, value: Option<f64>, shadowed: Option<f64>) -> Stand {
+    let models = of_models(kind, &scope);
     Stand {
         limit: kind.name,
         model: scope.model,
-        before,
+        before: scope.before,
         source_before: scope.source_before,
         value,
         source: scope.source,
+        layer: scope.layer,
         left_s: scope.override_ttl_s,
         shadowed,
         enforcing: scope.enforcing,
-        warnings: [scope.override_ignored_reason, scope.warning]
+        warnings: [scope.override_ignored_reason, scope.warning, models]
             .into_iter()
             .flatten()
             .collect(),
         unit: kind.unit,
     }
+}
+
+/// Models that have a limit of their own, which a limit of the route does not touch.
+fn of_models(kind: Kind, scope: &LimitScope) -> Option<String> {
+    let (first, _) = scope.override_by_model.first_key_value()?;
+    let models: Vec<_> = scope.override_by_model.keys().map(String::as_str).collect();
+    Some(format!(
+        "limits of their own were set for {}; `llmctl limit {} --model {first}` shows one, --reset removes it",
+        models.join(", "),
+        kind.name
+    ))
 }
 
 fn show(round: &Round<Stand>, screen: &mut Screen) {
@@ -286,13 +296,18 @@ fn table(round: &Round<Stand>) -> Table {
             plain(stand.model.as_deref().unwrap_or("-")),
             plain(stand.limit),
         ];
+        let is_declared = stand.layer == DECLARED;
+        let cell = |number: Option<f64>, source: &str| match is_declared {
+            true => plain("declared table"),
+            false => value(number, source, stand.unit),
+        };
         let before = stand.source_before.as_deref();
-        row.extend(before.map(|source| value(stand.before, source, stand.unit)));
-        row.push(value(stand.value, &stand.source, stand.unit));
+        row.extend(before.map(|source| cell(stand.before, source)));
+        row.push(cell(stand.value, &stand.source));
         row.push(plain(&holds(stand.left_s)));
-        let below = stand.left_s.map(|_| match &*stand.source {
-            "declared" => "no effect".to_owned(),
-            _ => amount(stand.shadowed, stand.unit),
+        let below = stand.left_s.map(|_| match is_declared {
+            true => "no effect".to_owned(),
+            false => amount(stand.shadowed, stand.unit),
         });
         row.push(plain(below.as_deref().unwrap_or("-")));
         table.painted_row(row);
@@ -300,15 +315,15 @@ fn table(round: &Round<Stand>) -> Table {
     table
 }
 
-/// `12000 ms (override)`.
+/// `12000 ms (runtime)`. What was set on the running router stands out.
 fn value(value: Option<f64>, source: &str, unit: &str) -> (String, Paint) {
-    match source {
-        "none" => ("off".to_owned(), Paint::Plain),
-        "declared" => ("declared table".to_owned(), Paint::Plain),
-        "override" | "model_override" => {
-            (format!("{} ({source})", amount(value, unit)), Paint::Yellow)
-        }
-        source => (format!("{} ({source})", amount(value, unit)), Paint::Plain),
+    let paint = match source {
+        "runtime" => Paint::Yellow,
+        _ => Paint::Plain,
+    };
+    match value {
+        None => ("off".to_owned(), Paint::Plain),
+        Some(_) => (format!("{} ({source})", amount(value, unit)), paint),
     }
 }
 
@@ -335,8 +350,8 @@ mod tests {
 
     fn answer(extra: serde_json::Value) -> TtftLimit {
         let mut answer = json!({
-            "route": "chat", "ok": true, "source": "override", "enforcing": true,
-            "declares_metrics": false, "priority": "",
+            "route": "chat", "ok": true, "source": "runtime", "layer": "override",
+            "enforcing": true, "declares_metrics": false, "priority": "",
         });
         let (all, extra) = (answer.as_object_mut().unwrap(), extra);
         all.extend(extra.as_object().unwrap().clone());
@@ -346,20 +361,25 @@ mod tests {
     #[test]
     fn a_change_shows_before_after_and_how_long() {
         let set = answer(json!({
-            "source_before": "route", "before_ms": 30000, "limit_ms": 12000,
+            "source_before": "route", "before": 30000, "after": 12000, "limit_ms": 12000,
             "limit_override_ms": 12000, "override_ttl_s": 3600, "shadowed_limit_ms": 30000,
         }));
         let inert = answer(json!({
-            "source": "declared", "source_before": "declared", "limit_override_ms": 12000,
-            "override_ttl_s": 0, "override_ignored_reason": "ttft_metrics is declared and beats every limit",
+            "source": "route", "layer": "declared", "source_before": "route",
+            "limit_override_ms": 12000, "override_ttl_s": 0, "override_ignored_reason": "ttft_metrics is declared and beats every limit",
         }));
         let reset = answer(json!({
-            "model": "m1", "source": "none", "source_before": "model_override", "before_ms": 5,
+            "model": "m1", "source": "default", "layer": "none", "source_before": "runtime", "before": 5,
+        }));
+        let left = answer(json!({
+            "source": "default", "layer": "none", "source_before": "runtime", "before": 5,
+            "override_by_model": {"m1": 7.0, "m2": 8.0},
         }));
         let round = round([
             ("http://10.0.0.5:8090", "chat", ttft_stand(set)),
             ("http://10.0.0.5:8090", "slo", ttft_stand(inert)),
             ("http://10.0.0.6:8090", "multi", ttft_stand(reset)),
+            ("http://10.0.0.6:8090", "some", ttft_stand(left)),
         ]);
         let shown = capture(Format::Human, |screen| show(&round, screen));
         insta::assert_snapshot!("limit_changed", shown);
@@ -369,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_look_shows_how_it_stands() {
-        let now = answer(json!({"source": "global", "limit_ms": 30000.5}));
+        let now = answer(json!({"source": "global", "layer": "global", "limit_ms": 30000.5}));
         let shown = capture(Format::Human, |screen| {
             show(&round([("r", "chat", ttft_stand(now))]), screen);
         });

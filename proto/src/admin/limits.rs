@@ -2,7 +2,7 @@
 //!
 //! `GET` shows, `POST ?ms=` (or `?tps=`) sets, `?reset=1` removes; `model=` means one pool, `ttl=` is a
 //! life in seconds, 0 for ever, 7200 where it is left out. All three answer with the same shape, as
-//! things stand afterwards; a `POST` adds what stood before.
+//! things stand afterwards; a `POST` adds what stood before, under the names that switches use.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,6 @@ pub struct TtftLimit {
         serialize_with = "plain_option"
     )]
     pub limit_ms: Option<f64>,
-    /// What was in force before; on a `POST` alone.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        default,
-        serialize_with = "plain_option"
-    )]
-    pub before_ms: Option<f64>,
     /// The override of this very scope; absent without one.
     #[serde(
         skip_serializing_if = "Option::is_none",
@@ -73,13 +66,6 @@ pub struct TpsLimit {
         default,
         serialize_with = "plain_option"
     )]
-    pub before_tps: Option<f64>,
-    /// As in [`TtftLimit`].
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        default,
-        serialize_with = "plain_option"
-    )]
     pub limit_override_tps: Option<f64>,
     /// `tps_limit_tps` of the files.
     #[serde(
@@ -107,12 +93,35 @@ pub struct LimitScope {
     /// The model asked about; absent for the whole route.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<String>,
-    /// Where the threshold in force comes from: `declared`, `model_override`, `override`, `model`,
-    /// `route`, `global` or `none`.
+    /// What was in force before, in the signal's unit; on a `POST` alone, and absent where there was
+    /// no threshold.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        default,
+        serialize_with = "plain_option"
+    )]
+    pub before: Option<f64>,
+    /// What is in force now; as `before`.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        default,
+        serialize_with = "plain_option"
+    )]
+    pub after: Option<f64>,
+    /// Where what is in force comes from: `runtime`, `route`, `global`, `default` or
+    /// `default (invalid)`. Without a threshold, the layer that says so.
     pub source: String,
     /// The same before; on a `POST` alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source_before: Option<String>,
+    /// The same in full: `declared`, `model_override`, `override`, `model`, `route`, `global` or
+    /// `none`.
+    #[serde(default)]
+    pub layer: String,
+    /// Limits set for single models of the route, which beat one of the whole route; absent without
+    /// any, and where a model was asked about.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub override_by_model: BTreeMap<String, f64>,
     /// Whether the signal's switch is on and a threshold is in force.
     pub enforcing: bool,
     /// `*_limit_by_model` of the files.
@@ -146,7 +155,10 @@ mod tests {
             scope: LimitScope {
                 route: "chat".to_owned(),
                 ok: true,
-                source: "override".to_owned(),
+                after: Some(12000.0),
+                source: "runtime".to_owned(),
+                source_before: Some("default".to_owned()),
+                layer: "override".to_owned(),
                 enforcing: true,
                 override_ttl_s: Some(3600),
                 override_effective: Some(true),
@@ -157,7 +169,7 @@ mod tests {
             shadowed_limit_ms: Some(30000.5),
             ..TtftLimit::default()
         };
-        let text = r#"{"route":"chat","ok":true,"source":"override","enforcing":true,"override_ttl_s":3600,"override_effective":true,"declares_metrics":false,"priority":"","limit_ms":12000,"limit_override_ms":12000,"shadowed_limit_ms":30000.5}"#;
+        let text = r#"{"route":"chat","ok":true,"after":12000,"source":"runtime","source_before":"default","layer":"override","enforcing":true,"override_ttl_s":3600,"override_effective":true,"declares_metrics":false,"priority":"","limit_ms":12000,"limit_override_ms":12000,"shadowed_limit_ms":30000.5}"#;
         assert_eq!(serde_json::to_string(&limit).unwrap(), text);
         assert_eq!(serde_json::from_str::<TtftLimit>(text).unwrap(), limit);
     }

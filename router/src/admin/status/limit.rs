@@ -1,6 +1,7 @@
 //! `_ttft_limit` and `_tps_limit`: a threshold set on the running router, for the route or one model,
 //! for a while.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -119,7 +120,6 @@ impl Scope<'_> {
         let runtime = self.route.runtime_limit(self.signal, self.pool);
         let numbers = Numbers {
             limit: now.value,
-            before: before.and_then(|before| before.value),
             held: runtime.map(|(value, _)| value),
             configured: self.options().limit.value,
             shadowed: runtime.and_then(|_| self.shadowed()),
@@ -144,8 +144,12 @@ impl Scope<'_> {
             route: self.route.name.to_string(),
             ok: true,
             model: self.model().map(str::to_owned),
-            source: layer(now.source).to_owned(),
-            source_before: before.map(|before| layer(before.source).to_owned()),
+            before: before.and_then(|before| before.value),
+            after: before.and(now.value),
+            source: self.source(now).to_owned(),
+            source_before: before.map(|before| self.source(before).to_owned()),
+            layer: layer(now.source).to_owned(),
+            override_by_model: self.of_models(),
             enforcing: is_on && self.states().any(|state| is_compared(&state)),
             static_by_model: by_model(self.options()),
             override_ttl_s: runtime.map(|(_, left)| left.map_or(0, seconds_up)),
@@ -187,6 +191,40 @@ impl Scope<'_> {
             value: state.metrics.first().and_then(|row| row.threshold),
             source: state.source,
         }
+    }
+
+    /// The layer of options that a threshold comes from.
+    fn source(self, of: InForce) -> &'static str {
+        let SignalOptions {
+            limit,
+            limit_by_model,
+            metrics,
+            ..
+        } = self.options();
+        let source = match of.source {
+            ThresholdSource::Declared => metrics.source,
+            ThresholdSource::ModelOverride | ThresholdSource::Override => Source::Runtime,
+            ThresholdSource::Model => limit_by_model.source,
+            ThresholdSource::Route | ThresholdSource::Global | ThresholdSource::None => {
+                limit.source
+            }
+        };
+        source.as_str()
+    }
+
+    /// The limits set for single models, seen from the whole route.
+    fn of_models(self) -> BTreeMap<String, f64> {
+        let Self {
+            route,
+            signal,
+            pool,
+        } = self;
+        let pools = route.pool_ids().zip(&route.spec().pools);
+        let set = pools.filter(|_| pool.is_none()).filter_map(|(id, pool)| {
+            let (limit, _) = route.runtime_limit(signal, Some(id))?;
+            Some((pool.model.as_deref()?.to_owned(), limit))
+        });
+        set.collect()
     }
 
     fn is_declared(self) -> bool {
@@ -252,7 +290,6 @@ struct InForce {
 /// What an answer says in the signal's own unit.
 struct Numbers {
     limit: Option<f64>,
-    before: Option<f64>,
     held: Option<f64>,
     configured: Option<f64>,
     shadowed: Option<f64>,
@@ -263,7 +300,6 @@ impl Numbers {
         TtftLimit {
             scope,
             limit_ms: self.limit,
-            before_ms: self.before,
             limit_override_ms: self.held,
             static_limit_ms: self.configured,
             shadowed_limit_ms: self.shadowed,
@@ -274,7 +310,6 @@ impl Numbers {
         TpsLimit {
             scope,
             limit_tps: self.limit,
-            before_tps: self.before,
             limit_override_tps: self.held,
             static_limit_tps: self.configured,
             shadowed_limit_tps: self.shadowed,

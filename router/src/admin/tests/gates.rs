@@ -129,14 +129,14 @@ async fn a_limit_without_a_life_ends_in_two_hours_and_one_of_0_never() {
     let set = port.post("/chat/_tps_limit?tps=15").await.json();
     assert_eq!(set["override_ttl_s"], json!(7200));
     assert_eq!(
-        (&set["limit_tps"], &set["before_tps"]),
-        (&json!(15), &Value::Null)
+        (&set["limit_tps"], &set["after"], set.get("before")),
+        (&json!(15), &json!(15), None)
     );
     tokio::time::advance(Duration::from_secs(7201)).await;
     let ended = port.get("/chat/_tps_limit").await.json();
     assert_eq!(
-        (ended.get("limit_tps"), &ended["source"]),
-        (None, &json!("none"))
+        (ended.get("limit_tps"), &ended["source"], &ended["layer"]),
+        (None, &json!("default"), &json!("none"))
     );
     let for_ever = port.post("/chat/_tps_limit?tps=15&ttl=0").await.json();
     assert_eq!(for_ever["override_ttl_s"], json!(0));
@@ -152,8 +152,12 @@ async fn a_limit_without_a_life_ends_in_two_hours_and_one_of_0_never() {
             .await
             .json();
         assert_eq!(
-            (removed.get("limit_tps"), &removed["before_tps"]),
-            (None, &json!(15))
+            (
+                removed.get("limit_tps"),
+                &removed["before"],
+                removed.get("after")
+            ),
+            (None, &json!(15), None)
         );
     }
 }
@@ -167,9 +171,15 @@ async fn a_declared_table_keeps_a_limit_out_of_force() {
         (
             &set["limit_override_ms"],
             &set["override_effective"],
-            &set["source"]
+            &set["source"],
+            &set["layer"]
         ),
-        (&json!(9999), &json!(false), &json!("declared"))
+        (
+            &json!(9999),
+            &json!(false),
+            &json!("route"),
+            &json!("declared")
+        )
     );
     assert!(
         set["override_ignored_reason"]
@@ -192,31 +202,33 @@ async fn a_limit_of_a_model_beats_the_routes() {
     let route = port.post("/multi/_ttft_limit?ms=500").await.json();
     assert_eq!(
         (
-            &route["before_ms"],
+            &route["before"],
             &route["source_before"],
-            &route["limit_ms"],
+            &route["after"],
             &route["source"]
         ),
         (
             &json!(1000),
             &json!("route"),
             &json!(500),
-            &json!("override")
+            &json!("runtime")
         )
     );
     let own = port.post("/multi/_ttft_limit?ms=300&model=m2").await.json();
     assert_eq!(
         (
             &own["model"],
-            &own["before_ms"],
+            &own["before"],
             &own["limit_ms"],
             &own["source"],
+            &own["layer"],
             &own["shadowed_limit_ms"]
         ),
         (
             &json!("m2"),
             &json!(500),
             &json!(300),
+            &json!("runtime"),
             &json!("model_override"),
             &json!(500)
         )
@@ -226,13 +238,20 @@ async fn a_limit_of_a_model_beats_the_routes() {
         .map(|n| &status["metrics"][n]["items"][0]["threshold_ms"])
         .collect();
     assert_eq!(thresholds, [&json!(500), &json!(300)]);
-    port.post("/multi/_ttft_limit?reset=1").await;
+    let reset = port.post("/multi/_ttft_limit?reset=1").await.json();
+    assert_eq!(
+        (&reset["after"], &reset["override_by_model"]),
+        (&json!(1000), &json!({"m2": 300.0})),
+        "the model keeps its own"
+    );
     port.post("/multi/_ttft_limit?reset=1&model=m2").await;
     let back = port.get("/multi/_ttft_limit?model=m2").await.json();
     assert_eq!(
-        (&back["limit_ms"], &back["source"]),
-        (&json!(2000), &json!("model"))
+        (&back["limit_ms"], &back["source"], &back["layer"]),
+        (&json!(2000), &json!("route"), &json!("model"))
     );
+    let route = port.get("/multi/_ttft_limit").await.json();
+    assert_eq!(route.get("override_by_model"), None);
 }
 
 #[tokio::test]
