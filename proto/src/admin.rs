@@ -531,8 +531,8 @@ pub struct UnknownModel {
     pub supported_models: Vec<String>,
 }
 
-/// `POST /<route>/_route_inspect`: what would become of this request. Nothing is sent or counted.
-/// `E` is the core's explanation.
+/// `/<route>/_route_inspect?sid=`: what would become of this request. Nothing is sent or counted; 503
+/// when every peer is banned. `E` is the core's explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteInspect<E> {
     /// The route.
@@ -542,7 +542,7 @@ pub struct RouteInspect<E> {
     pub model: Option<String>,
     /// As `X-Routed-Session` would show it.
     pub session_id: String,
-    /// As `X-Routed-Source` would.
+    /// As `X-Routed-Source` would; `query.sid` for `?sid=`.
     pub source: String,
     /// How the peer would be found; absent when the request would be refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -638,7 +638,7 @@ pub struct CchStripStatus {
     pub strip_ratio: f64,
 }
 
-/// `POST /<route>/_cch_test?path=&full=1`: what the transforms would make of a body.
+/// `/<route>/_cch_test?path=&full=1`: what the transforms would make of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CchTest {
     /// The route.

@@ -25,6 +25,9 @@ use crate::state::{Route, RouteTable};
 /// The session that `_route_debug` asks about unless told.
 const DEFAULT_SESSION: &str = "default";
 
+/// The source of a session that the query names.
+const FROM_QUERY: &str = "query.sid";
+
 /// The last turn that a session header may name.
 const TURN_MAX: usize = 1_000_000_000;
 
@@ -46,11 +49,7 @@ pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Resul
         return Ok(unknown_model(route, model));
     };
     let acts = route.affinity_acts();
-    let id = SessionId {
-        raw: Cow::Borrowed(sid.as_bytes()),
-        source: Arc::from("query.sid"),
-    };
-    let session = Session::new(Some(id), acts);
+    let session = Session::new(Some(named(sid)), acts);
     let nothing = Inspection::empty(&table.fields);
     let lookups = Lookups::of(route, pool, model, &session, &nothing);
     let explanation = route.explain(lookups.on(Ask {
@@ -90,13 +89,29 @@ pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Resul
     Ok(answer::json(StatusCode::OK, &debug))
 }
 
-/// `_route_inspect`.
-pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[u8]) -> Answer {
+/// A session as the query names it.
+fn named(sid: &str) -> SessionId<'_> {
+    SessionId {
+        raw: Cow::Borrowed(sid.as_bytes()),
+        source: Arc::from(FROM_QUERY),
+    }
+}
+
+/// `_route_inspect`. `?sid=` is the session, wherever the request would carry it; other parameters
+/// are the request's own.
+pub(super) fn inspect(
+    table: &RouteTable,
+    route: &Route,
+    parts: &Parts,
+    params: &Params,
+    body: &[u8],
+) -> Result<Answer, Refused> {
+    let sid = params.get("sid")?;
     if has_no_peers(route) {
-        return answer::json(
+        return Ok(answer::json(
             StatusCode::SERVICE_UNAVAILABLE,
             &ErrorBody { error: no_peers() },
-        );
+        ));
     }
     let inspection = match body {
         [] => Inspection::empty(&table.fields),
@@ -104,9 +119,12 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
     };
     let model = inspection.model();
     let Some(pool) = route.pool(model.as_deref()) else {
-        return unknown_model(route, model.as_deref());
+        return Ok(unknown_model(route, model.as_deref()));
     };
-    let asker = Asker::of(route, &parts.headers, &inspection);
+    let mut asker = Asker::of(route, &parts.headers, &inspection);
+    if let Some(sid) = sid {
+        asker.session = Session::new(Some(named(sid)), route.affinity_acts());
+    }
     let session = &asker.session;
     let lookups = Lookups::of(route, pool, model.as_deref(), session, &inspection);
     let explanation = route.explain(lookups.on(asker.ask(pool, false)));
@@ -135,7 +153,7 @@ pub(super) fn inspect(table: &RouteTable, route: &Route, parts: &Parts, body: &[
     answer
         .headers_mut()
         .insert(ACTIVE_LEVEL, HeaderValue::from(active_level));
-    answer
+    Ok(answer)
 }
 
 fn verdict(route: &Route, rule: &Rule) -> RuleVerdict {

@@ -135,8 +135,9 @@ impl Endpoint {
 
     fn allows(self) -> &'static str {
         match self {
-            Self::RouteInspect | Self::CchTest => POSTS,
             Self::Toggle(_) | Self::Limit(_) | Self::Refusals => BOTH,
+            // They write nothing; a request without a body can be tried as well.
+            Self::RouteInspect | Self::CchTest => BOTH,
             _ => READS,
         }
     }
@@ -229,7 +230,7 @@ pub fn answer(
         Endpoint::RouteState => room::state(route, &params),
         Endpoint::RouteOpts => Ok(options::all(route)),
         Endpoint::RouteDebug => explain::debug(table, route, &params),
-        Endpoint::RouteInspect => Ok(explain::inspect(table, route, parts, body)),
+        Endpoint::RouteInspect => explain::inspect(table, route, parts, &params, body),
         Endpoint::Decisions => recent([route], &params),
         Endpoint::ClusterAvg => Ok(average::status(route)),
         Endpoint::RateLimitStatus => Ok(refusals::rate_limit(route)),

@@ -11,7 +11,7 @@ async fn only_post_writes_and_405_says_what_is_allowed() {
         ("PUT", "/chat/_affinity_toggle?on=0", "GET, HEAD, POST"),
         ("DELETE", "/chat/_affinity_toggle", "GET, HEAD, POST"),
         ("POST", "/chat/_route_state", "GET, HEAD"),
-        ("GET", "/chat/_route_inspect", "POST"),
+        ("PUT", "/chat/_route_inspect", "GET, HEAD, POST"),
         ("GET", "/_reload", "POST"),
         ("GET", "/_drain", "POST"),
         ("POST", "/_routes", "GET,HEAD"),

@@ -212,6 +212,22 @@ async fn inspect_decides_as_a_request_would_and_counts_nothing() {
         (&none["session_id"], &none["source"]),
         (&json!("-"), &json!("none"))
     );
+    let bare = port.get("/chat/_route_inspect").await;
+    assert_eq!((bare.status, bare.json()), (StatusCode::OK, none));
+    let named = port
+        .send(
+            "127.0.0.1",
+            "POST",
+            "/chat/_route_inspect?sid=s-21",
+            &header,
+            body,
+        )
+        .await
+        .json();
+    assert_eq!(
+        (&named["session_id"], &named["source"]),
+        (&json!("s-21"), &json!("query.sid"))
+    );
     let state = port.get("/chat/_route_state").await.json();
     assert_eq!(state["in_flight"], json!(0));
     for peer in ["gpu-a", "gpu-b", "spare"] {
@@ -223,7 +239,6 @@ async fn inspect_decides_as_a_request_would_and_counts_nothing() {
         reply.json()["explanation"]["outcome"]["refuse"]["reason"],
         json!("no_healthy_peer")
     );
-    assert_eq!(port.get("/chat/_route_inspect").await.status, 405);
 }
 
 #[tokio::test]
