@@ -153,7 +153,8 @@ impl Router {
         self.call(Method::POST, path, query, headers, body).await
     }
 
-    /// `POST` without a body, whose answer is the same JSON document with `also` as with a 2xx.
+    /// `POST` whose answer is the same JSON document with `also` as with a 2xx. An error in the shape of
+    /// every error is a refusal with that status too.
     ///
     /// # Errors
     /// As [`Router::get`].
@@ -163,12 +164,16 @@ impl Router {
     pub async fn post_or<T: DeserializeOwned>(
         &self,
         path: &[&str],
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Vec<u8>,
         also: StatusCode,
     ) -> Result<T, Failure> {
         let (status, body) = self
-            .exchange(Method::POST, path, &[], HeaderMap::new(), Vec::new())
+            .exchange(Method::POST, path, query, headers, body)
             .await?;
-        self.document(status, &body, Some(also))
+        let is_answer = status == also && !is_error(&body);
+        self.document(status, &body, is_answer)
     }
 
     async fn call<T: DeserializeOwned>(
@@ -180,7 +185,7 @@ impl Router {
         body: Vec<u8>,
     ) -> Result<T, Failure> {
         let (status, body) = self.exchange(method, path, query, headers, body).await?;
-        self.document(status, &body, None)
+        self.document(status, &body, false)
     }
 
     async fn exchange(
@@ -211,9 +216,9 @@ impl Router {
         &self,
         status: StatusCode,
         body: &[u8],
-        also: Option<StatusCode>,
+        is_answer: bool,
     ) -> Result<T, Failure> {
-        if !status.is_success() && also != Some(status) {
+        if !status.is_success() && !is_answer {
             let advice = advice(status, self.token.is_some());
             return Err(self.refused(format!("{}{advice}", reason_of(status, body))));
         }
@@ -289,6 +294,12 @@ pub fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
+/// Whether this is an error in the shape of every error, and nothing else.
+fn is_error(body: &[u8]) -> bool {
+    let said = serde_json::from_slice::<Value>(body).ok();
+    said.is_some_and(|said| said["error"].is_object())
+}
+
 /// What the router said, in its own words when it has some.
 fn reason_of(status: StatusCode, body: &[u8]) -> String {
     let said = serde_json::from_slice::<Value>(body).ok();
@@ -350,6 +361,14 @@ mod tests {
             reason_of(StatusCode::BAD_GATEWAY, b"<html>"),
             "HTTP 502 Bad Gateway"
         );
+    }
+
+    #[test]
+    fn an_answer_with_the_status_of_an_error_is_told_from_an_error() {
+        assert!(is_error(br#"{"error":{"message":"no peers"}}"#));
+        for answer in [&br#"{"ok":false,"errors":[]}"#[..], b"{}", b"[]", b"<html>"] {
+            assert!(!is_error(answer), "{answer:?}");
+        }
     }
 
     #[tokio::test]

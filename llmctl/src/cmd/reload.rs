@@ -1,7 +1,7 @@
 //! `llmctl reload`: running routers read their files again, and say what is wrong with them.
 
 use clap::Args;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use proto::admin::Reload;
 
 use super::fleet::{self, Round};
@@ -35,8 +35,15 @@ pub async fn run(
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
     let round = fleet::each(settings, async |router| {
+        let (headers, body) = (HeaderMap::new(), Vec::new());
         router
-            .post_or::<Reload>(&["_reload"], StatusCode::UNPROCESSABLE_ENTITY)
+            .post_or::<Reload>(
+                &["_reload"],
+                &[],
+                headers,
+                body,
+                StatusCode::UNPROCESSABLE_ENTITY,
+            )
             .await
     })
     .await?;

@@ -464,6 +464,43 @@ async fn a_decision_is_found_by_its_request_on_whichever_router_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_route_whose_peers_are_all_banned_is_explained() {
+    let port = nowhere().rsplit_once(':').unwrap().1.to_owned();
+    let yaml = format!("peers: [{{address: \"127.0.0.1:{port}\", name: dead}}]\n");
+    let router = setup().route("r", &yaml).start().await;
+    let explained = until_answer("the only peer to be banned", async || {
+        let explained = llmctl(&[&router], &["route", "explain", "r"]).await;
+        assert_eq!(code(&explained), 0, "{explained:?}");
+        let shown = stdout(&explained);
+        shown.contains("no_healthy_peer").then_some(shown)
+    })
+    .await;
+    assert!(
+        explained.contains("the ban of dead ends by itself in"),
+        "{explained}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_given_does_not_hide_the_rule_that_refuses_the_body() {
+    let peer = Peer::plain().await;
+    let rule = "reject_rules: [{name: big, field: max_tokens, op: gt, value: 5}]";
+    let router = over(&[&peer], rule).start().await;
+    let body = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(body.path(), r#"{"max_tokens": 6}"#).unwrap();
+    let body = body.path().to_str().unwrap();
+    let asked = ["route", "explain", "r", "--session", "talk", "--body", body];
+    let shown = stdout(&llmctl(&[&router], &asked).await);
+    for words in [
+        "rejected_by_rule",
+        "content rule `big`",
+        "talk (from --session)",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn status_leads_from_a_429_to_the_number_and_the_switch() {
     let gate = Gate::default();
     let peer = Peer::gated(&gate).await;

@@ -1,8 +1,7 @@
 //! The answer of a running router, about its fleet as it is now.
 
-use http::HeaderMap;
-use proto::admin::{RouteDebug, RouteInspect, SwitchState, Toggle, UnknownModel};
-use router::content::inspect::{Fields, Inspection};
+use http::{HeaderMap, StatusCode};
+use proto::admin::{RouteInspect, SwitchState, Toggle, UnknownModel};
 use router_core::decision::Explanation;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,8 +12,9 @@ use crate::client::Router;
 use crate::exit::Failure;
 use crate::settings::Settings;
 
-/// Asks the router. A session that was given is asked about by its id, wherever a request would
-/// carry it; else the router looks for one in the headers and the body.
+/// Asks the router. A session that was given is taken wherever a request would carry it; else the
+/// router looks for one in the headers and the body. With every peer banned it answers 503, and
+/// explains all the same.
 ///
 /// # Errors
 /// When the router cannot be reached or refuses, or the route does not serve the model.
@@ -26,68 +26,30 @@ pub(super) async fn explain(
     let router = Router::new(settings.one_router()?, settings.token.clone())?;
     let route = args.name.as_str();
     let toggle: Toggle = router.get(&[route, "_affinity_toggle"], &[]).await?;
-    let affinity = SwitchState {
-        enabled: toggle.enabled,
-        source: toggle.source,
-        age_s: None,
-    };
-    match &args.session {
-        Some(id) => debug(&router, args, id, &request.body, affinity).await,
-        None => inspect(&router, route, request, affinity).await,
-    }
-}
-
-async fn debug(
-    router: &Router,
-    args: &ExplainArgs,
-    id: &str,
-    body: &[u8],
-    affinity: SwitchState,
-) -> Result<Case, Failure> {
-    let route = args.name.as_str();
-    let turn = args.turn.map(|turn| turn.to_string());
-    let fields = Fields::new(std::iter::empty());
-    let inspection = Inspection::read(&fields, body);
-    let model = inspection.model();
-    let mut query = vec![("sid", id)];
-    query.extend(model.as_deref().map(|model| ("model", model)));
-    query.extend(turn.as_deref().map(|turn| ("turn", turn)));
-    let answer: RouteDebug<Explanation> =
-        known(router.get(&[route, "_route_debug"], &query).await?, router)?;
-    Ok(Case {
-        route: answer.route,
-        model: answer.model,
-        session: answer.session_id,
-        source: if answer.session_affinity_enabled {
-            "--session"
-        } else {
-            "affinity_off"
-        }
-        .to_owned(),
-        affinity,
-        balance: None,
-        rule: None,
-        explanation: answer.explanation,
-    })
-}
-
-async fn inspect(
-    router: &Router,
-    route: &str,
-    request: Request,
-    affinity: SwitchState,
-) -> Result<Case, Failure> {
-    let Request { headers, body } = request;
+    let query: Vec<_> = args.session.iter().map(|id| ("sid", id.as_str())).collect();
     let answer = router
-        .post(&[route, "_route_inspect"], &[], passed_on(headers), body)
+        .post_or(
+            &[route, "_route_inspect"],
+            &query,
+            passed_on(request.headers),
+            request.body,
+            StatusCode::SERVICE_UNAVAILABLE,
+        )
         .await?;
-    let answer: RouteInspect<Explanation> = known(answer, router)?;
+    let answer: RouteInspect<Explanation> = known(answer, &router)?;
     Ok(Case {
         route: answer.route,
         model: answer.model,
         session: answer.session_id,
-        source: answer.source,
-        affinity,
+        source: match answer.source.as_str() {
+            "query.sid" => "--session".to_owned(),
+            _ => answer.source,
+        },
+        affinity: SwitchState {
+            enabled: toggle.enabled,
+            source: toggle.source,
+            age_s: None,
+        },
         balance: None,
         rule: answer.rule,
         explanation: answer.explanation,
