@@ -75,6 +75,20 @@ impl Params {
         }
     }
 
+    /// A whole number of at least 1, however large.
+    pub(super) fn count(&self, name: &str) -> Result<Option<usize>, Refused> {
+        let Some(text) = self.get(name)? else {
+            return Ok(None);
+        };
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.trim_start_matches('0') {
+            number if digits && !number.is_empty() => {
+                Ok(Some(number.parse().unwrap_or(usize::MAX)))
+            }
+            _ => Err(format!("'{name}' must be a whole number of at least 1")),
+        }
+    }
+
     /// A whole number within bounds.
     pub(super) fn number(
         &self,

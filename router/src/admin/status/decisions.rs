@@ -13,15 +13,12 @@ use crate::state::Route;
 /// Receipts shown unless told.
 const SHOWN: usize = 20;
 
-/// Most receipts one answer shows; no route keeps more.
-const SHOWN_MAX: usize = 256;
-
-/// The last `?n=` receipts of some routes, or the one of `?request_id=`.
+/// The last `?n=` receipts of some routes, as many as they keep at most, or the one of `?request_id=`.
 pub(super) fn recent<'r>(
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
     params: &Params,
 ) -> Result<Answer, Refused> {
-    let n = params.number("n", 1..=SHOWN_MAX)?.unwrap_or(SHOWN);
+    let n = params.count("n")?.unwrap_or(SHOWN);
     let request_id = params.get("request_id")?;
     let mut decisions: Vec<Receipt> = Vec::new();
     for route in routes {

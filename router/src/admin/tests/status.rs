@@ -394,9 +394,13 @@ async fn decisions_are_newest_first_and_merged_at_the_root() {
     assert_eq!(ids("/_decisions?n=3").await, ["rid-59", "rid-58", "rid-57"]);
     assert_eq!(ids("/a/_decisions?n=2").await, ["rid-58", "rid-56"]);
     assert_eq!(ids("/_decisions").await.len(), 20);
+    for all in ["1000", "99999999999999999999999"] {
+        assert_eq!(ids(&format!("/_decisions?n={all}")).await.len(), 60);
+        assert_eq!(ids(&format!("/a/_decisions?n={all}")).await.len(), 30);
+    }
     assert_eq!(ids("/_decisions?request_id=rid-7").await, ["rid-7"]);
     assert!(ids("/a/_decisions?request_id=rid-7").await.is_empty());
-    for bad in ["n=0", "n=257", "n=-1", "n=x", "n=", "n=1&n=2"] {
+    for bad in ["n=0", "n=00", "n=1.5", "n=-1", "n=x", "n=", "n=1&n=2"] {
         assert_eq!(
             port.get(&format!("/a/_decisions?{bad}")).await.status,
             400,
