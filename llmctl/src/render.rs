@@ -307,6 +307,14 @@ pub mod testing {
         }
     }
 
+    /// What `print` writes to stdout and to stderr.
+    pub async fn streams(format: Format, print: impl AsyncFnOnce(&mut Screen)) -> (String, String) {
+        let (results, errors) = (Sink::default(), Sink::default());
+        print(&mut Screen::to(format, results.clone(), errors.clone())).await;
+        let text = |sink: Sink| String::from_utf8(sink.0.lock().clone()).unwrap();
+        (text(results), text(errors))
+    }
+
     /// What `print` writes to stdout, and what it answers.
     pub async fn capture_async<T>(
         format: Format,

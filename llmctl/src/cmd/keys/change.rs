@@ -47,14 +47,13 @@ pub(super) async fn add(
 ) -> Result<Ended, Failure> {
     let file = find(path)?;
     let key = secret::new()?;
-    let beside = file
-        .edit(|text| {
-            let beside = of_owner(text, &args.owner);
-            text.push(&entry(&key, &args.owner, args.hashed));
-            opens(&file, text, &key, &args.owner)?;
-            Ok(ids(&beside))
-        })
-        .await?;
+    let beside = edit(&file, screen, |text| {
+        let beside = of_owner(text, &args.owner);
+        text.push(&entry(&key, &args.owner, args.hashed));
+        opens(&file, text, &key, &args.owner)?;
+        Ok(ids(&beside))
+    })
+    .await?;
     let added = Added::new(&file, &args.owner, key, args.hashed, beside, Vec::new());
     let words = match added.beside.len() {
         0 => String::new(),
@@ -79,19 +78,18 @@ pub(super) async fn rotate(
 ) -> Result<Ended, Failure> {
     let file = find(path)?;
     let key = secret::new()?;
-    let (old, hashed) = file
-        .edit(|text| {
-            let old = of_owner(text, &args.owner);
-            let last = old.last().ok_or_else(|| nobody(&file, text, &args.owner))?;
-            let hashed = args.hashed || last.hashed;
-            text.push_below(last, &entry(&key, &args.owner, hashed));
-            if args.now {
-                text.remove(&old);
-            }
-            opens(&file, text, &key, &args.owner)?;
-            Ok((ids(&old), hashed))
-        })
-        .await?;
+    let (old, hashed) = edit(&file, screen, |text| {
+        let old = of_owner(text, &args.owner);
+        let last = old.last().ok_or_else(|| nobody(&file, text, &args.owner))?;
+        let hashed = args.hashed || last.hashed;
+        text.push_below(last, &entry(&key, &args.owner, hashed));
+        if args.now {
+            text.remove(&old);
+        }
+        opens(&file, text, &key, &args.owner)?;
+        Ok((ids(&old), hashed))
+    })
+    .await?;
     let (beside, removed) = if args.now {
         (Vec::new(), old)
     } else {
@@ -142,20 +140,19 @@ pub(super) async fn revoke(
     if !args.yes && !screen.confirm(&question) {
         return Err(Failure::Wrong("nothing was removed".to_owned()));
     }
-    let removed = file
-        .edit(|text| {
-            // Asked again, because the file may have changed while somebody thought.
-            let gone = self::meant(args, &file, text)?;
-            text.remove(&gone);
-            Ok(Removed {
-                file: file.path().display().to_string(),
-                owner: args.owner.clone(),
-                removed: ids(&gone),
-                left: ids(&of_owner(text, &args.owner)),
-                keys: text.read().keys.len(),
-            })
+    let removed = edit(&file, screen, |text| {
+        // Asked again, because the file may have changed while somebody thought.
+        let gone = self::meant(args, &file, text)?;
+        text.remove(&gone);
+        Ok(Removed {
+            file: file.path().display().to_string(),
+            owner: args.owner.clone(),
+            removed: ids(&gone),
+            left: ids(&of_owner(text, &args.owner)),
+            keys: text.read().keys.len(),
         })
-        .await?;
+    })
+    .await?;
     if screen.format() == Format::Json {
         screen.json(&removed)?;
     } else {
@@ -208,6 +205,23 @@ impl Added {
         screen.note(note);
         Ok(Ended::Fine)
     }
+}
+
+/// Changes the file, and says so when it is no longer open to every user of the machine.
+async fn edit<T>(
+    file: &KeyFile,
+    screen: &mut Screen,
+    change: impl FnMut(&mut KeyText) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let before = file.mode();
+    let done = file.edit(change).await?;
+    if let Some(mode) = before.filter(|_| before != file.mode()) {
+        let path = file.path().display();
+        screen.warn(&format!(
+            "every user of this machine could read the keys in {path} (mode {mode:04o}); its mode is 0600 now: a router that runs as another user must own it"
+        ));
+    }
+    Ok(done)
 }
 
 fn find(path: &Path) -> Result<KeyFile, Failure> {
@@ -276,7 +290,7 @@ mod tests {
 
     use super::*;
     use crate::cmd::keys::FileArgs;
-    use crate::render::testing::capture_async;
+    use crate::render::testing::{capture_async, streams};
 
     const FILE: &str =
         "# team keys\nsk-a-0123456789abcdef:alice, sk-b:bob # both\n\n# ci\nsk-c:ci\n";
@@ -322,6 +336,27 @@ mod tests {
         let secret = secret.strip_suffix('\n').unwrap();
         let now = fs::read_to_string(&path).unwrap();
         assert_eq!(now, format!("{FILE}{secret}:dora\n"));
+    }
+
+    #[tokio::test]
+    async fn the_operator_hears_that_a_file_is_no_longer_open_to_all() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let (_directory, path) = directory();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        for told in [true, false] {
+            let (_, errors) = streams(Format::Human, async |screen| {
+                revoke(
+                    &revoking(if told { "alice" } else { "bob" }, false, None),
+                    &path,
+                    screen,
+                )
+                .await
+                .unwrap();
+            })
+            .await;
+            assert_eq!(errors.contains("(mode 0644)"), told, "{errors}");
+        }
     }
 
     #[tokio::test]

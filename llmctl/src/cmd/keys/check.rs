@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::CheckArgs;
-use super::file::KeyFile;
+use super::file::{KeyFile, OTHERS};
 use super::live::{Live, ask};
 use super::text::KeyText;
 use crate::cmd::fleet::{self, Answer, Round};
@@ -136,7 +136,7 @@ fn entries(text: &KeyText) -> Vec<Problem> {
 }
 
 fn mode(file: &KeyFile) -> Option<Problem> {
-    let mode = file.mode().filter(|mode| mode & 0o007 != 0)?;
+    let mode = file.mode().filter(|mode| mode & OTHERS != 0)?;
     let message = format!(
         "every user of this machine may open it (mode {mode:04o}); `chmod o= {}` is enough for the router and its group",
         file.path().display()

@@ -1,7 +1,8 @@
 //! A key file on disk: found, read, and replaced as a whole.
 //!
-//! The new text goes to a file beside it, is synced, takes over mode and owner, and is renamed over the
-//! old one; then the directory is synced. A reader sees the old file or the new one. Two that edit
+//! The new text goes to a file beside it, is synced, takes over owner and mode, and is renamed over the
+//! old one; then the directory is synced. Of the mode, only what lets every user of the machine at
+//! keys that are no hashes is not taken over. A reader sees the old file or the new one. Two that edit
 //! through here take turns by a lock file; one that edits by other means is noticed because the file
 //! is read again before it is replaced.
 
@@ -18,8 +19,11 @@ use super::mount::{self, Mounted};
 use super::text::KeyText;
 use crate::exit::Failure;
 
-/// Of a new file: keys are nobody else's business.
+/// Of a new file, and of one that everybody could open: keys are nobody else's business.
 const NEW_MODE: u32 = 0o600;
+
+/// The bits of a mode that concern every user of the machine.
+pub(super) const OTHERS: u32 = 0o007;
 
 /// How long another editor may hold the lock.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -198,7 +202,7 @@ impl KeyFile {
             .map_err(failed)?;
         staged.write_all(text.as_bytes()).map_err(failed)?;
         match fs::metadata(&self.target) {
-            Ok(old) => self.take_over(&old, staged.as_file())?,
+            Ok(old) => self.take_over(&old, staged.as_file(), text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
@@ -206,14 +210,21 @@ impl KeyFile {
         Ok(staged)
     }
 
-    fn take_over(&self, old: &fs::Metadata, new: &File) -> Result<(), Failure> {
+    fn take_over(&self, old: &fs::Metadata, new: &File, text: &KeyText) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::file("keep mode and owner of", &self.path, &error);
+        let mode = old.permissions().mode();
+        let mode = if mode & OTHERS != 0 && text.holds_secrets() {
+            NEW_MODE
+        } else {
+            mode
+        };
         let now = new.metadata().map_err(failed)?;
         if (now.uid(), now.gid()) != (old.uid(), old.gid()) {
             fchown(new, Some(old.uid()), Some(old.gid())).map_err(failed)?;
         }
         // After the owner, because a new owner may lose bits of the mode.
-        new.set_permissions(old.permissions()).map_err(failed)
+        new.set_permissions(Permissions::from_mode(mode))
+            .map_err(failed)
     }
 
     fn replace(&self, staged: tempfile::NamedTempFile) -> Result<(), Failure> {
@@ -267,15 +278,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_file_is_private_and_an_old_one_keeps_its_mode() {
+    async fn a_new_file_is_private_and_an_old_one_keeps_its_mode_unless_keys_are_open_to_all() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys");
-        add(&KeyFile::find(&path).unwrap(), "sk-a:x").await.unwrap();
+        let hashed = format!("sha256:{}:x", "0".repeat(64));
+        add(&KeyFile::find(&path).unwrap(), &hashed).await.unwrap();
         assert_eq!(mode(&path), 0o600);
-        for kept in [0o644, 0o640, 0o400] {
-            fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
-            add(&KeyFile::find(&path).unwrap(), "sk-b:y").await.unwrap();
-            assert_eq!(mode(&path), kept);
+        for (entry, old, new) in [
+            (&*hashed, 0o644, 0o644),
+            ("sk-a:y", 0o640, 0o640),
+            ("sk-b:y", 0o400, 0o400),
+            ("sk-c:y", 0o644, 0o600),
+            ("sk-d:y", 0o666, 0o600),
+            (&hashed, 0o644, 0o600),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(old)).unwrap();
+            add(&KeyFile::find(&path).unwrap(), entry).await.unwrap();
+            assert_eq!(mode(&path), new, "{entry} into {old:o}");
         }
         let left: Vec<_> = fs::read_dir(directory.path())
             .unwrap()

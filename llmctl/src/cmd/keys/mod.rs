@@ -41,8 +41,9 @@ Examples:
 generator. An owner may have several. With --hashed the file holds the key's SHA-256 only, and
 nobody can read the key from it again. A running router takes the file up by itself.
 
-A file that is not there is made, with mode 0600; one that is keeps its mode, its owner, its
-comments and its order. Two that edit at once do not lose each other's changes.
+A file that is not there is made, with mode 0600; one that is keeps its owner, its comments and its
+order, and its mode unless every user of the machine could read a key from it: then it is 0600 too.
+Two that edit at once do not lose each other's changes.
 
 Examples:
   llmctl keys add alice

@@ -102,6 +102,11 @@ impl KeyText {
         entries(&self.0).filter_map(key).collect()
     }
 
+    /// Whether somebody who reads it can use a key of it.
+    pub(super) fn holds_secrets(&self) -> bool {
+        self.keys().iter().any(|key| !key.hashed)
+    }
+
     /// Adds an entry on a line of its own at the end.
     pub(super) fn push(&mut self, entry: &str) {
         let end = self.0.len();
