@@ -126,6 +126,7 @@ fn usage_errors_end_with_2() {
         &["completions", "tcsh"],
         &["man", "no-such-command"],
         &["reload", "--output", "github"],
+        &["session", "finish", "", "--router", "127.0.0.1:1"],
     ] {
         let ended = run(directory.path(), arguments);
         assert_eq!(

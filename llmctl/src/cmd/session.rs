@@ -1,5 +1,6 @@
 //! `llmctl session`: where a sticky session lives, and its end.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use http::HeaderMap;
 use proto::admin::{FLAT_POOL, FinishedSession, SessionHome, Sessions};
@@ -41,7 +42,7 @@ Examples:
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// The session id, as clients send it
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
     /// This route only; else every route
     #[arg(long, value_name = "NAME")]
