@@ -171,19 +171,24 @@ impl Problem {
     /// The form for GitHub's log: `::error file=…,line=…,col=…::…`, with the code as a warning's title.
     pub fn github(&self) -> String {
         let machine = self.machine();
-        let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
-        let title = machine
-            .code
-            .map_or(String::new(), |code| format!(",title={code}"));
-        format!(
-            "::{} file={},line={},col={}{title}::{}",
-            machine.severity,
-            property(&machine.file),
-            machine.line,
-            machine.column,
-            data(&machine.message),
-        )
+        let mut properties = vec![
+            ("file", machine.file),
+            ("line", machine.line.to_string()),
+            ("col", machine.column.to_string()),
+        ];
+        properties.extend(machine.code.map(|code| ("title", code.to_owned())));
+        annotation(machine.severity, &properties, &machine.message)
     }
+}
+
+/// A workflow command of GitHub that annotates a pull request.
+pub fn annotation(severity: &str, properties: &[(&str, String)], message: &str) -> String {
+    let property = |(name, value): &(&str, String)| {
+        let value = data(value).replace(':', "%3A").replace(',', "%2C");
+        format!("{name}={value}")
+    };
+    let properties: Vec<_> = properties.iter().map(property).collect();
+    format!("::{severity} {}::{}", properties.join(","), data(message))
 }
 
 /// GitHub's escapes for the text of a command.

@@ -330,6 +330,45 @@ async fn a_reload_shows_what_was_refused_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_asks_every_peer_and_names_those_that_fail() {
+    let peer = Peer::plain().await;
+    let dead = nowhere();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("r.yaml").display().to_string();
+    let yaml = format!(
+        "peers: [{{url: \"{dead}\", name: dead}}, {}]\n",
+        peer.yaml()
+    );
+    std::fs::write(&file, yaml).unwrap();
+    let check = ["route", "check", &file, "--probe"];
+    let shown = at(&[], &check).await;
+    assert_eq!(code(&shown), 1, "{shown:?}");
+    let last = stdout(&shown);
+    assert!(
+        last.ends_with("no errors, no warnings; 1 of 2 peers failed\n"),
+        "{last}"
+    );
+    let annotated = at(&[], &[&check[..], &["--output", "github"]].concat()).await;
+    let expected = format!("::error file={file},title=peer dead::route r: {dead}/v1/models: ");
+    let annotated = stdout(&annotated);
+    assert!(annotated.starts_with(&expected), "{annotated}");
+    assert_eq!(annotated.lines().count(), 1, "{annotated}");
+    let told = json(&at(&[], &[&check[..], &["--output", "json"]].concat()).await);
+    let probes = told["probes"].as_array().unwrap();
+    let mut outcomes: Vec<_> = probes
+        .iter()
+        .map(|probe| probe["outcome"].as_str())
+        .collect();
+    outcomes.sort();
+    assert_eq!(outcomes, [Some("failed"), Some("healthy")]);
+    let alone = format!("peers: [{}]\n", peer.yaml());
+    std::fs::write(&file, alone).unwrap();
+    let fine = at(&[], &[&check[..], &["--strict"]].concat()).await;
+    assert_eq!(code(&fine), 0, "{fine:?}");
+    assert!(stdout(&fine).ends_with("; 1 peer asked\n"), "{fine:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drained_router_ends() {
     let peer = Peer::plain().await;
     let mut router = over(&[&peer], "").start().await;

@@ -235,9 +235,16 @@ fn summary(report: &Report) -> String {
         counted(report.errors, "error"),
         counted(report.warnings, "warning"),
     );
+    let probes = report.probes.as_ref().map_or(String::new(), |probes| {
+        let peers = counted(probes.len(), "peer");
+        match probes.iter().filter(|probed| probed.failed()).count() {
+            0 => format!("; {peers} asked"),
+            failed => format!("; {failed} of {peers} failed"),
+        }
+    });
     match report.files.as_slice() {
-        [] => format!("no files found, every option has its default: {errors}, {warnings}"),
-        [one] => format!("{}: {errors}, {warnings}", one.display()),
-        many => format!("{} files: {errors}, {warnings}", many.len()),
+        [] => format!("no files found, every option has its default: {errors}, {warnings}{probes}"),
+        [one] => format!("{}: {errors}, {warnings}{probes}", one.display()),
+        many => format!("{} files: {errors}, {warnings}{probes}", many.len()),
     }
 }

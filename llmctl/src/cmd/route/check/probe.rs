@@ -2,12 +2,14 @@
 //! same rule: 2xx is healthy, 429 or no answer in time is busy, anything else fails.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 use reqwest::Url;
 use router::config::load::Loaded;
+use router::config::report::annotation;
 use router::config::valid::{Peer, Route};
 use router::upstream::Target;
 use serde::Serialize;
@@ -42,6 +44,8 @@ pub(super) struct Probed {
     status: Option<u16>,
     answer: String,
     ms: u64,
+    /// The route's file.
+    file: PathBuf,
 }
 
 impl Probed {
@@ -62,17 +66,19 @@ impl Probed {
             Outcome::Busy => "warning",
             Outcome::Failed => "error",
         };
-        let text = format!("route {}: {} {}", self.route, self.url, self.answer);
-        screen.line(&format!(
-            "::{level}::{}",
-            text.replace('%', "%25").replace('\n', "%0A")
-        ));
+        let properties = [
+            ("file", self.file.display().to_string()),
+            ("title", format!("peer {}", self.name)),
+        ];
+        let text = format!("route {}: {}: {}", self.route, self.url, self.answer);
+        screen.line(&annotation(level, &properties, &text));
     }
 }
 
 /// One question.
 struct Question {
     route: String,
+    file: PathBuf,
     peer: Peer,
     url: Url,
     authorization: Option<HeaderValue>,
@@ -136,6 +142,7 @@ fn question(route: &Route, peer: &Peer) -> Result<Question, Failure> {
     let uri = target.uri(path).map_err(|error| wrong(error.to_string()))?;
     Ok(Question {
         route: route.name.to_string(),
+        file: route.path.clone(),
         peer: peer.clone(),
         url: Url::parse(&uri.to_string()).map_err(|error| wrong(error.to_string()))?,
         authorization: target.authorization,
@@ -180,6 +187,7 @@ async fn ask(question: Question) -> Result<Probed, Failure> {
         status,
         answer,
         ms,
+        file: question.file,
     })
 }
 
