@@ -185,6 +185,9 @@ pub struct Peer {
     pub in_flight: u32,
     /// False: never probed, never chosen.
     pub enabled: bool,
+    /// It keeps the sessions that live there and gets nothing else.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub draining: bool,
     /// Whether it is banned now.
     pub banned: bool,
     /// Seconds until the ban ends by itself.

@@ -233,6 +233,9 @@ pub struct PeerFacts {
     pub slots: u32,
     /// False: never chosen.
     pub enabled: bool,
+    /// It keeps the sessions that live there and gets nothing else.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub draining: bool,
     /// Whether it is banned now.
     pub banned: bool,
     /// Seconds until the ban ends by itself, rounded up.

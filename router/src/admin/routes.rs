@@ -131,6 +131,7 @@ fn pools(route: &state::Route) -> Vec<Pool> {
                 max: now.slots,
                 in_flight: now.in_flight,
                 enabled: now.enabled,
+                draining: now.draining,
                 banned: now.banned,
                 ban_left_s: now.ban_left_s,
                 gpu: peer.spec.gpu.as_deref().map(str::to_owned),

@@ -60,6 +60,8 @@ struct Peer {
     priority: i64,
     max: u32,
     enabled: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    draining: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +101,7 @@ fn of_file(route: &valid::Route) -> Shown {
         priority: peer.priority,
         max: peer.max_concurrency,
         enabled: peer.enabled,
+        draining: peer.draining,
         url: Some(format!(
             "{}://{}{}",
             if peer.tls { "https" } else { "http" },
@@ -142,6 +145,7 @@ async fn of_router(name: &str, settings: &Settings) -> Result<Shown, Failure> {
         priority: peer.priority,
         max: peer.max,
         enabled: peer.enabled,
+        draining: peer.draining,
         url: None,
         in_flight: Some(peer.in_flight),
         banned: Some(peer.banned),
@@ -226,6 +230,7 @@ fn peers(peers: &[Peer]) -> Table {
         let state = match (peer.enabled, peer.banned) {
             (false, _) => ("disabled", Paint::Dim),
             (true, Some(true)) => ("banned", Paint::Red),
+            (true, _) if peer.draining => ("draining", Paint::Yellow),
             (true, Some(false)) => ("healthy", Paint::Green),
             (true, None) => ("enabled", Paint::Plain),
         };
@@ -275,7 +280,7 @@ mod tests {
             directory.path().join("chat.yaml"),
         );
         std::fs::write(&main, "defaults: {hash: rendezvous}\n").unwrap();
-        let text = "peers: [{url: https://gpu.example.com/base, name: a, priority: 2}, {address: 10.0.0.12:8000, enabled: false}]\n\
+        let text = "peers: [{url: https://gpu.example.com/base, name: a, priority: 2}, {address: 10.0.0.12:8000, enabled: false}, {address: 10.0.0.13:8000, draining: true}]\n\
                     full_status: 503\nttft_limit_ms: 30000\nadaptive_cc: true\nadaptive_cc_dec: .9\n";
         std::fs::write(&file, text).unwrap();
         let routes = RoutesAt::Files(vec![file]);

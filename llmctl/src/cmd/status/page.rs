@@ -230,6 +230,7 @@ fn state(peer: &Peer) -> Cell {
                 .map_or(String::new(), |left| format!(", {left} s left"));
             (format!("banned{left}"), Paint::Red)
         }
+        (true, false) if peer.draining => ("draining".to_owned(), Paint::Yellow),
         (true, false) if peer.in_flight >= peer.max => ("full".to_owned(), Paint::Yellow),
         (true, false) => ("healthy".to_owned(), Paint::Green),
     }

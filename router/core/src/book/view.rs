@@ -374,6 +374,7 @@ impl<'a> View<'a> {
                 in_flight: state.in_flight,
                 slots: load.slots.0,
                 enabled: spec.enabled && spec.role == self.role,
+                draining: spec.draining,
                 banned: state.ban.is_active(self.now),
                 ban_left_s: left.map(|left| left.as_secs_f64().ceil() as u64),
                 load: self.route.load.map(|_| load.in_flight),

@@ -53,6 +53,21 @@ async fn route_state_shows_tiers_and_room() {
 }
 
 #[tokio::test]
+async fn a_draining_peer_is_shown_as_one() {
+    let chat = CHAT.replace("gpu: H100", "draining: true");
+    let port = Port::over("", &[("chat", &chat)]);
+    let routes = port.get("/_routes").await.json();
+    let debug = port.get("/chat/_route_debug").await.json();
+    for peers in [
+        &routes["routes"][0]["pools"][0]["peers"],
+        &debug["explanation"]["peers"],
+    ] {
+        let draining: Vec<_> = (0..3).map(|n| peers[n].get("draining")).collect();
+        assert_eq!(draining, [Some(&json!(true)), None, None], "{peers}");
+    }
+}
+
+#[tokio::test]
 async fn route_debug_tells_the_home_from_the_pick() {
     let port = Port::chat();
     let first = port.get("/chat/_route_debug?sid=s-19").await;

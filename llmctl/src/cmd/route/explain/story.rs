@@ -182,9 +182,22 @@ impl Case {
                         tame(name)
                     ),
                     Some(_) => "a probe would have to succeed".to_owned(),
-                    None => "a peer would have to be enabled".to_owned(),
+                    None => self.without_bans().to_owned(),
                 }
             }
+        }
+    }
+
+    /// What would make a peer usable where none is banned.
+    fn without_bans(&self) -> &'static str {
+        let enabled = || self.explanation.peers.iter().filter(|peer| peer.enabled);
+        let is_unread = |peer: &PeerFacts| peer.standing.is_some_and(|now| !now.is_candidate());
+        if enabled().any(is_unread) {
+            "an engine would have to answer when it is asked for its load"
+        } else if enabled().any(|peer| peer.draining) {
+            "a peer that is not draining would have to be there"
+        } else {
+            "a peer would have to be enabled"
         }
     }
 
@@ -197,8 +210,10 @@ impl Case {
         let mut head = vec!["peer", "address", "tier", "in-flight", "max", "state"];
         head.extend(scored.then_some("weight"));
         let mut table = Table::new(&head);
+        let candidates = self.explanation.peers.iter().filter(|peer| peer.candidate);
+        let active = candidates.map(|peer| peer.priority).max();
         for peer in &self.explanation.peers {
-            let (state, paint) = state_of(peer);
+            let (state, paint) = state_of(peer, active);
             let mut row: Vec<(String, Paint)> = [
                 peer.name.clone(),
                 peer.peer.to_string(),

@@ -7,6 +7,7 @@ use router_core::balance::Balance;
 use router_core::decision::{
     Attempt, Choice, Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts, Receipt, Usage,
 };
+use router_core::load::Standing;
 use router_core::pool::PeerKey;
 
 use super::receipt;
@@ -22,6 +23,7 @@ fn peer(number: u32) -> PeerFacts {
         in_flight: 2,
         slots: 20,
         enabled: true,
+        draining: false,
         banned: false,
         ban_left_s: None,
         load: None,
@@ -124,6 +126,96 @@ fn a_banned_home_says_so_and_why_somebody_else_got_it() {
         facts: facts(Some(home)),
     };
     insta::assert_snapshot!("home_banned", shown(&case(outcome, peers)));
+}
+
+#[test]
+fn a_peer_that_is_up_and_passed_over_says_why() {
+    let passed_over = |n| PeerFacts {
+        candidate: false,
+        ..peer(n)
+    };
+    let peers = vec![
+        peer(1),
+        PeerFacts {
+            draining: true,
+            ..passed_over(2)
+        },
+        PeerFacts {
+            standing: Some(Standing::Stale),
+            ..passed_over(3)
+        },
+        PeerFacts {
+            priority: -1,
+            ..passed_over(4)
+        },
+        passed_over(5),
+    ];
+    let outcome = Outcome::Send {
+        peer: PeerKey::new("10.0.0.11:8000"),
+        name: "gpu-1".to_owned(),
+        mode: Mode::LeastConn,
+        facts: facts(None),
+    };
+    let shown = shown(&case(outcome, peers));
+    let states: Vec<_> = [
+        "candidate",
+        "draining: ",
+        "stale: ",
+        "standby: ",
+        "does not list",
+    ]
+    .into_iter()
+    .zip(
+        shown
+            .lines()
+            .skip_while(|line| !line.starts_with("PEER"))
+            .skip(1),
+    )
+    .map(|(state, line)| (line.contains(state), line))
+    .collect();
+    assert_eq!(states.len(), 5, "{shown}");
+    assert!(states.iter().all(|(is, _)| *is), "{shown}");
+}
+
+#[test]
+fn where_no_peer_is_banned_the_remedy_is_another() {
+    let refused = |peer: PeerFacts| {
+        let refusal = Refusal::NoHealthyPeer {
+            peers: 1,
+            banned: 0,
+        };
+        shown(&case(Outcome::Refuse(refusal), vec![peer]))
+    };
+    let out = PeerFacts {
+        candidate: false,
+        ..peer(1)
+    };
+    for (peer, remedy) in [
+        (
+            PeerFacts {
+                standing: Some(Standing::Dead),
+                ..out.clone()
+            },
+            "an engine would have to answer",
+        ),
+        (
+            PeerFacts {
+                draining: true,
+                ..out.clone()
+            },
+            "not draining would have to be there",
+        ),
+        (
+            PeerFacts {
+                enabled: false,
+                ..out
+            },
+            "a peer would have to be enabled",
+        ),
+    ] {
+        let text = refused(peer);
+        assert!(text.contains(remedy), "{remedy}: {text}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use proto::admin::SwitchState;
 use router_core::admission::{Refusal, Slow};
 use router_core::balance::Balance;
 use router_core::decision::{Facts, Mode, PeerFacts};
+use router_core::load::Standing;
 
 use crate::render::{Paint, Screen, tame};
 
@@ -27,8 +28,8 @@ pub(super) fn called(name: &str, address: &str) -> String {
     }
 }
 
-/// What a peer is to the choice, in words.
-pub(super) fn state_of(peer: &PeerFacts) -> (String, Paint) {
+/// What a peer is to the choice, in words. `active` is the tier that is chosen from.
+pub(super) fn state_of(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     match (peer.enabled, peer.banned, peer.candidate) {
         (false, _, _) => ("disabled".to_owned(), Paint::Dim),
         (true, true, _) => {
@@ -39,7 +40,28 @@ pub(super) fn state_of(peer: &PeerFacts) -> (String, Paint) {
         }
         (true, false, true) if peer.in_flight >= peer.slots => ("full".to_owned(), Paint::Yellow),
         (true, false, true) => ("candidate".to_owned(), Paint::Green),
-        (true, false, false) => ("standby: a higher tier is active".to_owned(), Paint::Plain),
+        (true, false, false) => passed_over(peer, active),
+    }
+}
+
+/// Why a peer that is up is not chosen.
+fn passed_over(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
+    let unread = peer.standing.and_then(|standing| match standing {
+        Standing::Fresh | Standing::Held => None,
+        Standing::Stale => Some("stale: its engine's load is not known"),
+        Standing::Dead => Some("dead: its engine refuses connections"),
+        Standing::Loading => Some("its engine is loading its model"),
+        Standing::Misconfigured => Some("its engine refuses our credential"),
+    });
+    if peer.draining {
+        let text = "draining: it keeps its sessions and gets nothing else";
+        (text.to_owned(), Paint::Yellow)
+    } else if let Some(unread) = unread {
+        (unread.to_owned(), Paint::Red)
+    } else if active.is_some_and(|active| peer.priority < active) {
+        ("standby: a higher tier is active".to_owned(), Paint::Plain)
+    } else {
+        ("does not list the model".to_owned(), Paint::Plain)
     }
 }
 
@@ -140,11 +162,12 @@ pub(in crate::cmd) fn refusal_line(refusal: &Refusal) -> String {
             "no_healthy_peer: the pool has no peers".to_owned()
         }
         Refusal::NoHealthyPeer { peers, banned } => {
-            format!(
-                "no_healthy_peer: of {} {banned} banned and {} disabled",
-                counted(*peers, "peer"),
-                peers.saturating_sub(*banned)
-            )
+            let others = match peers.saturating_sub(*banned) {
+                0 => String::new(),
+                others => format!(", {others} disabled, draining or not to be read"),
+            };
+            let peers = counted(*peers, "peer");
+            format!("no_healthy_peer: of {peers} {banned} banned{others}")
         }
         Refusal::ConcurrencyLimit(full) => format!(
             "concurrency_limit: {} in flight, limit {}{}{}{} over {} of tier {}",
