@@ -12,6 +12,7 @@ pub mod http2;
 pub mod peer;
 pub mod program;
 pub mod router;
+pub mod terminal;
 pub mod tls;
 pub mod tmpfs;
 pub mod wait;

@@ -34,6 +34,7 @@ mod simulated;
 mod smuggling;
 mod streaming;
 mod supervisor;
+mod terminal;
 mod transforms;
 mod upstream_tls;
 mod usage;

@@ -101,7 +101,6 @@ pub async fn run(
     }
     let mut interrupted = pin!(signals::interrupted());
     while !screen.is_closed() {
-        screen.clear();
         if let Err(failure) = look(args, settings, screen).await {
             screen.error(&failure.to_string());
         }
@@ -120,6 +119,12 @@ async fn look(
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
     let round = fleet::each(settings, async |router| see(router, args).await).await?;
+    if args.watch {
+        // Now, so that the last page stays until this one is there, and before a failure is told:
+        // that goes to stderr, and stdout may be written later.
+        screen.clear();
+        screen.flush();
+    }
     if screen.format() == Format::Json {
         screen.json(&answers(&round))?;
     } else {

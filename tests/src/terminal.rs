@@ -1,0 +1,106 @@
+//! A program on a terminal of its own: keys are typed to it, and everything it shows is kept, both
+//! streams in the order they came. The terminal is a pair of the kernel's (pty(7)); nobody interprets
+//! what is shown.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use tokio::process::{Child, Command};
+
+use crate::wait::until_some;
+
+/// A running program, and its terminal seen from outside.
+pub struct Terminal {
+    child: Child,
+    outside: File,
+    shown: Vec<u8>,
+}
+
+impl Terminal {
+    /// Starts `command` with all three streams on a new terminal.
+    ///
+    /// # Panics
+    ///
+    /// When there is no terminal to be had, or the program cannot be started.
+    pub fn start(mut command: Command) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let outside = openpt(flags).expect("a terminal");
+        unlockpt(&outside).expect("our own terminal opens");
+        let inside = ioctl_tiocgptpeer(&outside, flags).expect("a terminal has another side");
+        fcntl_setfl(&outside, OFlags::RDWR | OFlags::NONBLOCK).expect("a terminal need not block");
+        let stream = || Stdio::from(inside.try_clone().expect("a descriptor can be cloned"));
+        command
+            .stdin(stream())
+            .stdout(stream())
+            .stderr(stream())
+            .kill_on_drop(true);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        Self {
+            child,
+            outside: outside.into(),
+            shown: Vec::new(),
+        }
+    }
+
+    /// Everything it has shown so far; lines end with `\r\n`, and typed keys are echoed.
+    pub fn shown(&mut self) -> String {
+        let mut chunk = [0; 4096];
+        // At its end a terminal answers with an error.
+        while let Ok(read @ 1..) = self.outside.read(&mut chunk) {
+            self.shown.extend_from_slice(&chunk[..read]);
+        }
+        String::from_utf8_lossy(&self.shown).into_owned()
+    }
+
+    /// Waits until what it has shown is as wanted, and returns it.
+    pub async fn until(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        until_some(what, || {
+            let shown = self.shown();
+            is_wanted(&shown).then_some(shown)
+        })
+        .await
+    }
+
+    /// Types.
+    ///
+    /// # Panics
+    ///
+    /// When nobody is there to read it.
+    pub fn types(&mut self, keys: &str) {
+        self.outside
+            .write_all(keys.as_bytes())
+            .expect("a terminal takes keys");
+    }
+
+    /// Sends what Ctrl-C sends.
+    ///
+    /// # Panics
+    ///
+    /// Once it has ended.
+    pub fn interrupt(&self) {
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
+        let id = id.and_then(Pid::from_raw).expect("it still runs");
+        kill_process(id, Signal::INT).expect("our own child takes signals");
+    }
+
+    /// Waits for the end; answers the exit code and everything that was shown.
+    ///
+    /// # Panics
+    ///
+    /// When a signal ended it.
+    pub async fn ended(mut self) -> (i32, String) {
+        let status = until_some("the program on the terminal to end", || {
+            // A full terminal would hold it up.
+            self.shown();
+            self.child.try_wait().expect("a child can be asked")
+        })
+        .await;
+        (status.code().expect("it ended by itself"), self.shown())
+    }
+}
