@@ -181,8 +181,11 @@ pub struct Peer {
     pub priority: i64,
     /// `max_concurrency`.
     pub max: u32,
-    /// Requests on it.
+    /// Requests on it, what is held back included.
     pub in_flight: u32,
+    /// How much of that an operator holds back, see [`ActiveConnsSet`].
+    #[serde(skip_serializing_if = "is_none_held", default)]
+    pub held_back: u32,
     /// False: never probed, never chosen.
     pub enabled: bool,
     /// It keeps the sessions that live there and gets nothing else.
@@ -196,6 +199,10 @@ pub struct Peer {
     /// The `gpu` label.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gpu: Option<String>,
+}
+
+fn is_none_held(held_back: &u32) -> bool {
+    *held_back == 0
 }
 
 /// The shared key file.
@@ -326,6 +333,30 @@ pub struct NoPeers {
 
 /// `GET /<route>/_active_conns`: requests in flight by `host:port`.
 pub type ActiveConns = BTreeMap<String, u32>;
+
+/// `POST /<route>/_active_conns_set`: `?peer=&value=` holds units of a peer back until so many are in
+/// flight on it, `?peer=&delete=1` gives them back, `?flush=1` those of every peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveConnsSet {
+    /// Always true.
+    pub ok: bool,
+    /// The route.
+    pub route: String,
+    /// `set`, `delete` or `flush_all`.
+    pub action: String,
+    /// The peer's `host:port`; absent for all of them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer: Option<String>,
+    /// In flight on it before; of `set` alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub before: Option<u32>,
+    /// In flight on it now; of `set` alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<u32>,
+    /// How many units were held back until now; of `delete` and `flush_all`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub given_back: Option<u32>,
+}
 
 /// `GET /<route>/_route_state`. On a by-model route the numbers are those of the pool of `?model=`,
 /// else of the first; [`RouteState::pools`] has them all.

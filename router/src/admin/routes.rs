@@ -125,6 +125,7 @@ fn pools(route: &state::Route) -> Vec<Pool> {
             .into_iter()
             .zip(configured)
             .map(|(now, peer)| Peer {
+                held_back: route.held_back(&now.peer),
                 peer: now.peer.to_string(),
                 name: now.name,
                 priority: now.priority,

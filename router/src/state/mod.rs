@@ -1,12 +1,14 @@
 //! What outlives a reload, and the immutable snapshot a request runs under.
 //!
 //! A [`RouteTable`] is replaced whole; a [`RouteState`] is created once per route name and
-//! re-attached by every table that follows. Nothing but a [`Reservation`] touches in-flight counts.
+//! re-attached by every table that follows. Nothing but a [`Reservation`], and an operator who
+//! [holds units back](Route::set_in_flight), touches in-flight counts.
 
 mod carried;
 mod decisions;
 mod gates;
 mod guard;
+mod held;
 mod lifecycle;
 mod load;
 mod models;
@@ -20,6 +22,7 @@ mod waiting;
 
 pub use decisions::Decisions;
 pub use guard::adaptive_bounds;
+pub use held::{IN_FLIGHT_MAX, InFlight, NotHeld};
 pub use lifecycle::{Lifecycle, Phase};
 pub use load::{Pin, SessionHome};
 pub use models::{ModelList, ModelLists};

@@ -19,6 +19,7 @@ use router_core::session::Place;
 
 use super::carried::Carried;
 use super::guard::guard_of;
+use super::held::HeldBack;
 use super::load::{load_spec, memory_spec};
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
@@ -335,6 +336,8 @@ pub struct RouteState {
     pub transforms: Transforms,
     /// Its counters.
     pub metrics: Arc<RouteMetrics>,
+    /// Units that an operator holds back. Locked before `inner`.
+    pub(super) held: HeldBack,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -362,6 +365,7 @@ impl RouteState {
             models: ModelLists::default(),
             transforms: Transforms::default(),
             metrics,
+            held: HeldBack::default(),
             inner: Mutex::new(Inner {
                 book: Book::default(),
                 carried: Carried::default(),

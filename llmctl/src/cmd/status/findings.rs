@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::admin::{Keys, KeysInForce, Peer, Pool, PoolSignal, Route, RouteStatus, Routes};
 use serde::Serialize;
 
-use super::gates::{KINDS, Kind, recorded};
+use super::gates::{KINDS, Kind, held_back, recorded};
 use super::recent::{PeerRecent, Recent};
 use crate::cmd::problem::place;
 use crate::render::{Paint, Screen, tame};
@@ -320,6 +320,17 @@ fn overrides(route: &Route, add: &mut impl FnMut(&'static str, String, String)) 
             let attempt = format!("llmctl toggle {name} --reset --route {}", route.name);
             add("override", text, attempt);
         }
+    }
+    for (_, peer) in held_back(route) {
+        let text = format!(
+            "{} units of peer {} ({}) are held back, by hand",
+            peer.held_back, peer.name, peer.peer
+        );
+        let attempt = format!(
+            "curl -X POST '.../{}/_active_conns_set?flush=1'",
+            route.name
+        );
+        add("override", text, attempt);
     }
     for (what, value) in recorded(route) {
         let age = route.recording.as_ref().and_then(|now| now.age_s);

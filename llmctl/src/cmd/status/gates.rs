@@ -1,7 +1,7 @@
 //! What the load gates do: averages beside thresholds, who was refused, and what was set on the
 //! running router.
 
-use proto::admin::{MetricItem, Pool, PoolSignal, Reasons, Recording, Route, Trips};
+use proto::admin::{MetricItem, Peer, Pool, PoolSignal, Reasons, Recording, Route, Trips};
 
 use super::findings::age_words;
 use super::page::{Cell, plain};
@@ -153,6 +153,17 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
                 ]);
             }
         }
+        for (model, peer) in held_back(route) {
+            table.row([
+                &*route.name,
+                model.unwrap_or("-"),
+                &format!("{} held back", peer.name),
+                &peer.held_back.to_string(),
+                "-",
+                "until given back",
+                "0",
+            ]);
+        }
         for (name, value) in recorded(route) {
             let age = route.recording.as_ref().and_then(|now| now.age_s);
             table.row([
@@ -190,6 +201,19 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
         ]);
     }
     table
+}
+
+/// Peers of which units are held back, with their pool's model; each once, though pools may share it.
+pub(super) fn held_back(route: &Route) -> Vec<(Option<&str>, &Peer)> {
+    let mut held: Vec<(Option<&str>, &Peer)> = Vec::new();
+    for pool in &route.pools {
+        for peer in pool.peers.iter().filter(|peer| peer.held_back > 0) {
+            if held.iter().all(|(_, known)| known.peer != peer.peer) {
+                held.push((pool.model.as_deref(), peer));
+            }
+        }
+    }
+    held
 }
 
 /// What of a route's recording was set on the running router, beside its switch.

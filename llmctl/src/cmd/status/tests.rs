@@ -20,7 +20,7 @@ fn status() -> proto::admin::Routes {
     let peer = |n: u32, banned: bool| {
         json!({
             "peer": format!("10.0.0.1{n}:8000"), "name": format!("gpu-{n}"), "priority": 0, "max": 8,
-            "in_flight": if n == 1 { 8 } else { 2 }, "enabled": n != 4, "banned": banned,
+            "in_flight": if n == 1 { 8 } else { 2 }, "held_back": if n == 2 { 2 } else { 0 }, "enabled": n != 4, "banned": banned,
             "ban_left_s": banned.then_some(250),
         })
     };

@@ -13,7 +13,7 @@ use super::{Ask, Book, Pin, Placement, PoolId, Roster, Ticket, Verdict};
 use crate::admission::Refusal;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Outcome};
-use crate::pool::Role;
+use crate::pool::{PeerKey, Role};
 use crate::signal::Signal;
 use crate::window::window_end;
 
@@ -114,6 +114,29 @@ impl Book {
         pool.drain.end(epoch, now);
         self.pools.let_go(ticket.pool_slot);
         self.vacate(ticket.slot, now);
+    }
+
+    /// Reserves a unit on a peer past every gate and limit: what an operator holds back. Like a
+    /// request's it counts until it is released; it is never retried. `None` for a peer that the
+    /// roster does not name. O(the peer's places), like a reservation.
+    pub fn hold_back(&mut self, roster: &Roster, peer: &PeerKey, now: Instant) -> Option<Ticket> {
+        let slot = self.peers.find(peer)?;
+        let (pool, index) = *roster.places.of(slot).first()?;
+        let spec = &roster.spec.pools[pool].peers[index];
+        let pool_slot = roster.members[pool].pool;
+        let epoch = self.epoch(now);
+        self.pools.get_mut(pool_slot).drain.start(epoch, now);
+        self.pools.hold(pool_slot);
+        self.occupy(slot, now);
+        Some(Ticket {
+            slot,
+            pool_slot,
+            pool,
+            peer: index,
+            role: spec.role,
+            tier: spec.priority,
+            session: None,
+        })
     }
 
     /// What would happen to `ask`. Counts nothing, advances no round-robin cursor; given the same

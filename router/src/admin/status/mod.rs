@@ -6,6 +6,7 @@ mod bodylog;
 mod decisions;
 mod explain;
 mod health;
+mod held;
 mod limit;
 mod options;
 mod refusals;
@@ -48,6 +49,8 @@ pub enum Endpoint {
     HealthStatus,
     /// `_active_conns`
     ActiveConns,
+    /// `_active_conns_set`
+    ActiveConnsSet,
     /// `_route_state`
     RouteState,
     /// `_route_opts`
@@ -90,6 +93,7 @@ impl Endpoint {
         Some(match name {
             "_health_status" => Self::HealthStatus,
             "_active_conns" => Self::ActiveConns,
+            "_active_conns_set" => Self::ActiveConnsSet,
             "_route_state" => Self::RouteState,
             "_route_opts" => Self::RouteOpts,
             "_route_debug" => Self::RouteDebug,
@@ -118,7 +122,11 @@ impl Endpoint {
 
     /// Whether this method may change something here: such a request passes the write guard.
     pub fn writes(self, method: &Method) -> bool {
-        matches!(self, Self::Toggle(_) | Self::Limit(_) | Self::Refusals) && method == Method::POST
+        let may_write = matches!(
+            self,
+            Self::ActiveConnsSet | Self::Toggle(_) | Self::Limit(_) | Self::Refusals
+        );
+        may_write && method == Method::POST
     }
 
     /// Whether the answer tells of other routes than the one in the path, so that the key of this
@@ -135,6 +143,7 @@ impl Endpoint {
 
     fn allows(self) -> &'static str {
         match self {
+            Self::ActiveConnsSet => POSTS,
             Self::Toggle(_) | Self::Limit(_) | Self::Refusals => BOTH,
             // They write nothing; a request without a body can be tried as well.
             Self::RouteInspect | Self::CchTest => BOTH,
@@ -227,6 +236,7 @@ pub fn answer(
     let answered = Params::of(&parts.uri).and_then(|params| match endpoint {
         Endpoint::HealthStatus => Ok(health::status(table, route)),
         Endpoint::ActiveConns => Ok(health::active(route)),
+        Endpoint::ActiveConnsSet => held::set(route, &params),
         Endpoint::RouteState => room::state(route, &params),
         Endpoint::RouteOpts => Ok(options::all(route)),
         Endpoint::RouteDebug => explain::debug(table, route, &params),

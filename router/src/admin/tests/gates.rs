@@ -460,6 +460,80 @@ async fn session_status_counts_by_bucket() {
     );
 }
 
+#[tokio::test]
+async fn a_peers_units_are_held_back_beside_the_requests_on_it() {
+    let port = Port::over("", &[("chat", FAST)]);
+    let peer = "peer=10.0.0.11:8000";
+    let set = async |query: &str| {
+        let reply = port.post(&format!("/chat/_active_conns_set?{query}")).await;
+        (reply.status.as_u16(), reply.json())
+    };
+    let active = async || port.get("/chat/_active_conns").await.json()["10.0.0.11:8000"].clone();
+    let running = ask(&port, None).unwrap();
+    let (status, held) = set(&format!("{peer}&value=2")).await;
+    assert_eq!(status, 200, "{held}");
+    assert_eq!(
+        held,
+        json!({"ok": true, "route": "chat", "action": "set", "peer": "10.0.0.11:8000", "before": 1, "value": 2})
+    );
+    assert_eq!(active().await, json!(2));
+    assert!(ask(&port, None).is_err(), "the pool is full");
+    let shown = port.get("/_routes").await.json()["routes"][0]["pools"][0]["peers"][0].clone();
+    assert_eq!(
+        (&shown["in_flight"], &shown["held_back"]),
+        (&json!(2), &json!(1))
+    );
+    let series = r#"llm_router_override_active{route="chat",switch="active-conns"}"#;
+    assert_eq!(metric(&port, series).await, "1");
+    for bad in [
+        "",
+        "value=1",
+        peer,
+        "peer=10.0.0.99:1&value=1",
+        "flush=1&value=1",
+        "delete=1",
+        "peer=10.0.0.11:8000&value=-1",
+        "peer=10.0.0.11:8000&value=10001",
+        "peer=10.0.0.11:8000&value=1&delete=1",
+        // A request runs on it.
+        "peer=10.0.0.11:8000&value=0",
+    ] {
+        assert_eq!(set(bad).await.0, 400, "{bad}");
+        assert_eq!(active().await, json!(2), "{bad}");
+    }
+    assert_eq!(set(&format!("{peer}&value=1")).await.1["value"], json!(1));
+    drop(running);
+    assert_eq!(active().await, json!(0));
+    set(&format!("{peer}&value=5")).await;
+    let (_, deleted) = set(&format!("{peer}&delete=1")).await;
+    assert_eq!(
+        (&deleted["action"], &deleted["given_back"]),
+        (&json!("delete"), &json!(5))
+    );
+    set(&format!("{peer}&value=7")).await;
+    let (_, flushed) = set("flush=1").await;
+    assert_eq!(
+        flushed,
+        json!({"ok": true, "route": "chat", "action": "flush_all", "given_back": 7})
+    );
+    assert_eq!(active().await, json!(0));
+    assert_eq!(metric(&port, series).await, "0");
+    assert_eq!(
+        port.get("/chat/_active_conns_set?flush=1").await.status,
+        405
+    );
+    let afar = port
+        .send(
+            "10.9.9.9",
+            "POST",
+            "/chat/_active_conns_set?flush=1",
+            &[],
+            "",
+        )
+        .await;
+    assert_eq!(afar.status, 403);
+}
+
 #[tokio::test(start_paused = true)]
 async fn cluster_avg_is_per_pool_and_of_the_route() {
     let port = Port::over(

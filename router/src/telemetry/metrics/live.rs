@@ -205,13 +205,14 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
     family(
         encoder,
         "llm_router_override_active",
-        "1 while a switch or a limit is set on the running router.",
+        "1 while a switch or a limit is set, or a peer's units are held back, on the running router.",
         seen.iter().flat_map(|seen| {
             let switches = Switch::ALL
                 .into_iter()
                 .map(|switch| (switch.name(), seen.route.is_overridden(switch)));
             switches
                 .chain(seen.gates.limits_set())
+                .chain([("active-conns", seen.route.holds_back())])
                 .map(|(name, is_set)| {
                     (
                         seen.labels("switch", name),
