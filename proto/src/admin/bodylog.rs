@@ -1,0 +1,92 @@
+//! What of a route is recorded: `_bodylog_status` and `_bodylog_toggle`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Changed, Toggle, Toggled};
+
+/// `GET /<route>/_bodylog_toggle`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BodylogToggle {
+    /// The switch.
+    #[serde(flatten)]
+    pub toggle: Toggle,
+    /// What it switches.
+    #[serde(flatten)]
+    pub recording: Recording,
+}
+
+/// How much of a route's requests is recorded while its switch `bodylog` is on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    /// Share of requests that is recorded, percent.
+    pub sample_pct: f64,
+    /// The layer it comes from.
+    pub sample_pct_source: String,
+    /// `full`, `none` or `truncate(<size>)`.
+    pub bodies: String,
+    /// The layer it comes from.
+    pub bodies_source: String,
+    /// Seconds since either was last changed on the running router; absent unless one comes from
+    /// there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub age_s: Option<u64>,
+}
+
+/// `POST /<route>/_bodylog_toggle`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BodylogToggled {
+    /// The switch.
+    #[serde(flatten)]
+    pub toggled: Toggled,
+    /// Share of requests that is recorded, percent.
+    pub sample_pct: Changed<f64>,
+    /// `full`, `none` or `truncate(<size>)`.
+    pub bodies: Changed<String>,
+}
+
+/// `GET /<route>/_bodylog_status`. Counts since the start of the process; those of `write_count`,
+/// `drop_count` and `last_log_ts` are the route's, the others all routes' together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BodylogStatus {
+    /// The route.
+    pub route: String,
+    /// Whether a listener is configured; nothing is recorded without.
+    pub listener_configured: bool,
+    /// Whether the route's exchanges are recorded.
+    pub enabled: bool,
+    /// Share of requests that is recorded, percent.
+    pub sample_pct: f64,
+    /// `full`, `none` or `truncate(<size>)`.
+    pub bodies: String,
+    /// Whether the listener is connected.
+    pub connected: bool,
+    /// Records of the route that were queued for delivery.
+    pub write_count: u64,
+    /// Records of the route that were lost before that.
+    pub drop_count: u64,
+    /// When the last request that was queued began, Unix seconds.
+    pub last_log_ts: Option<f64>,
+    /// Bytes on disk that wait for the listener.
+    pub spool_bytes: u64,
+    /// Age of the oldest of them, seconds.
+    pub spool_oldest_s: f64,
+    /// Why there is no spool though one is configured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spool_error: Option<String>,
+    /// Records of this run queued and not acknowledged.
+    pub unacked: u64,
+    /// Bytes that records hold in memory.
+    pub inflight_bytes: u64,
+    /// Records queued.
+    pub queued_total: u64,
+    /// Records that the listener has stored.
+    pub acked_total: u64,
+    /// Records lost, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Records queued without bodies or headers for want of room.
+    pub shed_total: u64,
+    /// The time of this answer, Unix seconds.
+    pub now: f64,
+}

@@ -1,0 +1,25 @@
+//! The body of every error.
+
+use serde::{Deserialize, Serialize};
+
+/// The body of every error: OpenAI's shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// For people.
+    pub message: String,
+    /// A class: `invalid_request_error`, `authentication_error`, `permission_error`,
+    /// `not_found_error`, `server_error`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// For programs.
+    pub code: String,
+    /// Always null; clients of the shape expect the key.
+    pub param: Option<String>,
+}

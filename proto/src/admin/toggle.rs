@@ -1,0 +1,77 @@
+//! Switches: `_<switch>_toggle`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a switch stands, and which layer says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchState {
+    /// The value in force.
+    pub enabled: bool,
+    /// `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    pub source: String,
+    /// Seconds since it was set on the running router; absent unless the source is `runtime`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub age_s: Option<u64>,
+}
+
+/// `GET /<route>/_<switch>_toggle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Toggle {
+    /// The route.
+    pub route: String,
+    /// The name `llmctl toggle` takes.
+    pub switch: String,
+    /// The value in force.
+    pub enabled: bool,
+    /// Where it comes from.
+    pub source: String,
+    /// What the switch counts since the start or the last `?reset_counters=1`, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A value before and after a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Changed<T> {
+    /// What was in force.
+    pub before: T,
+    /// What is.
+    pub after: T,
+    /// The layer that says so.
+    pub source: String,
+}
+
+/// `POST /<route>/_<switch>_toggle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Toggled {
+    /// The route.
+    pub route: String,
+    /// The name `llmctl toggle` takes.
+    pub switch: String,
+    /// The value in force before.
+    pub before: bool,
+    /// Where that came from.
+    pub source_before: String,
+    /// The value in force now.
+    pub after: bool,
+    /// The same, under the name `GET` uses.
+    pub enabled: bool,
+    /// Where it comes from now.
+    pub source: String,
+    /// Whether the switch's counters were zeroed.
+    #[serde(default)]
+    pub counters_reset: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_are_accepted() {
+        let text = r#"{"enabled":true,"source":"route","since":"later"}"#;
+        assert!(serde_json::from_str::<SwitchState>(text).is_ok());
+    }
+}
