@@ -66,22 +66,31 @@ impl PeerConnector {
     /// A connector that trusts what the platform (or `SSL_CERT_FILE`) trusts. On a system without
     /// any certificate store `https` peers fail their handshake; `http` peers are not concerned.
     pub fn new(timeout: ConnectTimeout) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        let https = match HttpsConnectorBuilder::new().try_with_platform_verifier() {
-            Ok(builder) => builder,
-            Err(error) => {
-                tracing::warn!(%error, "no certificate store: peers with an https url cannot be verified");
-                let trusting_nobody = rustls::ClientConfig::builder()
-                    .with_root_certificates(rustls::RootCertStore::empty())
-                    .with_no_client_auth();
-                HttpsConnectorBuilder::new().with_tls_config(trusting_nobody)
-            }
-        };
-        let inner = https.https_or_http().enable_http1().wrap_connector(tcp);
-        Self { inner, timeout }
+        Self {
+            inner: connector(),
+            timeout,
+        }
     }
+}
+
+/// TCP, and TLS for `https`, HTTP/1.1 alone, with no time-out of its own. It trusts what the platform
+/// (or `SSL_CERT_FILE`) trusts; on a system without any certificate store, nobody.
+pub(super) fn connector() -> HttpsConnector<HttpConnector> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let builder = match HttpsConnectorBuilder::new().try_with_platform_verifier() {
+        Ok(builder) => builder,
+        Err(error) => {
+            tracing::warn!(%error, "no certificate store: peers with an https url cannot be verified");
+            let trusting_nobody = rustls::ClientConfig::builder()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth();
+            HttpsConnectorBuilder::new().with_tls_config(trusting_nobody)
+        }
+    };
+    let builder = builder.https_or_http().enable_http1();
+    builder.wrap_connector(tcp)
 }
 
 impl Service<Uri> for PeerConnector {
@@ -111,8 +120,9 @@ impl Service<Uri> for PeerConnector {
     }
 }
 
-fn is_time_out(error: &(dyn Error + Send + Sync + 'static)) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+/// Whether the system itself gave up waiting.
+pub(super) fn is_time_out(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
     while let Some(error) = next {
         if error
             .downcast_ref::<io::Error>()

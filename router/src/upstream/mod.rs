@@ -1,5 +1,6 @@
 //! The other side: how a peer is reached, probed and retried.
 
+mod ask;
 pub mod client;
 pub mod connect;
 pub mod engine;

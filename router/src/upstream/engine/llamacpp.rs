@@ -2,34 +2,41 @@
 
 use router_core::load::Sample;
 
-use super::page::{Count, Share, Unusable, series};
+use super::page::{Reader, Tally, Unusable};
 
 /// `busy` is processing + deferred. Older builds and forks have one gauge for both; where a page has
 /// both generations the current one counts.
-pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut processing, mut deferred, mut busy) =
-        (Count::default(), Count::default(), Count::default());
-    let mut kv = Share::default();
-    for series in series(page) {
-        if series.is("llamacpp:requests_processing") {
-            processing.add(series.value);
-        } else if series.is("llamacpp:requests_deferred") {
-            deferred.add(series.value);
-        } else if series.is("llama_slots_busy") || series.is("llamacpp:slots_busy") {
-            busy.add(series.value);
-        } else if series.is("llamacpp:kv_cache_usage_ratio") {
-            kv.add(series.value);
-        }
-    }
-    let waiting = deferred.get()?;
-    let running = match processing.get()? {
+pub(super) const READER: Reader = Reader {
+    families: &[
+        ("llamacpp:requests_processing", |tally, series| {
+            tally.running.add(series.value);
+        }),
+        ("llamacpp:requests_deferred", |tally, series| {
+            tally.waiting.add(series.value);
+        }),
+        ("llama_slots_busy", |tally, series| {
+            tally.older.add(series.value);
+        }),
+        ("llamacpp:slots_busy", |tally, series| {
+            tally.older.add(series.value);
+        }),
+        ("llamacpp:kv_cache_usage_ratio", |tally, series| {
+            tally.kv.add(series.value);
+        }),
+    ],
+    sample,
+};
+
+fn sample(tally: &Tally) -> Result<Sample, Unusable> {
+    let waiting = tally.waiting.get()?;
+    let running = match tally.running.get()? {
         Some(running) => running,
-        None => busy.get()?.ok_or(Unusable)?,
+        None => tally.older.get()?.ok_or(Unusable)?,
     };
     Ok(Sample {
         running,
         waiting: waiting.unwrap_or(0),
-        kv_usage: kv.get(),
+        kv_usage: tally.kv.get(),
         batches: false,
     })
 }
@@ -37,6 +44,10 @@ pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sample(page: &[u8]) -> Result<Sample, Unusable> {
+        READER.whole(page)
+    }
 
     fn busy(page: &str) -> Result<u32, Unusable> {
         sample(page.as_bytes()).map(Sample::busy)

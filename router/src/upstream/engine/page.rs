@@ -1,43 +1,144 @@
 //! The Prometheus text of an engine, read in one pass: no allocation per line, bounded by the page.
 //!
-//! Text exposition 0.0.4 and OpenMetrics alike. What cannot be understood is skipped line by line:
-//! engines add families all the time, and only a few numbers are wanted.
+//! Text exposition 0.0.4 and OpenMetrics alike. A line whose name is not wanted is passed over by its
+//! name alone: a page of hundreds of series holds a handful that count. What cannot be understood is
+//! skipped line by line: engines add families all the time.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
+use router_core::load::Sample;
+
+/// A family that counts and what its series add to.
+pub(super) type Family = (&'static str, fn(&mut Tally, &Series<'_>));
+
+/// How the page of one dialect is read.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// Every other family is passed over.
+    pub(super) families: &'static [Family],
+    /// What the whole page says.
+    pub(super) sample: fn(&Tally) -> Result<Sample, Unusable>,
+}
+
+impl Reader {
+    /// Adds what a line tells.
+    #[inline]
+    pub(super) fn line(&self, line: &[u8], tally: &mut Tally) {
+        let mut families = self.families.iter();
+        if let Some((_, add)) = families.find(|(name, _)| is_of(line, name))
+            && let Some(series) = parse(line)
+        {
+            add(tally, &series);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn whole(&self, page: &[u8]) -> Result<Sample, Unusable> {
+        let (mut lines, mut tally) = (Lines::default(), Tally::default());
+        lines.take(page, |line| self.line(line, &mut tally));
+        lines.end(|line| self.line(line, &mut tally));
+        (self.sample)(&tally)
+    }
+}
+
+/// What the lines read so far add up to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) running: Count,
+    pub(super) waiting: Count,
+    /// What other generations of the engine say instead, or beside.
+    pub(super) older: Count,
+    pub(super) kv: Share,
+    pub(super) older_kv: Share,
+}
+
+/// The sample of an engine that batches continuously.
+///
+/// # Errors
+/// When the number of running requests is missing, or a number is not a count.
+pub(super) fn batching(tally: &Tally) -> Result<Sample, Unusable> {
+    Ok(Sample {
+        running: tally.running.get()?.ok_or(Unusable)?,
+        waiting: tally.waiting.get()?.unwrap_or(0),
+        kv_usage: tally.kv.get().or(tally.older_kv.get()),
+        batches: true,
+    })
+}
+
+/// Cuts a page that comes in chunks into lines. A line is copied only where a chunk ends in it; what
+/// it holds is bounded by the page.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// Every line that ends in this chunk and may be a sample: no comment, not empty, nothing blank
+    /// before its name.
+    #[inline]
+    pub(super) fn take(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        let mut rest = 0;
+        for end in memchr_iter(b'\n', chunk) {
+            let line = &chunk[rest..end];
+            rest = end + 1;
+            if self.begun.is_empty() {
+                offer(line, &mut each);
+            } else {
+                self.begun.extend_from_slice(line);
+                offer(&self.begun, &mut each);
+                self.begun.clear();
+            }
+        }
+        self.begun.extend_from_slice(&chunk[rest..]);
+    }
+
+    /// The last line, where nothing ends it.
+    pub(super) fn end(&mut self, mut each: impl FnMut(&[u8])) {
+        offer(&self.begun, &mut each);
+        self.begun.clear();
+    }
+}
+
+#[inline]
+fn offer(line: &[u8], each: &mut impl FnMut(&[u8])) {
+    match line {
+        [] | [b'#', ..] => {}
+        [first, ..] if first.is_ascii_whitespace() => {
+            let line = line.trim_ascii_start();
+            if line.first().is_some_and(|byte| *byte != b'#') {
+                each(line);
+            }
+        }
+        _ => each(line),
+    }
+}
+
+/// Whether a line is of the family `name`.
+#[inline]
+fn is_of(line: &[u8], name: &str) -> bool {
+    // Names are of all lengths: most lines are told apart by the byte behind the name.
+    matches!(line.get(name.len()), Some(b'{' | b' ' | b'\t')) && begins(line, name)
+}
+
+/// Whether a line begins so. Some relabelling proxies turn a colon into `_`.
+#[inline]
+pub(super) fn begins(line: &[u8], prefix: &str) -> bool {
+    let head = line.get(..prefix.len());
+    head.is_some_and(|head| {
+        let mut both = head.iter().zip(prefix.as_bytes());
+        both.all(|(have, want)| have == want || (*want == b':' && *have == b'_'))
+    })
+}
 
 /// One sample line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Series<'p> {
-    /// The name, as written.
-    name: &'p [u8],
     /// What stands between the braces, unread.
     labels: &'p [u8],
     /// NaN and infinities included.
     pub(super) value: f64,
 }
 
-/// Every sample line of a page, in order.
-pub(super) fn series(page: &[u8]) -> impl Iterator<Item = Series<'_>> {
-    page.split(|byte| *byte == b'\n').filter_map(parse)
-}
-
 impl Series<'_> {
-    /// Whether this is the family `name`. Some relabelling proxies turn its colon into `_`.
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.name.len() == name.len()
-            && self
-                .name
-                .iter()
-                .zip(name.as_bytes())
-                .all(|(have, want)| have == want || (*want == b':' && *have == b'_'))
-    }
-
-    /// Whether the name starts so, a colon standing for `_` too.
-    pub(super) fn starts_with(&self, prefix: &str) -> bool {
-        let head = self.name.get(..prefix.len());
-        head.is_some_and(|name| Self { name, ..*self }.is(prefix))
-    }
-
     /// Whether the label has this value; false where it is absent. Values are compared as written.
     pub(super) fn has(&self, label: &str, value: &str) -> bool {
         pairs(self.labels).any(|(name, have)| name == label.as_bytes() && have == value.as_bytes())
@@ -51,16 +152,13 @@ impl Series<'_> {
     }
 }
 
-/// `name{labels} value [timestamp]`, with an optional CR. `None` for anything else.
-fn parse(line: &[u8]) -> Option<Series<'_>> {
-    let line = line.trim_ascii();
-    if line.first().is_none_or(|byte| *byte == b'#') {
-        return None;
-    }
+/// `name{labels} value [timestamp]`, with an optional CR, of a line as [`Lines`] gives it. `None` for
+/// anything else.
+pub(super) fn parse(line: &[u8]) -> Option<Series<'_>> {
     let name_end = line
         .iter()
         .position(|byte| matches!(byte, b'{' | b' ' | b'\t'))?;
-    let (name, rest) = line.split_at(name_end);
+    let rest = &line[name_end..];
     let (labels, rest) = if rest.first() == Some(&b'{') {
         let end = labels_end(rest)?;
         (&rest[1..end], &rest[end + 1..])
@@ -73,11 +171,7 @@ fn parse(line: &[u8]) -> Option<Series<'_>> {
         .position(u8::is_ascii_whitespace)
         .unwrap_or(text.len());
     let value = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
-    Some(Series {
-        name,
-        labels,
-        value,
-    })
+    Some(Series { labels, value })
 }
 
 /// The index of the brace that closes the labels; braces inside of quotes do not.
@@ -168,31 +262,38 @@ pub struct Unusable;
 mod tests {
     use super::*;
 
-    fn names_and_values(page: &str) -> Vec<(String, f64)> {
-        series(page.as_bytes())
-            .map(|s| (String::from_utf8_lossy(s.name).into_owned(), s.value))
-            .collect()
+    /// The sample lines of a page that comes in chunks of `size`.
+    fn lines_of(page: &[u8], size: usize) -> Vec<Vec<u8>> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for chunk in page.chunks(size) {
+            lines.take(chunk, |line| found.push(line.to_vec()));
+        }
+        lines.end(|line| found.push(line.to_vec()));
+        found
     }
 
     #[test]
     fn lines_of_every_form_are_read_and_the_rest_is_skipped() {
-        let page = "# HELP a b\n\na 3\r\nb{x=\"1\"}  3.0 1700000000000\n\tc 1e+06 # {trace=\"x\"} 1\nd\ne{ 1\nf{x=\"}\",y=\"a\\\"b\"} +Inf\n# EOF";
-        let found = names_and_values(page);
-        assert_eq!(
-            found,
-            [
-                ("a".to_owned(), 3.0),
-                ("b".to_owned(), 3.0),
-                ("c".to_owned(), 1e6),
-                ("f".to_owned(), f64::INFINITY)
-            ]
-        );
+        let page = b"# HELP a b\n\na 3\r\nb{x=\"1\"}  3.0 1700000000000\n\tc 1e+06 # {trace=\"x\"} 1\nd\ne{ 1\nf{x=\"}\",y=\"a\\\"b\"} +Inf\n  # EOF";
+        for size in 1..=page.len() {
+            let lines = lines_of(page, size);
+            let names = ["a", "b", "c", "d", "e", "f"];
+            let found: Vec<_> = lines
+                .iter()
+                .filter_map(|line| {
+                    let name = names.into_iter().find(|name| is_of(line, name))?;
+                    Some((name, parse(line)?.value))
+                })
+                .collect();
+            let values = [("a", 3.0), ("b", 3.0), ("c", 1e6), ("f", f64::INFINITY)];
+            assert_eq!(found, values, "{size}");
+        }
     }
 
     #[test]
     fn labels_are_found_whatever_their_neighbours_hold() {
         let page = br#"m{a="x,y=\"z\"}",tp_rank="0", last="q"} 1"#;
-        let series = series(page).next().unwrap();
+        let series = parse(page).unwrap();
         assert!(series.has("tp_rank", "0") && series.has("last", "q"));
         assert!(!series.has("y", "z") && !series.has("missing", ""));
         assert!(series.has_or_lacks("missing", "0") && !series.has_or_lacks("tp_rank", "1"));
@@ -200,10 +301,17 @@ mod tests {
 
     #[test]
     fn a_colon_may_have_become_an_underscore() {
-        let page = b"vllm_num_requests_running 1";
-        let series = series(page).next().unwrap();
-        assert!(series.is("vllm:num_requests_running") && series.starts_with("vllm:"));
-        assert!(!series.is("vllm:num_requests_waiting") && !series.starts_with("sglang:"));
+        let line = b"vllm_num_requests_running 1";
+        assert!(is_of(line, "vllm:num_requests_running") && begins(line, "vllm:"));
+        assert!(!is_of(line, "vllm:num_requests_waiting") && !begins(line, "sglang:"));
+    }
+
+    #[test]
+    fn a_family_whose_name_begins_like_another_is_not_taken_for_it() {
+        assert!(
+            !is_of(b"a_total 1", "a") && !is_of(b"a", "a") && !is_of(b"a_total 1", "a_total_sum")
+        );
+        assert!(is_of(b"a\t1", "a") && is_of(b"a{} 1", "a"));
     }
 
     #[test]
@@ -232,8 +340,9 @@ mod tests {
                     alphabet[(state >> 33) as usize % alphabet.len()]
                 })
                 .collect();
-            for series in series(&page) {
-                let _ = series.has("a", "1");
+            for line in lines_of(&page, 7) {
+                let _ = is_of(&line, "a:");
+                let _ = parse(&line).is_some_and(|series| series.has("a", "1"));
             }
         }
     }

@@ -1,36 +1,43 @@
 //! SGLang: every tensor- and pipeline-parallel rank repeats the counts; rank 0 is enough.
 
-use router_core::load::Sample;
-
-use super::page::{Count, Share, Unusable, series};
+use super::page::{Reader, Series, batching};
 
 /// Summed over data-parallel ranks.
-pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut running, mut waiting) = (Count::default(), Count::default());
-    let mut kv = Share::default();
-    let first_rank = series(page).filter(|series| {
-        series.has_or_lacks("tp_rank", "0") && series.has_or_lacks("pp_rank", "0")
-    });
-    for series in first_rank {
-        if series.is("sglang:num_running_reqs") {
-            running.add(series.value);
-        } else if series.is("sglang:num_queue_reqs") {
-            waiting.add(series.value);
-        } else if series.is("sglang:token_usage") {
-            kv.add(series.value);
-        }
-    }
-    Ok(Sample {
-        running: running.get()?.ok_or(Unusable)?,
-        waiting: waiting.get()?.unwrap_or(0),
-        kv_usage: kv.get(),
-        batches: true,
-    })
+pub(super) const READER: Reader = Reader {
+    families: &[
+        ("sglang:num_running_reqs", |tally, series| {
+            if is_first_rank(series) {
+                tally.running.add(series.value);
+            }
+        }),
+        ("sglang:num_queue_reqs", |tally, series| {
+            if is_first_rank(series) {
+                tally.waiting.add(series.value);
+            }
+        }),
+        ("sglang:token_usage", |tally, series| {
+            if is_first_rank(series) {
+                tally.kv.add(series.value);
+            }
+        }),
+    ],
+    sample: batching,
+};
+
+fn is_first_rank(series: &Series<'_>) -> bool {
+    series.has_or_lacks("tp_rank", "0") && series.has_or_lacks("pp_rank", "0")
 }
 
 #[cfg(test)]
 mod tests {
+    use router_core::load::Sample;
+
+    use super::super::page::Unusable;
     use super::*;
+
+    fn sample(page: &[u8]) -> Result<Sample, Unusable> {
+        READER.whole(page)
+    }
 
     #[test]
     fn ranks_of_one_engine_count_once_and_replicas_of_it_each() {

@@ -1,30 +1,30 @@
 //! Text Generation Inference: one process, its batch and its queue.
 
-use router_core::load::Sample;
-
-use super::page::{Count, Unusable, series};
+use super::page::{Reader, batching};
 
 /// It does not say how full its cache is.
-pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut running, mut waiting) = (Count::default(), Count::default());
-    for series in series(page) {
-        if series.is("tgi_batch_current_size") {
-            running.add(series.value);
-        } else if series.is("tgi_queue_size") {
-            waiting.add(series.value);
-        }
-    }
-    Ok(Sample {
-        running: running.get()?.ok_or(Unusable)?,
-        waiting: waiting.get()?.unwrap_or(0),
-        kv_usage: None,
-        batches: true,
-    })
-}
+pub(super) const READER: Reader = Reader {
+    families: &[
+        ("tgi_batch_current_size", |tally, series| {
+            tally.running.add(series.value);
+        }),
+        ("tgi_queue_size", |tally, series| {
+            tally.waiting.add(series.value);
+        }),
+    ],
+    sample: batching,
+};
 
 #[cfg(test)]
 mod tests {
+    use router_core::load::Sample;
+
+    use super::super::page::Unusable;
     use super::*;
+
+    fn sample(page: &[u8]) -> Result<Sample, Unusable> {
+        READER.whole(page)
+    }
 
     #[test]
     fn the_batch_and_the_queue_add_up() {

@@ -2,52 +2,49 @@
 
 use router_core::load::Sample;
 
-use super::page::{Count, Share, Unusable, series};
+use super::page::{Reader, Tally, Unusable, batching};
 
 /// `trtllm-serve`.
-pub(super) fn serve(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut running, mut waiting) = (Count::default(), Count::default());
-    let mut kv = Share::default();
-    for series in series(page) {
-        if series.is("trtllm_num_requests_running") {
-            running.add(series.value);
-        } else if series.is("trtllm_num_requests_waiting") {
-            waiting.add(series.value);
-        } else if series.is("trtllm_kv_cache_utilization") {
-            kv.add(series.value);
-        }
-    }
-    Ok(Sample {
-        running: running.get()?.ok_or(Unusable)?,
-        waiting: waiting.get()?.unwrap_or(0),
-        kv_usage: kv.get(),
-        batches: true,
-    })
-}
+pub(super) const SERVE: Reader = Reader {
+    families: &[
+        ("trtllm_num_requests_running", |tally, series| {
+            tally.running.add(series.value);
+        }),
+        ("trtllm_num_requests_waiting", |tally, series| {
+            tally.waiting.add(series.value);
+        }),
+        ("trtllm_kv_cache_utilization", |tally, series| {
+            tally.kv.add(series.value);
+        }),
+    ],
+    sample: batching,
+};
 
 /// Triton: one family with a label for each state. Builds without `waiting` count it among the
 /// active, of which `scheduled` run.
-pub(super) fn triton(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut active, mut scheduled, mut waiting) =
-        (Count::default(), Count::default(), Count::default());
-    let mut kv = Share::default();
-    for series in series(page) {
-        if series.is("nv_trt_llm_request_metrics") {
+pub(super) const TRITON: Reader = Reader {
+    families: &[
+        ("nv_trt_llm_request_metrics", |tally, series| {
             if series.has("request_type", "active") {
-                active.add(series.value);
+                tally.running.add(series.value);
             } else if series.has("request_type", "scheduled") {
-                scheduled.add(series.value);
+                tally.older.add(series.value);
             } else if series.has("request_type", "waiting") {
-                waiting.add(series.value);
+                tally.waiting.add(series.value);
             }
-        } else if series.is("nv_trt_llm_kv_cache_block_metrics")
-            && series.has("kv_cache_block_type", "fraction")
-        {
-            kv.add(series.value);
-        }
-    }
-    let active = active.get()?.ok_or(Unusable)?;
-    let (running, waiting) = match (waiting.get()?, scheduled.get()?) {
+        }),
+        ("nv_trt_llm_kv_cache_block_metrics", |tally, series| {
+            if series.has("kv_cache_block_type", "fraction") {
+                tally.kv.add(series.value);
+            }
+        }),
+    ],
+    sample: triton,
+};
+
+fn triton(tally: &Tally) -> Result<Sample, Unusable> {
+    let active = tally.running.get()?.ok_or(Unusable)?;
+    let (running, waiting) = match (tally.waiting.get()?, tally.older.get()?) {
         (Some(waiting), _) => (active, waiting),
         (None, Some(scheduled)) => (active.min(scheduled), active.saturating_sub(scheduled)),
         (None, None) => (active, 0),
@@ -55,7 +52,7 @@ pub(super) fn triton(page: &[u8]) -> Result<Sample, Unusable> {
     Ok(Sample {
         running,
         waiting,
-        kv_usage: kv.get(),
+        kv_usage: tally.kv.get(),
         batches: true,
     })
 }
@@ -63,6 +60,14 @@ pub(super) fn triton(page: &[u8]) -> Result<Sample, Unusable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn serve(page: &[u8]) -> Result<Sample, Unusable> {
+        SERVE.whole(page)
+    }
+
+    fn triton(page: &[u8]) -> Result<Sample, Unusable> {
+        TRITON.whole(page)
+    }
 
     #[test]
     fn trtllm_serve_names_its_numbers_plainly() {

@@ -1,36 +1,37 @@
 //! vLLM: one series per model and data-parallel rank.
 
-use router_core::load::Sample;
-
-use super::page::{Count, Share, Unusable, series};
+use super::page::{Reader, batching};
 
 /// Counts are summed over ranks, cache usage is the fullest rank's. The first engine generation
 /// called it `gpu_cache_usage_perc`.
-pub(super) fn sample(page: &[u8]) -> Result<Sample, Unusable> {
-    let (mut running, mut waiting) = (Count::default(), Count::default());
-    let (mut kv, mut old_kv) = (Share::default(), Share::default());
-    for series in series(page) {
-        if series.is("vllm:num_requests_running") {
-            running.add(series.value);
-        } else if series.is("vllm:num_requests_waiting") {
-            waiting.add(series.value);
-        } else if series.is("vllm:kv_cache_usage_perc") {
-            kv.add(series.value);
-        } else if series.is("vllm:gpu_cache_usage_perc") {
-            old_kv.add(series.value);
-        }
-    }
-    Ok(Sample {
-        running: running.get()?.ok_or(Unusable)?,
-        waiting: waiting.get()?.unwrap_or(0),
-        kv_usage: kv.get().or(old_kv.get()),
-        batches: true,
-    })
-}
+pub(super) const READER: Reader = Reader {
+    families: &[
+        ("vllm:num_requests_running", |tally, series| {
+            tally.running.add(series.value);
+        }),
+        ("vllm:num_requests_waiting", |tally, series| {
+            tally.waiting.add(series.value);
+        }),
+        ("vllm:kv_cache_usage_perc", |tally, series| {
+            tally.kv.add(series.value);
+        }),
+        ("vllm:gpu_cache_usage_perc", |tally, series| {
+            tally.older_kv.add(series.value);
+        }),
+    ],
+    sample: batching,
+};
 
 #[cfg(test)]
 mod tests {
+    use router_core::load::Sample;
+
+    use super::super::page::Unusable;
     use super::*;
+
+    fn sample(page: &[u8]) -> Result<Sample, Unusable> {
+        READER.whole(page)
+    }
 
     #[test]
     fn ranks_add_up_and_the_fullest_cache_counts() {

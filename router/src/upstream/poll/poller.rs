@@ -1,18 +1,19 @@
 //! One poll: fetch the load page, tell its dialect, report.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use http::{StatusCode, header};
-use reqwest::{Client, Response};
+use http::{StatusCode, Uri};
 use router_core::load::{Report, Sample};
 use tokio::time::Instant;
 
 use super::llamacpp::{self, Props};
 use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::engine::Dialect;
+use crate::upstream::ask::{AskError, Asker, Line, Question, Read};
+use crate::upstream::engine::{Dialect, Scan};
 use crate::upstream::probe::Assignment;
 
 /// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
@@ -21,13 +22,10 @@ const PAGE_MAX: usize = 8 << 20;
 /// How often llama.cpp is asked for its slots and its sleep.
 const PROPS_EVERY: Duration = Duration::from_secs(30);
 
-/// A kept connection must be dropped before the engine drops it: llama.cpp's goes after 5 s.
-const KEEP_IDLE: Duration = Duration::from_secs(4);
-
 /// Asks engines and reports what they say.
 #[derive(Debug)]
 pub(in crate::upstream) struct Poller {
-    client: Client,
+    asker: Asker,
     events: Arc<Events>,
 }
 
@@ -39,11 +37,13 @@ pub(super) struct Memory {
     sleeping: bool,
     /// Neither metrics nor slots: only its health is asked.
     blind: bool,
+    /// The connection to a load page that is elsewhere.
+    elsewhere: Line,
 }
 
 /// An answer to one fetch.
-enum Fetched {
-    Page(StatusCode, BytesMut),
+enum Fetched<P = Vec<u8>> {
+    Page(StatusCode, P),
     /// It accepted the connection and did not answer in time.
     Hung,
     /// It refused, reset, does not resolve or fails TLS.
@@ -52,23 +52,41 @@ enum Fetched {
     Nothing,
 }
 
-/// What asking for the load page came to.
-enum Load {
-    Told(Fetched),
-    /// Nothing in time, from an engine that takes connections.
-    Silent {
-        answers_health: bool,
-    },
+/// Takes a page in as it comes.
+trait Page {
+    fn take(&mut self, status: StatusCode, chunk: &[u8]);
+}
+
+impl Page for Vec<u8> {
+    fn take(&mut self, _: StatusCode, chunk: &[u8]) {
+        self.extend_from_slice(chunk);
+    }
+}
+
+/// A load page, which is read at once, or what came instead of one.
+struct LoadPage {
+    scan: Scan,
+    refusal: Vec<u8>,
+}
+
+impl Page for LoadPage {
+    fn take(&mut self, status: StatusCode, chunk: &[u8]) {
+        if status == StatusCode::OK {
+            self.scan.take(chunk);
+        } else {
+            self.refusal.take(status, chunk);
+        }
+    }
+}
+
+/// Nothing in time, from an engine that takes connections.
+struct Silent {
+    answers_health: bool,
 }
 
 impl Poller {
-    pub(in crate::upstream) fn new(events: Arc<Events>) -> Self {
-        let client = super::super::probe::client_with(|builder| {
-            builder
-                .pool_max_idle_per_host(1)
-                .pool_idle_timeout(KEEP_IDLE)
-        });
-        Self { client, events }
+    pub(in crate::upstream) fn new(asker: Asker, events: Arc<Events>) -> Self {
+        Self { asker, events }
     }
 
     /// Polls a peer once and tells the route what was found.
@@ -109,13 +127,13 @@ impl Poller {
             memory.blind = matches!(report, Report::Blind);
             return report;
         }
-        let url = match &at.peer.spec.metrics_url {
-            Some(url) => Some(url.to_string()),
-            None => url_of(at, "/metrics"),
+        let scan = match dialect {
+            Some(dialect) => Scan::of(dialect),
+            None => Scan::guessing(memory.dialect),
         };
-        match self.fetch_load(at, url).await {
-            Load::Silent { answers_health } => Report::Hung { answers_health },
-            Load::Told(fetched) => self.told(at, dialect, fetched, memory).await,
+        match self.fetch_load(at, &memory.elsewhere, scan).await {
+            Err(Silent { answers_health }) => Report::Hung { answers_health },
+            Ok(fetched) => self.told(at, fetched, memory).await,
         }
     }
 
@@ -123,18 +141,17 @@ impl Poller {
     async fn told(
         &self,
         at: &Assignment,
-        dialect: Option<Dialect>,
-        fetched: Fetched,
+        fetched: Fetched<LoadPage>,
         memory: &mut Memory,
     ) -> Report {
         match fetched {
-            Fetched::Page(StatusCode::OK, page) => {
-                self.understand(at, dialect, &page, memory).await
-            }
+            Fetched::Page(StatusCode::OK, page) => self.understand(at, page.scan, memory).await,
             Fetched::Page(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Report::Misconfigured
             }
-            Fetched::Page(StatusCode::SERVICE_UNAVAILABLE, page) if llamacpp::is_loading(&page) => {
+            Fetched::Page(StatusCode::SERVICE_UNAVAILABLE, page)
+                if llamacpp::is_loading(&page.refusal) =>
+            {
                 Report::Loading
             }
             Fetched::Page(StatusCode::NOT_IMPLEMENTED, _) if !memory.sleeping => {
@@ -156,64 +173,84 @@ impl Poller {
     /// Fetches the load page. When half of its time is over the engine may be too busy to answer:
     /// whether it is alive is asked beside, and told at once. Otherwise the last sample would be too old
     /// before the poll has timed out, and the busiest engine out for a moment.
-    async fn fetch_load(&self, at: &Assignment, url: Option<String>) -> Load {
-        let key = &at.peer.spec.key;
-        let fetch = self.fetch(at, url);
-        tokio::pin!(fetch);
-        let slow = at.route.options.load.poll_timeout.value / 2;
-        if let Ok(fetched) = tokio::time::timeout(slow, &mut fetch).await {
-            return Load::Told(fetched);
+    async fn fetch_load(
+        &self,
+        at: &Assignment,
+        elsewhere: &Line,
+        scan: Scan,
+    ) -> Result<Fetched<LoadPage>, Silent> {
+        let load = &at.route.options.load;
+        let (uri, line, next_within) = match &at.peer.spec.metrics_url {
+            Some(url) => (url.parse().ok(), elsewhere, load.poll_interval.value),
+            None => (uri_of(at, "/metrics"), &*at.line, at.next_within()),
+        };
+        let Some(uri) = uri else {
+            return Ok(Fetched::Nothing);
+        };
+        let question = Question {
+            uri: &uri,
+            authorization: at.peer.target.authorization.as_ref(),
+            next_within,
+        };
+        let page = LoadPage {
+            scan,
+            refusal: Vec::new(),
+        };
+        let connected = AtomicBool::default();
+        let mut fetch = pin!(self.ask(line, question, &connected, page));
+        let half = load.poll_timeout.value / 2;
+        let mut clock = pin!(tokio::time::sleep(half));
+        tokio::select! {
+            biased;
+            fetched = &mut fetch => return Ok(fetched),
+            () = &mut clock => {}
         }
-        let health = self.answers(at, "/health");
-        tokio::pin!(health);
+        let end = clock.deadline() + half;
+        clock.as_mut().reset(end);
+        let mut fetch = pin!(async {
+            tokio::select! {
+                biased;
+                fetched = &mut fetch => fetched,
+                () = &mut clock => silence(&connected),
+            }
+        });
+        let key = &at.peer.spec.key;
+        let mut health = pin!(self.answers(at, "/health"));
         tokio::select! {
             answers_health = &mut health => {
                 at.route.report_load(key, Report::Hung { answers_health });
                 match fetch.await {
-                    Fetched::Hung => Load::Silent { answers_health },
-                    fetched => Load::Told(fetched),
+                    Fetched::Hung => Err(Silent { answers_health }),
+                    fetched => Ok(fetched),
                 }
             }
             fetched = &mut fetch => match fetched {
                 Fetched::Hung => {
                     at.route.report_load(key, Report::Hung { answers_health: false });
-                    Load::Silent { answers_health: health.await }
+                    Err(Silent { answers_health: health.await })
                 }
-                fetched => Load::Told(fetched),
+                fetched => Ok(fetched),
             }
         }
     }
 
     /// A page of a dialect that is known, or told by its first families.
-    async fn understand(
-        &self,
-        at: &Assignment,
-        dialect: Option<Dialect>,
-        page: &[u8],
-        memory: &mut Memory,
-    ) -> Report {
-        let known = dialect.or(memory.dialect);
-        if let Some(sample) = known.and_then(|dialect| dialect.sample(page).ok()) {
-            return Report::Sampled(sample);
-        }
-        memory.dialect = None;
-        if dialect.is_some() {
-            return Report::Unusable;
-        }
-        match Dialect::detect(page) {
-            Some(dialect) => {
+    async fn understand(&self, at: &Assignment, scan: Scan, memory: &mut Memory) -> Report {
+        match scan.end() {
+            Some((dialect, sample)) => {
                 memory.dialect = Some(dialect);
-                dialect
-                    .sample(page)
-                    .map_or(Report::Unusable, Report::Sampled)
+                sample.map_or(Report::Unusable, Report::Sampled)
             }
-            None => self.go_blind(at, memory).await,
+            None => {
+                memory.dialect = None;
+                self.go_blind(at, memory).await
+            }
         }
     }
 
     /// A llama.cpp without `--metrics`.
     async fn by_slots(&self, at: &Assignment, memory: &mut Memory) -> Report {
-        match self.fetch(at, url_of(at, "/slots")).await {
+        match self.fetch(at, uri_of(at, "/slots")).await {
             Fetched::Page(StatusCode::OK, page) => match llamacpp::processing(&page) {
                 Some(running) => Report::Sampled(Sample {
                     running,
@@ -237,7 +274,7 @@ impl Poller {
 
     /// An engine that has no load to tell.
     async fn by_health(&self, at: &Assignment, path: &str) -> Report {
-        match self.fetch(at, url_of(at, path)).await {
+        match self.fetch(at, uri_of(at, path)).await {
             Fetched::Page(status, _) if status.is_success() => Report::Blind,
             Fetched::Page(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Report::Misconfigured
@@ -256,7 +293,7 @@ impl Poller {
     }
 
     async fn answers(&self, at: &Assignment, path: &str) -> bool {
-        match self.fetch(at, url_of(at, path)).await {
+        match self.fetch(at, uri_of(at, path)).await {
             // It speaks HTTP and knows no such path: alive is all that there is to know.
             Fetched::Page(status, _) => status.is_success() || status == StatusCode::NOT_FOUND,
             Fetched::Hung | Fetched::Dead | Fetched::Nothing => false,
@@ -276,7 +313,7 @@ impl Poller {
         if !is_llamacpp || !is_due {
             return;
         }
-        if let Fetched::Page(StatusCode::OK, page) = self.fetch(at, url_of(at, "/props")).await
+        if let Fetched::Page(StatusCode::OK, page) = self.fetch(at, uri_of(at, "/props")).await
             && let Some(props) = Props::parse(&page)
         {
             memory.props_at = Some(now);
@@ -300,44 +337,62 @@ impl Poller {
         }
     }
 
-    async fn fetch(&self, at: &Assignment, url: Option<String>) -> Fetched {
-        let Some(url) = url else {
+    /// Asks the peer itself.
+    async fn fetch(&self, at: &Assignment, uri: Option<Uri>) -> Fetched {
+        let Some(uri) = uri else {
             return Fetched::Nothing;
         };
+        let question = Question {
+            uri: &uri,
+            authorization: at.peer.target.authorization.as_ref(),
+            next_within: at.next_within(),
+        };
+        let connected = AtomicBool::default();
+        let asked = self.ask(&at.line, question, &connected, Vec::new());
         let timeout = at.route.options.load.poll_timeout.value;
-        let mut request = self.client.get(url).timeout(timeout);
-        if let Some(authorization) = &at.peer.target.authorization {
-            request = request.header(header::AUTHORIZATION, authorization.clone());
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(fetched) => fetched,
+            Err(_) => silence(&connected),
         }
-        let failed = |error: &reqwest::Error| match (error.is_timeout(), error.is_connect()) {
-            (true, true) => Fetched::Nothing,
-            (true, false) => Fetched::Hung,
+    }
+
+    async fn ask<P: Page>(
+        &self,
+        line: &Line,
+        question: Question<'_>,
+        connected: &AtomicBool,
+        mut page: P,
+    ) -> Fetched<P> {
+        let failed = |error: AskError| match (error.is_time_out(), &error) {
+            (true, AskError::Connect(_)) => Fetched::Nothing,
+            (true, AskError::Broken(_)) => Fetched::Hung,
             (false, _) => Fetched::Dead,
         };
-        match request.send().await {
-            Ok(response) => match body(response).await {
-                Ok(Some((status, page))) => Fetched::Page(status, page),
-                Ok(None) => Fetched::Nothing,
-                Err(error) => failed(&error),
-            },
-            Err(error) => failed(&error),
+        let answer = match self.asker.get(line, question, connected).await {
+            Ok(answer) => answer,
+            Err(error) => return failed(error),
+        };
+        let status = answer.status();
+        match answer
+            .read(PAGE_MAX, |chunk| page.take(status, chunk))
+            .await
+        {
+            Ok(Read::Whole) => Fetched::Page(status, page),
+            Ok(Read::TooLong) => Fetched::Nothing,
+            Err(error) => failed(error),
         }
     }
 }
 
-fn url_of(at: &Assignment, path: &str) -> Option<String> {
-    Some(at.peer.target.uri(path).ok()?.to_string())
+/// What no answer in time means.
+fn silence<P>(connected: &AtomicBool) -> Fetched<P> {
+    if connected.load(Ordering::Relaxed) {
+        Fetched::Hung
+    } else {
+        Fetched::Nothing
+    }
 }
 
-/// The whole page; `None` when it is longer than any may be.
-async fn body(mut response: Response) -> Result<Option<(StatusCode, BytesMut)>, reqwest::Error> {
-    let status = response.status();
-    let mut page = BytesMut::new();
-    while let Some(chunk) = response.chunk().await? {
-        if page.len() + chunk.len() > PAGE_MAX {
-            return Ok(None);
-        }
-        page.extend_from_slice(&chunk);
-    }
-    Ok(Some((status, page)))
+fn uri_of(at: &Assignment, path: &str) -> Option<Uri> {
+    at.peer.target.uri(path).ok()
 }

@@ -24,8 +24,9 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::prober::Prober;
-pub(super) use self::prober::client_with;
+use super::ask::{Asker, Line};
 use super::poll::{Poller, poll_peer};
+use crate::config::valid::Engine;
 use crate::state::{Peer, Route, RouteTable};
 use crate::telemetry::events::Events;
 
@@ -45,9 +46,10 @@ pub async fn supervise(
     first_round: TaskTracker,
     cancelled: CancellationToken,
 ) {
+    let asker = Asker::new();
     let asking = Asking {
-        prober: Arc::new(Prober::new(Arc::clone(&events))),
-        poller: Arc::new(Poller::new(events)),
+        prober: Arc::new(Prober::new(asker.clone(), Arc::clone(&events))),
+        poller: Arc::new(Poller::new(asker, events)),
         first_round,
     };
     let mut watches = Watches::default();
@@ -78,6 +80,8 @@ pub async fn supervise(
 pub(super) struct Assignment {
     pub(super) route: Arc<Route>,
     pub(super) peer: Arc<Peer>,
+    /// Both kinds of question go over one connection, as long as they do not meet.
+    pub(super) line: Arc<Line>,
 }
 
 impl Assignment {
@@ -87,6 +91,19 @@ impl Assignment {
             .probe
             .as_deref()
             .unwrap_or(&self.route.options.health_probe_path.value)
+    }
+
+    /// When the peer itself is asked something next, at the latest.
+    pub(super) fn next_within(&self) -> Duration {
+        let (spec, options) = (&self.peer.spec, &self.route.options);
+        let probes = options.health_check_interval.value;
+        let polls_it =
+            self.route.polls() && spec.engine != Engine::None && spec.metrics_url.is_none();
+        if polls_it {
+            probes.min(options.load.poll_interval.value)
+        } else {
+            probes
+        }
     }
 
     /// Whether another assignment may get another answer, so that its peer is asked at once.
@@ -125,11 +142,16 @@ impl Watches {
                 .filter(|peer| peer.spec.enabled)
             {
                 let key = (Arc::clone(&route.name), peer.spec.key.clone());
+                let before = before.remove(&key);
+                let line = before
+                    .as_ref()
+                    .map(|watch| watch.assigned.borrow().line.clone());
                 let next = Assignment {
                     route: Arc::clone(route),
                     peer: Arc::clone(peer),
+                    line: line.unwrap_or_default(),
                 };
-                let watch = match before.remove(&key) {
+                let watch = match before {
                     Some(watch) => {
                         watch.assigned.send_replace(next);
                         watch

@@ -1,18 +1,16 @@
-//! One probe: a request on a fresh connection, its verdict recorded, its model list kept.
+//! One probe: a request, its verdict recorded, its model list kept.
 
 use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use bytes::BytesMut;
-use http::header;
-use reqwest::{Client, ClientBuilder, Response};
 use router_core::pool::Evidence;
 
 use super::verdict::{Outcome, verdict};
 use super::{Assignment, models};
 use crate::telemetry::events::{Events, PeerRef};
+use crate::upstream::ask::{Answer, AskError, Asker, Question, Read};
 
 /// Where engines list what they serve.
 const MODELS_PATH: &str = "/v1/models";
@@ -20,24 +18,22 @@ const MODELS_PATH: &str = "/v1/models";
 /// Asks peers and records what it learns.
 #[derive(Debug)]
 pub(super) struct Prober {
-    client: Client,
+    asker: Asker,
     events: Arc<Events>,
 }
 
-/// One answer.
-enum Answer {
-    /// The head is here; the body is not read yet.
-    Head(Response),
-    /// None came; why, in a few words.
-    None(Outcome, String),
+/// Why no answer came.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("no such address: {0}")]
+    Address(#[from] http::Error),
+    #[error("{0}")]
+    Asked(#[from] AskError),
 }
 
 impl Prober {
-    pub(super) fn new(events: Arc<Events>) -> Self {
-        Self {
-            client: client(),
-            events,
-        }
+    pub(super) fn new(asker: Asker, events: Arc<Events>) -> Self {
+        Self { asker, events }
     }
 
     /// Probes one peer. The verdict is the status line's: a body that is slow or broken costs the
@@ -45,14 +41,35 @@ impl Prober {
     pub(super) async fn probe(&self, at: &Assignment) {
         let path = at.path();
         let timeout = at.route.options.health_timeout.value;
-        match self.get(at, path, timeout).await {
-            Answer::None(outcome, why) => self.record(at, outcome, &why),
-            Answer::Head(response) => {
-                let status = response.status();
-                self.record(at, Outcome::Status(status.as_u16()), &status);
-                if status.is_success() {
-                    self.learn_models(at, path, response, timeout).await;
+        let lists_models = path == MODELS_PATH;
+        let mut heard = None;
+        let asked = tokio::time::timeout(timeout, async {
+            let answer = self.get(at, path).await?;
+            let status = answer.status();
+            self.record(at, Outcome::Status(status.as_u16()), &status);
+            heard = Some(status);
+            Ok(body(answer, lists_models).await)
+        });
+        let asked = asked.await;
+        match (heard, asked) {
+            (Some(status), asked) if status.is_success() => {
+                if lists_models {
+                    let list = asked.ok().and_then(Result::ok).flatten();
+                    self.learn(at, list);
+                } else {
+                    self.learn_models(at).await;
                 }
+            }
+            (Some(_), _) => {}
+            (None, Ok(Err(NoAnswer::Asked(error)))) if !error.is_time_out() => {
+                self.record(at, Outcome::Failed, &root_cause(&error));
+            }
+            (None, Ok(Err(NoAnswer::Address(error)))) => {
+                self.record(at, Outcome::Failed, &error);
+            }
+            (None, _) => {
+                let why = format!("no answer within {timeout:?}");
+                self.record(at, Outcome::TimedOut, &why);
             }
         }
     }
@@ -79,23 +96,25 @@ impl Prober {
         }
     }
 
+    /// Asks for the peer's model list, where the probe's path does not give it.
+    async fn learn_models(&self, at: &Assignment) {
+        let timeout = at.route.options.health_timeout.value;
+        let asked = tokio::time::timeout(timeout, async {
+            let answer = self.get(at, MODELS_PATH).await?;
+            let is_there = answer.status().is_success();
+            Ok::<_, NoAnswer>(is_there.then_some(body(answer, is_there).await))
+        });
+        match asked.await {
+            Ok(Ok(Some(list))) => self.learn(at, list),
+            Ok(Ok(None)) | Ok(Err(_)) => {}
+            Err(_) => self.learn(at, None),
+        }
+    }
+
     /// Keeps the peer's model list; one that cannot be read leaves the last one.
-    async fn learn_models(&self, at: &Assignment, path: &str, answer: Response, timeout: Duration) {
-        let response = if path == MODELS_PATH {
-            answer
-        } else {
-            drop(answer);
-            match self.get(at, MODELS_PATH, timeout).await {
-                Answer::Head(response) if response.status().is_success() => response,
-                Answer::Head(_) | Answer::None(..) => return,
-            }
-        };
-        let list = match body(response).await {
-            Some(body) => models::parse(&body),
-            None => None,
-        };
+    fn learn(&self, at: &Assignment, body: Option<Vec<u8>>) {
         let (route, key) = (&at.route, &at.peer.spec.key);
-        match list {
+        match body.and_then(|body| models::parse(&body)) {
             Some(list) => route.state.models.put(key, list),
             None => {
                 tracing::debug!(route = &*route.name, peer = %key, "model list unusable, the last one stays");
@@ -103,36 +122,30 @@ impl Prober {
         }
     }
 
-    async fn get(&self, at: &Assignment, path: &str, timeout: Duration) -> Answer {
+    async fn get<'l>(&self, at: &'l Assignment, path: &str) -> Result<Answer<'l>, NoAnswer> {
         let target = &at.peer.target;
-        let url = match target.uri(path) {
-            Ok(uri) => uri.to_string(),
-            Err(error) => return Answer::None(Outcome::Failed, error.to_string()),
+        let uri = target.uri(path)?;
+        let question = Question {
+            uri: &uri,
+            authorization: target.authorization.as_ref(),
+            next_within: at.next_within(),
         };
-        let mut request = self.client.get(url).timeout(timeout);
-        if let Some(authorization) = &target.authorization {
-            request = request.header(header::AUTHORIZATION, authorization.clone());
-        }
-        match request.send().await {
-            Ok(response) => Answer::Head(response),
-            Err(error) if error.is_timeout() => {
-                Answer::None(Outcome::TimedOut, format!("no answer within {timeout:?}"))
-            }
-            Err(error) => Answer::None(Outcome::Failed, root_cause(&error)),
-        }
+        Ok(self
+            .asker
+            .get(&at.line, question, &AtomicBool::default())
+            .await?)
     }
 }
 
-/// The whole body, unless it is longer than a model list may be or breaks off.
-async fn body(mut response: Response) -> Option<BytesMut> {
-    let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.ok()? {
-        if body.len() + chunk.len() > models::BODY_MAX {
-            return None;
-        }
-        body.extend_from_slice(&chunk);
+/// The whole body where it is `wanted`, unless it is longer than a model list may be or breaks off.
+async fn body(answer: Answer<'_>, wanted: bool) -> Option<Vec<u8>> {
+    if !wanted || !answer.status().is_success() {
+        answer.leave();
+        return None;
     }
-    Some(body)
+    let mut body = Vec::new();
+    let read = answer.read(models::BODY_MAX, |chunk| body.extend_from_slice(chunk));
+    (read.await.ok()? == Read::Whole).then_some(body)
 }
 
 /// The innermost cause: the outer ones only say that sending a request failed.
@@ -142,37 +155,4 @@ fn root_cause(error: &dyn Error) -> String {
         cause = source;
     }
     cause.to_string()
-}
-
-/// A client that opens a fresh connection for each probe: a kept one may be closed by the engine
-/// between two probes, which would look like a failure.
-fn client() -> Client {
-    client_with(|builder| builder.pool_max_idle_per_host(0))
-}
-
-/// A client for questions beside the request path: no proxy, no redirect, no retry.
-pub(in crate::upstream) fn client_with(with: impl Fn(ClientBuilder) -> ClientBuilder) -> Client {
-    let builder = || {
-        let plain = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .tcp_nodelay(true)
-            .user_agent(concat!(
-                "llm-router/",
-                env!("CARGO_PKG_VERSION"),
-                " (probe)"
-            ));
-        with(plain)
-    };
-    builder().build().unwrap_or_else(|error| {
-        tracing::warn!(error = %root_cause(&error), "no certificate store: probes of https peers fail");
-        let trusting_nobody = rustls::ClientConfig::builder()
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder()
-            .tls_backend_preconfigured(trusting_nobody)
-            .build()
-            .expect("a client without certificates needs nothing from the system")
-    })
 }

@@ -1,3 +1,6 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use router_core::load::{LoadSpec, Standing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -317,5 +320,135 @@ async fn a_reload_changes_the_path_at_once_and_ends_what_is_gone() {
     stage
         .until("let go of", |_| removed.upgrade().is_none())
         .await;
+    stage.end().await;
+}
+
+/// A peer that answers every request of a connection, and counts connections and requests.
+struct KeepingPeer {
+    address: String,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+    _serving: JoinSet<()>,
+}
+
+async fn keeping_peer(answer: String) -> KeepingPeer {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counts = (Arc::clone(&connections), Arc::clone(&requests));
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut all = JoinSet::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counts.0.fetch_add(1, Ordering::SeqCst);
+            let (answer, requests) = (answer.clone(), Arc::clone(&counts.1));
+            all.spawn(async move {
+                let mut head = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        requests.fetch_add(1, Ordering::SeqCst);
+                        // A page that is too long is not read to its end.
+                        let _ = stream.write_all(answer.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    KeepingPeer {
+        address,
+        connections,
+        requests,
+        _serving: serving,
+    }
+}
+
+fn staying(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+const POLLED: &str = "load_signal: engine\npoll_interval: 10ms\n";
+
+#[tokio::test]
+async fn a_reused_connection_that_died_is_no_failed_probe() {
+    let keeps = staying("200 OK", r#"{"data":[]}"#);
+    let mut peer = peer(&[&keeps]).await;
+    let stage = Stage::start(&[("chat", &route(&peer.address, ""))]);
+    for _ in 0..5 {
+        peer.next().await;
+    }
+    let never = r#"llm_router_peer_bans_total{route="chat",peer="ADDRESS"} 1"#;
+    let never = never.replace("ADDRESS", &peer.address);
+    assert!(!stage.is_banned() && !stage.metrics().text().contains(&never));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn polls_and_probes_share_connections() {
+    let peer = keeping_peer(staying("200 OK", "vllm:num_requests_running 3\n")).await;
+    let stage = Stage::start(&[("chat", &route(&peer.address, POLLED))]);
+    let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+    stage
+        .until("asked often", |_| count(&peer.requests) >= 50)
+        .await;
+    // Those that meet need two, and one of the two is kept.
+    assert!(count(&peer.connections) < count(&peer.requests) / 2);
+    stage.end().await;
+}
+
+/// A peer whose load page is elsewhere.
+fn paged(peer: &KeepingPeer, page: &KeepingPeer) -> String {
+    format!(
+        "peers: [{{address: '{}', metrics_url: 'http://{}/metrics'}}]\nhealth_check_interval: 10ms\n{POLLED}",
+        peer.address, page.address
+    )
+}
+
+#[tokio::test]
+async fn a_load_page_that_is_too_long_or_elsewhere_by_redirect_is_no_sample() {
+    let page = "vllm:num_requests_running 3\n";
+    let elsewhere = keeping_peer(staying("200 OK", page)).await;
+    let long = format!("{page}{}", "#".repeat(8 << 20));
+    let away = format!(
+        "HTTP/1.1 302 Found\r\nlocation: http://{}/metrics\r\ncontent-length: 0\r\n\r\n",
+        elsewhere.address
+    );
+    let peer = keeping_peer(staying("200 OK", r#"{"data":[]}"#)).await;
+    for (answer, standing) in [
+        (staying("200 OK", page), Standing::Fresh),
+        (staying("200 OK", &long), Standing::Stale),
+        (away, Standing::Stale),
+    ] {
+        let page = keeping_peer(answer).await;
+        let stage = Stage::start(&[("chat", &paged(&peer, &page))]);
+        // One poll at a time: the first one has ended.
+        let asked = |_: &Stage| page.requests.load(Ordering::SeqCst) >= 2;
+        stage.until("polled twice", asked).await;
+        let known = stage
+            .route()
+            .known_load(&PeerKey::new(peer.address.as_str()));
+        let reading = known.unwrap().reading;
+        let now = Instant::now().into_std();
+        assert_eq!(reading.standing(&LoadSpec::default(), 0, now), standing);
+        stage.end().await;
+    }
+    assert_eq!(elsewhere.requests.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_load_page_elsewhere_has_a_connection_of_its_own() {
+    let peer = keeping_peer(staying("200 OK", r#"{"data":[]}"#)).await;
+    let page = keeping_peer(staying("200 OK", "vllm:num_requests_running 3\n")).await;
+    let stage = Stage::start(&[("chat", &paged(&peer, &page))]);
+    let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+    stage
+        .until("asked often", |_| {
+            count(&page.requests) >= 20 && count(&peer.requests) >= 20
+        })
+        .await;
+    assert_eq!((count(&page.connections), count(&peer.connections)), (1, 1));
     stage.end().await;
 }
