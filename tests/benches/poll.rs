@@ -182,7 +182,8 @@ async fn floor_poll(address: String) {
     let stream = TcpStream::connect(&address).await;
     let stream = TokioIo::new(stream.expect("the engine listens"));
     let (mut sender, connection) = http1::handshake(stream).await.expect("no wire is needed");
-    tokio::spawn(connection);
+    let mut driven = JoinSet::new();
+    driven.spawn(connection);
     let mut pace = tokio::time::interval(Duration::from_secs(1));
     loop {
         pace.tick().await;
