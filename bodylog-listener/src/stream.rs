@@ -173,7 +173,11 @@ impl Stream {
         }
         state.accepted = state.durable();
         state.rewinding = false;
-        state.nacks.clear();
+        // A refusal for good that nobody heard is still due; what was to come again comes anyway.
+        state.nacks.retain(|nack| !nack.code.is_transient());
+        if !state.nacks.is_empty() {
+            self.changed.notify_one();
+        }
         state.owed = 0;
         state.displace = displaced.clone();
         state.heard = heard;
@@ -464,6 +468,23 @@ mod tests {
         drop(in_flight);
         let second = second.await;
         assert_eq!((second.durable, second.has_gap), (1, false));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_for_good_that_was_not_heard_is_told_to_the_next_connection() {
+        let stream = stream();
+        let first = Arc::clone(&stream).claim(1, 0).await;
+        accept(&stream, 1);
+        stream.reject(1, NackCode::Schema, "later");
+        stream.ask_again(2, "crc");
+        store(&stream, 1);
+        drop(first);
+        let second = stream.claim(1, 0).await;
+        assert_eq!(second.durable, 1);
+        second.claim.stream().changed().await;
+        let (ack, nacks) = second.claim.stream().replies(1);
+        assert_eq!((ack, nacks.len()), (None, 1));
+        assert_eq!((nacks[0].seq, nacks[0].code), (1, NackCode::Schema));
     }
 
     #[tokio::test]

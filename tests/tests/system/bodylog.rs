@@ -297,6 +297,7 @@ async fn every_exchange_is_recorded_found_and_counted() {
         streamed["rt"].as_f64() >= streamed["first_chunk_t"].as_f64(),
         "{streamed}"
     );
+    assert!(streamed["upstream_connect_t"].is_number(), "{streamed}");
     let expected = json!({
         "status": 200, "session_id": "conversation-1", "peer": peer, "req_body": whole_body,
         "resp_body": whole["choices"][0]["message"]["content"], "finish_reason": "length",
