@@ -63,13 +63,23 @@ impl Own {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let mut own: Self = serde_saphyr::from_str(&text)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        let mut own: Self =
+            serde_saphyr::from_str(&text).map_err(|error| unusable(path, &error))?;
         if let (Some(token_file), Some(base)) = (&mut own.token_file, path.parent()) {
             *token_file = base.join(&*token_file);
         }
         Ok(own)
     }
+}
+
+/// The place and the parser's words, without the excerpt, which knows no file.
+fn unusable(path: &Path, error: &serde_saphyr::Error) -> Failure {
+    let text = error.without_snippet().to_string();
+    let words = text.split(" at line ").next().unwrap_or_default();
+    let place = error.location().map_or(String::new(), |at| {
+        format!(":{}:{}", at.line(), at.column())
+    });
+    Failure::Usage(format!("{}{place}: {words}", path.display()))
 }
 
 /// One URL, or a list of them.
@@ -152,7 +162,13 @@ mod tests {
     fn an_unknown_key_of_the_own_file_is_an_error_that_names_it() {
         let error = own("rooter: x\n").unwrap_err();
         assert_eq!(error.code(), 2);
-        assert!(error.to_string().contains("rooter"), "{error}");
+        let told = error.to_string();
+        assert!(
+            told.ends_with(
+                "config.yaml:1:1: unknown field `rooter`, expected one of router, token_file"
+            ),
+            "{told}"
+        );
     }
 
     #[test]
