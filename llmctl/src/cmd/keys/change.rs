@@ -107,9 +107,10 @@ pub(super) async fn rotate(
     } else {
         format!(
             "{owner} has the new key {id} in {file}, shown this once; {old} goes on working\n\
-             next: 1. llmctl keys check --live           every router has the new key\n\
+             next: 1. llmctl keys check --live{at}           every router has the new key\n\
              \x20     2. give the new key to {owner}\n\
-             \x20     3. llmctl keys revoke {owner} --old    once nobody uses the old one",
+             \x20     3. llmctl keys revoke {owner} --old{at}    once nobody uses the old one",
+            at = args.at.typed(),
             owner = added.owner,
             id = added.id,
             file = added.file,

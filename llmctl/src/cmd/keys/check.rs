@@ -211,11 +211,17 @@ fn show(
         1 => format!("1 {noun}"),
         many => format!("{many} {noun}s"),
     };
+    let keys = match report.keys {
+        0 => "no key".to_owned(),
+        keys => format!(
+            "{} of {}",
+            counted(keys, "key"),
+            counted(report.owners, "owner")
+        ),
+    };
     screen.line(&format!(
-        "{}: {} of {}; {}, {}",
+        "{}: {keys}; {}, {}",
         report.file,
-        counted(report.keys, "key"),
-        counted(report.owners, "owner"),
         counted(report.errors, "error"),
         counted(report.warnings, "warning"),
     ));

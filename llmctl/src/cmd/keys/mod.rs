@@ -28,7 +28,7 @@ use crate::settings::Settings;
 pub enum KeysCommand {
     /// List keys and owners; keys are masked
     #[command(
-        after_help = "A key is told by its ID, which is the beginning of its SHA-256 and opens nothing.
+        after_help = "A key is known by its ID, which is the beginning of its SHA-256 and opens nothing.
 
 Examples:
   llmctl keys list
@@ -97,6 +97,15 @@ pub struct FileArgs {
     /// The key file; else the one that router.yaml names in keys.file
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+}
+
+impl FileArgs {
+    /// The option as it was typed, for a command that is to mean the same file.
+    fn typed(&self) -> String {
+        self.file
+            .as_ref()
+            .map_or(String::new(), |file| format!(" --file {}", file.display()))
+    }
 }
 
 /// What `llmctl keys add` takes.
