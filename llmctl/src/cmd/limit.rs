@@ -21,7 +21,8 @@ pub enum LimitCommand {
     #[command(
         group = ArgGroup::new("change").args(["ms", "reset"]),
         after_help = "Without --ms and --reset the limit is shown as it stands. A declared table of metrics
-(ttft_metrics) beats it, which is then said.
+(ttft_metrics) beats it, which is then said. A limit of one model (--model) beats that of its route
+and stays when the route's is reset.
 
 Examples:
   llmctl limit ttft                              what is in force, and who says so?
@@ -34,7 +35,8 @@ Examples:
     #[command(
         group = ArgGroup::new("change").args(["tps", "reset"]),
         after_help = "Without --tps and --reset the limit is shown as it stands. With adaptive_cc the limit moves the
-adaptive limit and refuses nobody by itself, which is then said.
+adaptive limit and refuses nobody by itself, which is then said. A limit of one model (--model)
+beats that of its route and stays when the route's is reset.
 
 Examples:
   llmctl limit tps --tps 15 --route chat         for two hours

@@ -27,7 +27,7 @@ pub(super) fn show(
     if !status.config.last_reload_success {
         let warning = screen.paint(
             Paint::Red,
-            "the last load refused a file; what is in force is older",
+            "the last load refused a file; its last good version, if there is one, is in force",
         );
         screen.line(&format!("configuration: {warning}"));
     }

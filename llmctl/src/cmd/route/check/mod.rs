@@ -28,7 +28,8 @@ const MAIN_FILE: &str = "router.yaml";
 #[command(
     after_help = "A PATH is a route file, a router.yaml, or a directory of route files (with a router.yaml in it:
 that file and the routes it names). Without one, the files a router would read are checked.
-Results go to stdout; exit code 1 when there is an error.
+Exit code 1 when there is an error or a peer fails its probe; with --strict also when there is a
+warning or a peer is too busy to answer.
 
 --output github writes workflow commands that annotate a pull request.
 
