@@ -11,8 +11,10 @@ use tokio::task::spawn_blocking;
 use crate::sender::{Exchange, send};
 use crate::{directory, listener, report};
 
-/// The listener syncs once it has so much, half of the window it gives a sender.
+/// The listener syncs once it has so much or so many, half of the window it gives a sender.
 const SYNCED: u64 = 4 << 20;
+/// See [`SYNCED`].
+const SYNCED_FRAMES: u64 = 512;
 /// Senders at once, as replicas of a router.
 const SENDERS: u64 = 2;
 /// Bytes of one turn.
@@ -61,13 +63,14 @@ fn write(exchange: &Exchange, count: u64, path: &Path) -> std::io::Result<()> {
     let frame = exchange.frame(1);
     // As `dd` does it: blocks, not frames.
     let block = frame.repeat((256 << 10) / frame.len() + 1);
+    let synced = SYNCED.min(SYNCED_FRAMES * exchange.len());
     let (mut left, mut unsynced) = (count * exchange.len(), 0);
     while left > 0 {
         let piece = left.min(block.len() as u64);
         file.write_all(&block[..piece as usize])?;
         left -= piece;
         unsynced += piece;
-        if unsynced >= SYNCED {
+        if unsynced >= synced {
             file.sync_data()?;
             unsynced = 0;
         }

@@ -1,6 +1,6 @@
 //! What the body log costs: recording beside none, and a listener that is away beside one that is
-//! there. The listener shares core 1 with the load, which goes before it: what the listener takes of
-//! a core is no latency of the router's.
+//! there. The listener shares core 1 with the load. Where latency is measured the load goes before it:
+//! what a listener takes of a core is no latency of the router's.
 
 use std::net::SocketAddr;
 
@@ -13,23 +13,38 @@ use crate::{TURN, compare, latency, report};
 
 /// Compares with `silent`, which records nothing.
 pub(crate) async fn run(upstream: SocketAddr, silent: &Target, rounds: usize) {
+    let (at_once, _at_once) = listener(&[]).await;
+    let (behind, _behind) = listener(&["-n", "19"]).await;
+    let away = {
+        let free = std::net::TcpListener::bind("127.77.0.1:0").expect("loopback has free ports");
+        free.local_addr().expect("it is bound")
+    };
+    let spools = [directory(), directory(), directory()];
+    let there = child::router(upstream, &recording(at_once.frames, &spools[0])).await;
+    let calm = child::router(upstream, &recording(behind.frames, &spools[1])).await;
+    let names = ["silent", "recorded"];
+    costs(names, [silent, &there], Some(1.15), rounds).await;
+    latencies(names, [silent, &calm], rounds).await;
+    let alone = child::router(upstream, &recording(away, &spools[2])).await;
+    let names = ["there", "away"];
+    costs(names, [&there, &alone], None, rounds).await;
+    latencies(names, [&calm, &alone], rounds).await;
+}
+
+/// A listener under `nice` with these arguments, and its directory.
+async fn listener(nice: &[&str]) -> (Listener, TempDir) {
     let store = directory();
     let start = Start::new(
         env!("CARGO_BIN_EXE_bodylog-listener-under-test"),
         store.path(),
     );
     let quiet = [("RUST_LOG".to_owned(), "warn".to_owned())];
-    let start = start.environment(quiet).under("nice", &["-n", "19"]);
-    let listener = Listener::start(start).await;
-    let away = {
-        let free = std::net::TcpListener::bind("127.77.0.1:0").expect("loopback has free ports");
-        free.local_addr().expect("it is bound")
+    let start = start.environment(quiet);
+    let start = match nice {
+        [] => start,
+        nice => start.under("nice", nice),
     };
-    let [there_spool, away_spool] = [directory(), directory()];
-    let there = child::router(upstream, &recording(listener.frames, &there_spool)).await;
-    both("silent", silent, "recorded", &there, Some(1.15), rounds).await;
-    let alone = child::router(upstream, &recording(away, &away_spool)).await;
-    both("there", &there, "away", &alone, None, rounds).await;
+    (Listener::start(start).await, store)
 }
 
 fn directory() -> TempDir {
@@ -45,40 +60,41 @@ fn recording(listener: SocketAddr, spool: &TempDir) -> String {
     )
 }
 
-async fn both(
-    base: &str,
-    base_target: &Target,
-    ours: &str,
-    our_target: &Target,
-    limit: Option<f64>,
-    rounds: usize,
-) {
-    let targets = [base_target, our_target];
-    let case = |name, shape, body, limit| Case {
-        name,
-        shape,
-        body,
-        limit,
-    };
-    report::header("CPU µs", [base, ours]);
-    for case in [
-        case("1 KiB", Shape::Reply, 1 << 10, limit),
-        case("32 KiB", Shape::Reply, 32 << 10, None),
-        case("64-chunk stream, per chunk", Shape::Stream, 1 << 10, None),
+async fn costs(names: [&str; 2], targets: [&Target; 2], limit: Option<f64>, rounds: usize) {
+    report::header("CPU µs", names);
+    for (name, shape, body, limit) in [
+        ("1 KiB", Shape::Reply, 1 << 10, limit),
+        ("32 KiB", Shape::Reply, 32 << 10, None),
+        ("64-chunk stream, per chunk", Shape::Stream, 1 << 10, None),
     ] {
+        let case = Case {
+            name,
+            shape,
+            body,
+            limit,
+        };
         compare(&case, targets, rounds).await;
     }
+}
+
+async fn latencies(names: [&str; 2], targets: [&Target; 2], rounds: usize) {
     let mut took = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             took[at].push(latency::measure(targets[at], TURN).await);
         }
     }
-    report::header("latency µs, 1000 requests/s", [base, ours]);
+    report::header("latency µs, 1000 requests/s", names);
     for (at, name) in ["p50", "p99"].into_iter().enumerate() {
         let each = took
             .each_ref()
             .map(|of| of.iter().map(|l| l[at]).collect::<Vec<_>>());
-        report::ratio(&case(name, Shape::Reply, 0, None), &each[0], &each[1]);
+        let case = Case {
+            name,
+            shape: Shape::Reply,
+            body: 0,
+            limit: None,
+        };
+        report::ratio(&case, &each[0], &each[1]);
     }
 }
