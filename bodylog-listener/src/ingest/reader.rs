@@ -310,3 +310,22 @@ fn size_of(decoded: &Decoded) -> usize {
         Decoded::Bad(bad) => bad.raw.len(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fills_the_buffer_gets_more_room_and_who_leaves_it_empty_gives_it_back() {
+        let mut room = BUFFER;
+        for _ in 0..10 {
+            room = next_room(room, room, room);
+        }
+        assert_eq!(room, BUFFER_MAX);
+        assert_eq!(next_room(room, room, room / 2), room);
+        for _ in 0..10 {
+            room = next_room(room, room, 100);
+        }
+        assert_eq!(room, BUFFER);
+    }
+}
