@@ -13,10 +13,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::exchange::now;
 use super::head::{HeadWatch, Watched};
 use super::{Proxy, limits};
 
@@ -44,6 +46,16 @@ const H2_HEADER_LIST_MAX: u32 = 2 * limits::HEADER_BYTES_MAX as u32;
 
 /// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long that stays unsaid once it was said: it may last.
+const ACCEPT_QUIET: Duration = Duration::from_secs(10);
+
+/// A connection that is silent for this long is asked whether its client is still there: a machine
+/// that lost its power or its network says no goodbye, and its request would keep its slot.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Between two such questions; after nine without an answer the system ends the connection.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The TCP peer of an admin request.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +138,7 @@ where
     F: Fn(TcpStream, SocketAddr, Watcher) -> C,
     C: Future<Output = ()> + Send + 'static,
 {
+    let mut said = None;
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
     loop {
@@ -135,9 +148,8 @@ where
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Without it one peer adds 22 ms to every time to first token.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY was refused");
+                if let Err(error) = tune(&stream) {
+                    tracing::debug!(%error, "an option of the socket was refused");
                 }
                 let connection = connection(stream, peer, graceful.watcher());
                 let cut = stop.cut.clone();
@@ -150,7 +162,11 @@ where
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "accepting connections is failing");
+                let now = now();
+                if said.is_none_or(|at| now.saturating_duration_since(at) >= ACCEPT_QUIET) {
+                    said = Some(now);
+                    tracing::error!(%error, "accepting connections is failing");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -164,10 +180,37 @@ where
     tasks.wait().await;
 }
 
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    // Without it one peer adds 22 ms to every time to first token.
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_vanishes_is_asked_after() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.unwrap();
+        tune(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        drop(client);
+    }
 }

@@ -19,6 +19,13 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
 
+/// A connection that is silent for this long is asked whether the peer is still there: a host that lost
+/// its power says no goodbye, and a stream from it would hang for the whole `idle_timeout`.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Between two such questions; after nine without an answer the system ends the connection.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// The connect time-out in force, shared with the connector so that a reload reaches it.
 #[derive(Clone, Debug)]
 pub struct ConnectTimeout(Arc<AtomicU64>);
@@ -79,6 +86,8 @@ pub(super) fn connector() -> HttpsConnector<HttpConnector> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     let builder = match HttpsConnectorBuilder::new().try_with_platform_verifier() {
         Ok(builder) => builder,
         Err(error) => {
@@ -256,6 +265,21 @@ impl AsyncWrite for Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_vanishes_is_asked_after() {
+        crate::testing::install_crypto_provider();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let mut connector = PeerConnector::new(ConnectTimeout::new(Duration::from_secs(10)));
+        let stream = connector.call(uri.parse().unwrap()).await.unwrap();
+        let MaybeHttpsStream::Http(tcp) = stream.inner().stream.inner() else {
+            panic!("http is not encrypted");
+        };
+        let socket = socket2::SockRef::from(tcp.inner());
+        assert!(socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+    }
 
     #[test]
     fn a_write_after_a_read_begins_a_turn() {
