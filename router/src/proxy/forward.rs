@@ -210,7 +210,9 @@ async fn attempt(
             let why = Arc::from(chain(&error));
             match error {
                 SendError::Dead(_) => End::NotSent { dead: true, why },
-                SendError::ConnectTimeout => End::NotSent { dead: false, why },
+                SendError::ConnectTimeout | SendError::Exhausted(_) => {
+                    End::NotSent { dead: false, why }
+                }
                 SendError::Stale(_) => End::Stale(why),
                 SendError::Broken(_) => End::Fatal(ApiError::upstream(BROKE, 1), why),
             }

@@ -38,6 +38,9 @@ pub enum SendError {
     /// No connection within the connect time-out. No byte was sent.
     #[error("the connection timed out")]
     ConnectTimeout,
+    /// This host could not make a connection. No byte was sent, and nothing is known of the peer.
+    #[error("the router has no room for a connection")]
+    Exhausted(#[source] Arc<dyn Error + Send + Sync>),
     /// A reused connection ended before any response byte.
     #[error("a reused connection ended before the response")]
     Stale(#[source] Arc<dyn Error + Send + Sync>),
@@ -82,6 +85,7 @@ fn classify(error: ClientError) -> SendError {
     if error.is_connect() {
         return match connect_error(&error) {
             Some(ConnectError::TimedOut) => SendError::ConnectTimeout,
+            Some(ConnectError::Exhausted(_)) => SendError::Exhausted(Arc::new(error)),
             _ => SendError::Dead(Arc::new(error)),
         };
     }

@@ -19,6 +19,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
 
+use super::here::is_exhausted;
+
 /// A connection that is silent for this long is asked whether the peer is still there: a host that lost
 /// its power says no goodbye, and a stream from it would hang for the whole `idle_timeout`.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -58,6 +60,9 @@ pub enum ConnectError {
     /// No answer within the connect time-out: perhaps only slow.
     #[error("connect timed out")]
     TimedOut,
+    /// This host has no descriptor or no memory left for a connection.
+    #[error("no connection can be made: {0}")]
+    Exhausted(#[source] Box<dyn Error + Send + Sync>),
 }
 
 type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
@@ -122,6 +127,7 @@ impl Service<Uri> for PeerConnector {
                     history: Arc::new(History::begun(Instant::now().duration_since(began))),
                 })),
                 Ok(Err(error)) if is_time_out(&*error) => Err(ConnectError::TimedOut),
+                Ok(Err(error)) if is_exhausted(&*error) => Err(ConnectError::Exhausted(error)),
                 Ok(Err(error)) => Err(ConnectError::Dead(error)),
                 Err(_) => Err(ConnectError::TimedOut),
             }

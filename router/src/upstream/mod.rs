@@ -5,6 +5,7 @@ pub mod client;
 pub mod connect;
 pub mod engine;
 pub mod headers;
+mod here;
 mod poll;
 pub mod probe;
 mod target;

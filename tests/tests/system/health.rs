@@ -7,6 +7,7 @@ use serde_json::json;
 use system_tests::peer::{COMPLETION, Gate, Peer, Refusing};
 use system_tests::router::Router;
 use system_tests::wait::{until, until_answer};
+use system_tests::wire::Wire;
 
 use crate::common::{CHAT, CHAT_PATH, setup};
 
@@ -238,4 +239,37 @@ async fn lower_tier_serves_only_while_the_higher_is_banned() {
     status.store(200, Ordering::SeqCst);
     banned(&router, &h, false).await;
     assert_eq!(served().await, h);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_out_of_descriptors_bans_no_peer() {
+    let peer = Peer::plain().await;
+    let options = "health_check_interval: 50ms\nmax_more_tries: 0";
+    let router = setup()
+        .route("r", &route(&peer.address.to_string(), options))
+        .under("sh", &["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
+        .start()
+        .await;
+    let mut before = Wire::connect(router.public).await;
+    let mut crowd = Vec::new();
+    for _ in 0..80 {
+        crowd.push(Wire::connect(router.public).await);
+    }
+    router
+        .program
+        .logged("accepting connections is failing")
+        .await;
+    router.program.logged("its health stays as it was").await;
+    before
+        .request("POST", CHAT_PATH, &[], CHAT.as_bytes())
+        .await;
+    let status = before.reply("POST").await.status;
+    // A probe that has just ended may have left its descriptor to the request.
+    assert!(matches!(status, 200 | 502), "{status}");
+    drop(crowd);
+    until_answer("the router to recover", async || {
+        (router.post(CHAT_PATH, CHAT).await.status == 200).then_some(())
+    })
+    .await;
+    assert!(!router.log().contains("peer banned"), "{}", router.log());
 }

@@ -14,6 +14,7 @@ use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
 use crate::upstream::ask::{AskError, Asker, Line, Question, Read};
 use crate::upstream::engine::{Dialect, Scan};
+use crate::upstream::here::is_exhausted;
 use crate::upstream::probe::Assignment;
 
 /// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
@@ -48,7 +49,7 @@ enum Fetched<P = Vec<u8>> {
     Hung,
     /// It refused, reset, does not resolve or fails TLS.
     Dead,
-    /// No connection in time, or a page longer than any is.
+    /// No connection in time or none to be had, or a page longer than any is.
     Nothing,
 }
 
@@ -364,6 +365,7 @@ impl Poller {
         mut page: P,
     ) -> Fetched<P> {
         let failed = |error: AskError| match (error.is_time_out(), &error) {
+            _ if is_exhausted(&error) => Fetched::Nothing,
             (true, AskError::Connect(_)) => Fetched::Nothing,
             (true, AskError::Broken(_)) => Fetched::Hung,
             (false, _) => Fetched::Dead,

@@ -11,6 +11,7 @@ use super::verdict::{Outcome, verdict};
 use super::{Assignment, models};
 use crate::telemetry::events::{Events, PeerRef};
 use crate::upstream::ask::{Answer, AskError, Asker, Question, Read};
+use crate::upstream::here::is_exhausted;
 
 /// Where engines list what they serve.
 const MODELS_PATH: &str = "/v1/models";
@@ -61,6 +62,9 @@ impl Prober {
                 }
             }
             (Some(_), _) => {}
+            (None, Ok(Err(NoAnswer::Asked(error)))) if is_exhausted(&error) => {
+                self.record(at, Outcome::NotAsked, &root_cause(&error));
+            }
             (None, Ok(Err(NoAnswer::Asked(error)))) if !error.is_time_out() => {
                 self.record(at, Outcome::Failed, &root_cause(&error));
             }

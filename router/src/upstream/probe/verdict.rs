@@ -9,17 +9,19 @@ pub enum Outcome {
     Status(u16),
     /// No answer within `health_timeout`, connecting included.
     TimedOut,
+    /// This host had no descriptor or no memory to ask with.
+    NotAsked,
     /// The address refused, is unreachable, does not resolve, fails TLS, closed the connection or
     /// does not speak HTTP.
     Failed,
 }
 
-/// 2xx is healthy; 429 and slowness mean busy, so that a loaded engine is not taken for a dead one;
-/// anything else, redirects included, is a failure.
+/// 2xx is healthy; 429 and slowness mean busy, so that a loaded engine is not taken for a dead one, and a
+/// question that could not be asked is no answer either; anything else, redirects included, is a failure.
 pub fn verdict(outcome: Outcome) -> Evidence {
     match outcome {
         Outcome::Status(200..=299) => Evidence::Healthy,
-        Outcome::Status(429) | Outcome::TimedOut => Evidence::Busy,
+        Outcome::Status(429) | Outcome::TimedOut | Outcome::NotAsked => Evidence::Busy,
         Outcome::Status(_) | Outcome::Failed => Evidence::Failed,
     }
 }
@@ -39,6 +41,7 @@ mod tests {
         }
         assert_eq!(verdict(Outcome::Status(429)), Evidence::Busy);
         assert_eq!(verdict(Outcome::TimedOut), Evidence::Busy);
+        assert_eq!(verdict(Outcome::NotAsked), Evidence::Busy);
         for status in [
             100, 199, 300, 301, 401, 403, 404, 408, 428, 430, 500, 503, 599,
         ] {
