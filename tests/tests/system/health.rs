@@ -243,7 +243,15 @@ async fn lower_tier_serves_only_while_the_higher_is_banned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_router_out_of_descriptors_bans_no_peer() {
-    let peer = Peer::plain().await;
+    // Each probe needs a connection of its own.
+    let peer = Peer::spawn_with_probes(|_, mut exchange| async move {
+        exchange
+            .reply(200, &[("connection", "close")], COMPLETION)
+            .await;
+        exchange.close();
+        exchange
+    })
+    .await;
     let options = "health_check_interval: 50ms\nmax_more_tries: 0";
     let router = setup()
         .route("r", &route(&peer.address.to_string(), options))
