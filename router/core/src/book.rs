@@ -213,11 +213,12 @@ impl Book {
     /// lives on.
     fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
         let view = self.view(roster, ask.pool, ask.role, now);
-        let view = match ask.pin {
+        let mut view = match ask.pin {
             Some(pin) => view.pinned(pin, ask.pin_falls_back),
             None => view,
         };
-        view.lodging(ask)
+        view.lodge(ask);
+        view
     }
 
     /// Brings a pool's lineup up to date, so that views of it cost nothing.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use http::request::Parts;
 use router_core::admission::Refusal;
+use router_core::affinity::Hashed;
 use router_core::affinity::prefix::Prefix;
 use router_core::book::{Ask, PoolId, Switches};
 use router_core::decision::{Choice, Mode};
@@ -225,6 +226,7 @@ impl<'a> Asker<'a> {
 /// What a route's options make of a request's session, model and conversation.
 #[derive(Debug)]
 pub struct Lookups<'s> {
+    hashed: Option<Hashed>,
     key: Option<Cow<'s, [u8]>>,
     prefix: Vec<Prefix>,
     /// Which peers may serve its model.
@@ -233,7 +235,7 @@ pub struct Lookups<'s> {
 }
 
 impl<'s> Lookups<'s> {
-    /// Allocates only where sessions or prefixes are remembered, or models pin.
+    /// Allocates only where sessions or prefixes are remembered, models pin, or an id is long.
     pub fn of(
         route: &Route,
         pool: PoolId,
@@ -251,7 +253,9 @@ impl<'s> Lookups<'s> {
         } else {
             Vec::new()
         };
+        let hashed = session.placed().and_then(|id| route.hashed(pool, id));
         Self {
+            hashed,
             key,
             prefix,
             pin: route.pin(pool, model),
@@ -262,6 +266,7 @@ impl<'s> Lookups<'s> {
     /// The request with what was looked up.
     pub fn on<'a>(&'a self, ask: Ask<'a>) -> Ask<'a> {
         Ask {
+            hashed: self.hashed.as_ref(),
             key: self.key.as_deref(),
             prefix: &self.prefix,
             pin: self.pin.indices(),

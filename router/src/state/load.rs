@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use router_core::affinity::Hashed;
 use router_core::book::{Known, MemoryState, PoolId};
 use router_core::load::{LoadSpec, Report, Standing};
 use router_core::pool::{MemorySpec, PeerKey, Role};
@@ -136,6 +137,11 @@ impl Route {
             UnknownModel::Route => Pin::Free,
             UnknownModel::NotFound => Pin::Unknown,
         }
+    }
+
+    /// What placement reads of a long session id; without a lock.
+    pub fn hashed(&self, pool: PoolId, session: &[u8]) -> Option<Hashed> {
+        self.roster.hashed(pool, session)
     }
 
     /// Whether a pinned request may go to any peer when all of its own are out.

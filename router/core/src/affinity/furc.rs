@@ -6,6 +6,8 @@
 //! Facebook mcrouter, `lib/fbi/hash` (the furc hash, after Mark Rabkin); Austin Appleby,
 //! MurmurHash2. Frozen: replicas of different versions must agree.
 
+use super::sid::Sid;
+
 /// Chosen by the authors of the furc hash for its diffusion; both stages use it.
 const SEED: u64 = 4_193_360_111;
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
@@ -18,40 +20,98 @@ const STRIDE: u32 = 23;
 /// Draws before 0 is the answer.
 const TRIES: u32 = 32;
 
-/// The weight of a peer for a session. Only 2^23 − 1 values exist: ties are possible, and the caller
-/// lets the earlier peer win.
-pub fn weight(session: &[u8], peer_url: &str) -> u64 {
-    let shard = furc(&[session, b":", peer_url.as_bytes()]);
-    murmur(&[&shard.to_le_bytes()])
+/// Weighs peers for one session; whose URLs are equally long share what is hashed before them.
+pub(crate) struct Weights<'s> {
+    sid: Sid<'s>,
+    /// The state before a URL of this length.
+    begun: Option<(usize, Murmur)>,
 }
 
-/// MurmurHash64A over the parts as one piece.
-fn murmur(parts: &[&[u8]]) -> u64 {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let mut hash = SEED ^ (length as u64).wrapping_mul(MULTIPLIER);
-    let (mut word, mut filled) = ([0_u8; 8], 0);
-    for byte in parts.iter().flat_map(|part| part.iter()) {
-        word[filled] = *byte;
-        filled += 1;
-        if filled == word.len() {
-            hash = (hash ^ scrambled(u64::from_le_bytes(word))).wrapping_mul(MULTIPLIER);
-            (word, filled) = ([0; 8], 0);
+impl<'s> Weights<'s> {
+    pub(crate) fn new(sid: Sid<'s>) -> Self {
+        Self { sid, begun: None }
+    }
+
+    /// The weight of a peer. Only 2^23 − 1 values exist: ties are possible, and the caller lets the
+    /// earlier peer win.
+    pub(crate) fn of(&mut self, peer_url: &str) -> u64 {
+        let length = peer_url.len();
+        let begun = match self.begun {
+            Some((shared, begun)) if shared == length => begun,
+            _ => {
+                let begun = self.sid.furc(length);
+                self.begun = Some((length, begun));
+                begun
+            }
+        };
+        let shard = furc(begun.update(peer_url.as_bytes()).finish());
+        Murmur::new(4).update(&shard.to_le_bytes()).finish()
+    }
+}
+
+/// MurmurHash64A between two pieces of its input, whose length it is told first.
+#[derive(Clone, Copy)]
+pub(super) struct Murmur {
+    hash: u64,
+    /// The bytes of the last word that is not full, zeros behind them.
+    word: [u8; 8],
+    filled: usize,
+}
+
+impl Murmur {
+    #[inline]
+    pub(super) fn new(length: usize) -> Self {
+        Self {
+            hash: SEED ^ (length as u64).wrapping_mul(MULTIPLIER),
+            word: [0; 8],
+            filled: 0,
         }
     }
-    if filled > 0 {
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(MULTIPLIER);
+
+    #[inline]
+    pub(super) fn update(mut self, mut piece: &[u8]) -> Self {
+        if self.filled > 0 {
+            let (head, rest) = piece.split_at(piece.len().min(self.word.len() - self.filled));
+            self.word[self.filled..][..head.len()].copy_from_slice(head);
+            self.filled += head.len();
+            if self.filled < self.word.len() {
+                return self;
+            }
+            self = self.take(self.word);
+            piece = rest;
+        }
+        let (words, tail) = piece.as_chunks::<8>();
+        self = words.iter().fold(self, |state, word| state.take(*word));
+        self.word = [0; 8];
+        self.word[..tail.len()].copy_from_slice(tail);
+        self.filled = tail.len();
+        self
     }
-    hash = (hash ^ (hash >> SHIFT)).wrapping_mul(MULTIPLIER);
-    hash ^ (hash >> SHIFT)
+
+    #[inline]
+    fn take(self, word: [u8; 8]) -> Self {
+        let word = u64::from_le_bytes(word).wrapping_mul(MULTIPLIER);
+        let word = (word ^ (word >> SHIFT)).wrapping_mul(MULTIPLIER);
+        Self {
+            hash: (self.hash ^ word).wrapping_mul(MULTIPLIER),
+            ..self
+        }
+    }
+
+    #[inline]
+    pub(super) fn finish(self) -> u64 {
+        let mut hash = self.hash;
+        if self.filled > 0 {
+            hash = (hash ^ u64::from_le_bytes(self.word)).wrapping_mul(MULTIPLIER);
+        }
+        hash = (hash ^ (hash >> SHIFT)).wrapping_mul(MULTIPLIER);
+        hash ^ (hash >> SHIFT)
+    }
 }
 
-fn scrambled(word: u64) -> u64 {
-    let word = word.wrapping_mul(MULTIPLIER);
-    (word ^ (word >> SHIFT)).wrapping_mul(MULTIPLIER)
-}
-
-/// Walks down a binary tree, one key-derived bit per level, to a shard below [`SHARDS`].
-fn furc(key: &[&[u8]]) -> u32 {
+/// Walks down a binary tree, one bit of the key whose hash this is per level, to a shard below
+/// [`SHARDS`].
+fn furc(key: u64) -> u32 {
     let mut bits = Bits::new(key);
     let mut depth = STRIDE;
     let mut at = depth;
@@ -85,8 +145,7 @@ struct Bits {
 }
 
 impl Bits {
-    fn new(key: &[&[u8]]) -> Self {
-        let first = murmur(key);
+    fn new(first: u64) -> Self {
         Self {
             first,
             word: first,
@@ -100,7 +159,7 @@ impl Bits {
             (self.word, self.number) = (self.first, 0);
         }
         while self.number < number {
-            self.word = murmur(&[&self.word.to_le_bytes()]);
+            self.word = Murmur::new(8).take(self.word.to_le_bytes()).finish();
             self.number += 1;
         }
         self.word >> (index % 64) & 1 == 1
@@ -146,17 +205,34 @@ mod tests {
             ),
         ];
         for (session, weights) in table {
-            let found = URLS.map(|url| weight(session.as_bytes(), url));
+            let mut weigh = Weights::new(Sid::new(session.as_bytes()));
+            let found = URLS.map(|url| weigh.of(url));
             assert_eq!(found, weights, "{session}");
         }
     }
 
     #[test]
-    fn parts_hash_as_one_piece_wherever_they_are_cut() {
+    fn pieces_hash_as_one_wherever_they_are_cut() {
         let whole: &[u8] = b"a session of twenty-seven b";
+        let hashed = Murmur::new(whole.len()).update(whole).finish();
         for cut in 0..=whole.len() {
-            let (head, tail) = whole.split_at(cut);
-            assert_eq!(murmur(&[head, tail]), murmur(&[whole]), "cut at {cut}");
+            for other in cut..=whole.len() {
+                let pieces = [&whole[..cut], &whole[cut..other], &whole[other..]];
+                let state = Murmur::new(whole.len());
+                let state = pieces
+                    .iter()
+                    .fold(state, |state, piece| state.update(piece));
+                assert_eq!(state.finish(), hashed, "cut at {cut} and {other}");
+            }
         }
+    }
+
+    #[test]
+    fn urls_of_other_lengths_share_nothing() {
+        let urls = ["http://w1:8000", "http://w10:8000", "http://w2:8000", ""];
+        let mut weigh = Weights::new(Sid::new(b"s"));
+        let together = urls.map(|url| weigh.of(url));
+        let alone = urls.map(|url| Weights::new(Sid::new(b"s")).of(url));
+        assert_eq!(together, alone);
     }
 }

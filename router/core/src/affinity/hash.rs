@@ -5,15 +5,16 @@
 //! for Rendezvous" (1996): every peer gets a weight from session and peer, the highest wins, so
 //! losing a peer moves its own sessions only.
 //!
-//! Nothing is allocated, whatever the session's length: a long one is fed to the hasher once, and
-//! each peer continues from a copy of that state on the stack.
+//! No decision allocates here, whatever the session's length: a long one is fed to the hasher once,
+//! and each peer continues from a copy of that state on the stack.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 
-use md5::{Digest, Md5};
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+use md5::Digest;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Hash;
+use super::sid::Sid;
 
 /// The home of a session among `peers` (`host:port` texts, in file order): the index of the winner
 /// and its score (`crc32` value, or the winning weight). `None` when there are no peers.
@@ -22,18 +23,18 @@ pub fn home<'a>(
     session: &[u8],
     peers: impl IntoIterator<Item = &'a str>,
 ) -> Option<(usize, u64)> {
-    let peers = peers.into_iter();
+    let peers: Vec<_> = peers.into_iter().map(Address::new).collect();
     match hash {
-        Hash::Crc32 => modulo(session, peers.count()),
+        Hash::Crc32 => modulo(Sid::new(session), peers.len()),
         Hash::Rendezvous | Hash::RendezvousMd5 => {
-            highest(hash, session, peers.map(Address::new).enumerate())
+            highest(hash, Sid::new(session), peers.iter().enumerate())
         }
     }
 }
 
 /// The place of a session by `crc32` in a list of so many peers, and the `crc32` value.
-pub(crate) fn modulo(session: &[u8], peers: usize) -> Option<(usize, u64)> {
-    let score = u64::from(crc32fast::hash(session));
+pub(crate) fn modulo(session: Sid<'_>, peers: usize) -> Option<(usize, u64)> {
+    let score = u64::from(session.crc32());
     let index = score.checked_rem(peers as u64)?;
     Some((index as usize, score))
 }
@@ -42,28 +43,38 @@ pub(crate) fn modulo(session: &[u8], peers: usize) -> Option<(usize, u64)> {
 /// with `crc32`, which weighs nobody.
 pub(crate) fn highest<'a>(
     hash: Hash,
-    session: &[u8],
-    peers: impl Iterator<Item = (usize, impl Borrow<Address<'a>>)>,
+    session: Sid<'_>,
+    peers: impl Iterator<Item = (usize, &'a Address<'a>)>,
 ) -> Option<(usize, u64)> {
-    match hash {
+    let best = match hash {
         Hash::Crc32 => heaviest(peers, |_| 0, |_, _| false),
-        Hash::Rendezvous => {
-            let mut weights = Xxh3Weights::new(session);
-            let weight = |peer: &Address<'_>| weights.of(peer);
-            heaviest(peers, weight, |rival, winner| rival.text() < winner.text())
-        }
+        Hash::Rendezvous => heaviest_by_xxh3(session, peers),
         Hash::RendezvousMd5 => heaviest(peers, md5_weights(session), |_, _| false),
+    };
+    best.winner()
+}
+
+/// What weighs peers for one session.
+pub(crate) type Weights<'s> = Box<dyn Fn(&Address<'_>) -> Option<u64> + 's>;
+
+/// Each peer's weight for a session, for explanations. `None` with `crc32`, which weighs nobody.
+pub(crate) fn weights(hash: Hash, session: Sid<'_>) -> Weights<'_> {
+    match hash {
+        Hash::Crc32 => Box::new(|_| None),
+        Hash::Rendezvous => {
+            let weight = xxh3_weights(session);
+            Box::new(move |peer| Some(weight(peer)))
+        }
+        Hash::RendezvousMd5 => {
+            let weight = md5_weights(session);
+            Box::new(move |peer| Some(weight(peer)))
+        }
     }
 }
 
-/// One peer's weight for a session, for explanations. `None` with `crc32`, which weighs nobody.
+/// One peer's weight for a session. `None` with `crc32`, which weighs nobody.
 pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
-    let peer = &Address::new(peer);
-    match hash {
-        Hash::Crc32 => None,
-        Hash::Rendezvous => Some(Xxh3Weights::new(session).of(peer)),
-        Hash::RendezvousMd5 => Some(md5_weights(session)(peer)),
-    }
+    weights(hash, Sid::new(session))(&Address::new(peer))
 }
 
 /// Bytes of a `host:port` that are kept in one piece of a fixed size, which is copied faster than one
@@ -105,53 +116,103 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Bytes of `session ‖ 0x00 ‖ host:port` up to which they are hashed in one go.
-const ONE_GO: usize = 512;
+/// Bytes of `session ‖ 0x00 ‖ host:port` that are hashed in one go. Ids beyond are rare, and there
+/// xxh3 works in blocks anyway.
+const LANE: usize = 256;
 
-/// `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0. A short input is laid out on the stack: the
-/// streaming state is larger than that, and its copy for each peer cost more than the hash.
-struct Xxh3Weights<'s> {
-    session: &'s [u8],
-    /// Begins with the session and the zero, where they fit.
-    text: [u8; ONE_GO],
-    /// The state after a session that does not fit.
-    base: Option<Xxh3Default>,
+/// Inputs that are laid out before the first of them is hashed. A hash that reads what was just
+/// written waits until it is in the cache; of what was written seven inputs ago it does not.
+const LANES: usize = 8;
+
+/// `session ‖ 0x00 ‖ host:port` of several peers. A short input is hashed in one go: the streaming
+/// state is larger than the input, and its copy for each peer costs more than the hash.
+struct Lanes<'p> {
+    /// Each begins with the session and the zero.
+    texts: [[u8; LANE]; LANES],
+    /// Length of what all begin with.
+    prefix: usize,
+    /// Whose addresses follow.
+    laid: [Option<(usize, &'p Address<'p>)>; LANES],
+    count: usize,
 }
 
-impl<'s> Xxh3Weights<'s> {
-    fn new(session: &'s [u8]) -> Self {
-        let mut text = [0; ONE_GO];
-        if let Some(start) = text.get_mut(..session.len()) {
-            start.copy_from_slice(session);
-        }
-        Self {
-            session,
-            text,
-            base: None,
-        }
+impl<'p> Lanes<'p> {
+    /// `None` for a session that leaves little room.
+    fn new(session: Sid<'_>) -> Option<Self> {
+        let session = session.short()?;
+        let mut text = [0; LANE];
+        // The zero behind it is there already.
+        let place = text[..LANE - PIECE].get_mut(..session.len())?;
+        place.copy_from_slice(session);
+        Some(Self {
+            texts: [text; LANES],
+            prefix: session.len() + 1,
+            laid: [None; LANES],
+            count: 0,
+        })
     }
 
+    /// Takes a peer in, which may make them full; false when its address does not fit.
     #[inline]
-    fn of(&mut self, peer: &Address<'_>) -> u64 {
-        let (prefix, length) = (self.session.len() + 1, peer.whole.len());
-        let after = self.text.get_mut(prefix..);
-        if let Some(place) = after.and_then(<[u8]>::first_chunk_mut::<PIECE>)
-            && length <= PIECE
+    fn lay(&mut self, index: usize, peer: &'p Address<'p>) -> bool {
+        let after = &mut self.texts[self.count][self.prefix..];
+        let address = peer.whole.as_bytes();
+        if address.len() <= PIECE
+            && let Some(place) = after.first_chunk_mut::<PIECE>()
         {
             *place = peer.piece;
-            return xxh3_64(&self.text[..prefix + length]);
+        } else if let Some(place) = after.get_mut(..address.len()) {
+            place.copy_from_slice(address);
+        } else {
+            return false;
         }
-        self.of_long(peer)
+        self.laid[self.count] = Some((index, peer));
+        self.count += 1;
+        true
     }
 
-    #[cold]
-    fn of_long(&mut self, peer: &Address<'_>) -> u64 {
-        let base = self.base.get_or_insert_with(|| {
-            let mut base = Xxh3Default::new();
-            base.update(self.session);
-            base.update(&[0]);
-            base
-        });
+    /// Weighs those that are laid out, in the order they came.
+    #[inline]
+    fn weigh(&mut self, best: &mut Heaviest<'p>) {
+        for (text, laid) in self.texts.iter().zip(&mut self.laid).take(self.count) {
+            if let Some((index, peer)) = laid.take() {
+                let weight = xxh3_64(&text[..self.prefix + peer.whole.len()]);
+                best.offer(index, peer, weight, is_smaller);
+            }
+        }
+        self.count = 0;
+    }
+}
+
+/// The heaviest peer by `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
+fn heaviest_by_xxh3<'p>(
+    session: Sid<'_>,
+    peers: impl Iterator<Item = (usize, &'p Address<'p>)>,
+) -> Heaviest<'p> {
+    let Some(mut lanes) = Lanes::new(session) else {
+        return heaviest(peers, xxh3_weights(session), is_smaller);
+    };
+    let mut best = Heaviest::default();
+    peers.for_each(|(index, peer)| {
+        if !lanes.lay(index, peer) {
+            best.offer(index, peer, xxh3_weights(session)(peer), is_smaller);
+        }
+        if lanes.count == LANES {
+            lanes.weigh(&mut best);
+        }
+    });
+    lanes.weigh(&mut best);
+    best
+}
+
+/// Between equal weights the smaller `host:port` wins.
+fn is_smaller(rival: &Address<'_>, winner: &Address<'_>) -> bool {
+    rival.text() < winner.text()
+}
+
+fn xxh3_weights(session: Sid<'_>) -> impl Fn(&Address<'_>) -> u64 {
+    let base = session.xxh3();
+    move |peer| {
         let mut state = base.clone();
         state.update(peer.whole.as_bytes());
         state.digest()
@@ -159,8 +220,8 @@ impl<'s> Xxh3Weights<'s> {
 }
 
 /// The first 8 hex digits of `MD5(session ‖ '|' ‖ host:port)`, as a number.
-fn md5_weights(session: &[u8]) -> impl Fn(&Address<'_>) -> u64 {
-    let base = Md5::new().chain_update(session).chain_update(b"|");
+fn md5_weights(session: Sid<'_>) -> impl Fn(&Address<'_>) -> u64 {
+    let base = session.md5();
     move |peer| {
         let digest = base.clone().chain_update(peer.text()).finalize();
         u64::from(u32::from_be_bytes([
@@ -169,26 +230,44 @@ fn md5_weights(session: &[u8]) -> impl Fn(&Address<'_>) -> u64 {
     }
 }
 
-/// The peer of the highest weight; `wins_tie(later, earlier)` decides between equal weights.
-fn heaviest<'a, A: Borrow<Address<'a>>>(
-    peers: impl Iterator<Item = (usize, A)>,
-    mut weight: impl FnMut(&Address<'a>) -> u64,
-    wins_tie: impl Fn(&Address<'a>, &Address<'a>) -> bool,
-) -> Option<(usize, u64)> {
-    let mut best: Option<(usize, A, u64)> = None;
-    peers.for_each(|(index, peer)| {
-        let score = weight(peer.borrow());
-        let wins = match &best {
+/// The peer of the highest weight so far.
+#[derive(Default)]
+struct Heaviest<'p> {
+    best: Option<(usize, &'p Address<'p>, u64)>,
+}
+
+impl<'p> Heaviest<'p> {
+    /// `wins_tie(later, earlier)` decides between equal weights.
+    #[inline]
+    fn offer(
+        &mut self,
+        index: usize,
+        peer: &'p Address<'p>,
+        weight: u64,
+        wins_tie: impl Fn(&Address<'_>, &Address<'_>) -> bool,
+    ) {
+        let wins = match &self.best {
             None => true,
-            Some((_, winner, top)) => {
-                score > *top || (score == *top && wins_tie(peer.borrow(), winner.borrow()))
-            }
+            Some((_, winner, top)) => weight > *top || (weight == *top && wins_tie(peer, winner)),
         };
         if wins {
-            best = Some((index, peer, score));
+            self.best = Some((index, peer, weight));
         }
-    });
-    best.map(|(index, _, score)| (index, score))
+    }
+
+    fn winner(self) -> Option<(usize, u64)> {
+        self.best.map(|(index, _, weight)| (index, weight))
+    }
+}
+
+fn heaviest<'p>(
+    peers: impl Iterator<Item = (usize, &'p Address<'p>)>,
+    weight: impl Fn(&Address<'_>) -> u64,
+    wins_tie: impl Fn(&Address<'_>, &Address<'_>) -> bool,
+) -> Heaviest<'p> {
+    let mut best = Heaviest::default();
+    peers.for_each(|(index, peer)| best.offer(index, peer, weight(peer), &wins_tie));
+    best
 }
 
 #[cfg(test)]
@@ -196,17 +275,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_weighs_the_same_in_one_go_and_in_pieces() {
-        let hosts = [1, PIECE - 1, PIECE, PIECE + 1, 90].map(|length| "h".repeat(length));
-        let edge = ONE_GO - PIECE;
-        for length in [0, 1, edge - 2, edge - 1, edge, ONE_GO - 1, ONE_GO, 5_000] {
-            let session = vec![b's'; length];
-            let mut weights = Xxh3Weights::new(&session);
-            // Long after short and short after long: what one leaves behind is not hashed again.
-            for host in hosts.iter().chain(hosts.iter().rev()) {
-                let whole = [&session[..], b"\0", host.as_bytes()].concat();
-                let weight = weights.of(&Address::new(host));
-                assert_eq!(weight, xxh3_64(&whole), "{length} and {} bytes", host.len());
+    fn the_heaviest_wins_whatever_length_it_and_the_session_have() {
+        // More than are laid out at once; the longest fit nowhere.
+        let lengths = [1, 14, PIECE - 2, PIECE - 1, 90, LANE].into_iter().cycle();
+        let hosts = (10..).zip(lengths).take(3 * LANES + 1);
+        let hosts: Vec<String> = hosts
+            .map(|(number, length)| format!("{number}{}", "h".repeat(length)))
+            .collect();
+        let peers: Vec<_> = hosts.iter().map(|host| Address::new(host)).collect();
+        let edge = LANE - PIECE;
+        for length in [0, 1, 36, 100, edge - 1, edge, edge + 1, LANE, 5_000] {
+            for letter in b'a'..=b'z' {
+                let session = vec![letter; length];
+                let weight = |host: &String| {
+                    let whole = [&session[..], b"\0", host.as_bytes()].concat();
+                    xxh3_64(&whole)
+                };
+                let heaviest = hosts.iter().map(weight).enumerate().max_by_key(|one| one.1);
+                let found = highest(
+                    Hash::Rendezvous,
+                    Sid::new(&session),
+                    peers.iter().enumerate(),
+                );
+                assert_eq!(found, heaviest, "{length} bytes of {letter}");
             }
         }
     }
@@ -247,11 +338,10 @@ mod tests {
     #[test]
     fn equal_weights_go_to_the_smaller_address_with_rendezvous_and_to_the_earlier_with_md5() {
         let list = ["b:1", "a:1", "c:1"].map(Address::new);
-        let smaller = |rival: &Address<'_>, winner: &Address<'_>| rival.text() < winner.text();
         let winner = |wins_tie: fn(&Address<'_>, &Address<'_>) -> bool| {
-            heaviest(list.iter().enumerate(), |_| 7, wins_tie)
+            heaviest(list.iter().enumerate(), |_| 7, wins_tie).winner()
         };
-        assert_eq!(winner(smaller), Some((1, 7)));
+        assert_eq!(winner(is_smaller), Some((1, 7)));
         assert_eq!(winner(|_, _| false), Some((0, 7)));
     }
 }

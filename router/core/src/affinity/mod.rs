@@ -1,12 +1,15 @@
 //! Which peer a session belongs to.
 
-pub mod furc;
+pub(crate) mod furc;
 pub mod hash;
 pub mod prefix;
+pub(crate) mod sid;
 pub mod sticky;
 mod tenants;
 
 use serde::{Deserialize, Serialize};
+
+pub use sid::Hashed;
 
 /// How a session finds its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

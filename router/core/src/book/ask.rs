@@ -1,6 +1,7 @@
 //! What the book is asked.
 
 use super::PoolId;
+use crate::affinity::Hashed;
 use crate::affinity::prefix::Prefix;
 use crate::pool::Role;
 use crate::session::TABLE_KEY_BYTES_MAX;
@@ -14,6 +15,9 @@ pub struct Ask<'a> {
     pub role: Role,
     /// The raw session id; `None` when the request named none or affinity is switched off.
     pub session: Option<&'a [u8]>,
+    /// What was made of a long id [beforehand](super::Roster::hashed); else `session` is hashed as it is
+    /// placed.
+    pub hashed: Option<&'a Hashed>,
     /// The session's [`table_key`](crate::session::SessionId::table_key); without it the session is
     /// not remembered.
     pub key: Option<&'a [u8]>,
@@ -43,6 +47,7 @@ impl<'a> Ask<'a> {
             pool,
             role: Role::Regular,
             session,
+            hashed: None,
             key,
             prefix: &[],
             pin: None,

@@ -11,6 +11,7 @@ use super::gates::{Gates, Moves};
 use super::view::Pick;
 use super::{Ask, Book, Pin, Placement, PoolId, Roster, Ticket, Verdict};
 use crate::admission::Refusal;
+use crate::affinity::sid::Sid;
 use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Outcome};
 use crate::pool::{PeerKey, Role};
@@ -179,7 +180,10 @@ impl Book {
             gates.explain(&capacity)
         });
         Explanation {
-            peers: view.peer_facts(ask.session),
+            peers: view.peer_facts(
+                ask.session
+                    .map(|session| Sid::new(session).with(ask.hashed)),
+            ),
             outcome,
             gates: gates.unwrap_or_default(),
         }

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::status::ThresholdSource;
+use crate::affinity::Hashed;
 use crate::affinity::hash::Address;
 use crate::balance::rank;
 use crate::layered::Source;
@@ -239,6 +240,13 @@ impl Roster {
             .iter()
             .position(|p| p.model.is_none() || p.model.as_deref() == model)
             .map(PoolId)
+    }
+
+    /// What placement reads of a long session id, hashed before anything is locked; clients choose
+    /// their ids, and one may be megabytes. `None` for one that is hashed in passing.
+    pub fn hashed(&self, pool: PoolId, session: &[u8]) -> Option<Hashed> {
+        let peers = self.spec.pools[pool.0].peers.iter();
+        Hashed::new(self.spec.affinity, session, peers.map(|peer| &*peer.url))
     }
 
     /// A peer of a pool.

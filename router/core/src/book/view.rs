@@ -10,6 +10,7 @@ use super::pool::PoolState;
 use super::roster::{Members, Roster};
 use super::{Ask, PeerState, PoolId, Ticket};
 use crate::admission::{Refusal, concurrency};
+use crate::affinity::sid::Sid;
 use crate::affinity::sticky::{Seat, Sessions};
 use crate::affinity::{Affinity, Hash, Saturated, furc, hash};
 use crate::balance::Contender;
@@ -113,14 +114,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The same pool for a session that lives on a draining peer while no peer takes new requests: the
-    /// draining peers of its tier serve it to its end.
-    pub(super) fn lodging(self, ask: &Ask<'_>) -> Self {
+    /// Looks at a pool where nobody takes new requests as a session does that lives on a draining peer:
+    /// the draining peers of its tier serve it to its end.
+    pub(super) fn lodge(&mut self, ask: &Ask<'_>) {
         if self.active.is_some() {
-            return self;
+            return;
         }
         let lodged = ask.session.and(ask.key).and_then(|key| self.lodged(key));
-        let Some(lodged) = lodged else { return self };
+        let Some(lodged) = lodged else { return };
         let tier = self.lineup.seats()[lodged].fixed.tier;
         let mut room = Room::default();
         for (index, seat) in self.lineup.seats().iter().enumerate() {
@@ -131,8 +132,7 @@ impl<'a> View<'a> {
                 });
             }
         }
-        let active = Some(Active { tier, room });
-        Self { active, ..self }
+        self.active = Some(Active { tier, room });
     }
 
     /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
@@ -147,9 +147,11 @@ impl<'a> View<'a> {
         };
         let (peer, mode) = match (ask.session, self.route.affinity) {
             (None, _) | (Some(_), Affinity::None) => self.for_nobody(active, &mut facts, ask, rng),
-            (Some(session), Affinity::Sticky) => self.by_seat(active, session, ask.key),
+            (Some(session), Affinity::Sticky) => {
+                self.by_seat(active, Sid::new(session).with(ask.hashed), ask.key)
+            }
             (Some(session), Affinity::Hash { hash, saturated }) => {
-                let home = self.home(active, hash, session);
+                let home = self.home(active, hash, Sid::new(session).with(ask.hashed));
                 facts.home = home;
                 self.by_hash(active, home, saturated, ask.key, rng)
             }
@@ -223,7 +225,7 @@ impl<'a> View<'a> {
 
     /// `sticky_least_loaded`: where the session lives, even above the peer's own maximum; else the
     /// peer with the fewest sessions.
-    fn by_seat(&self, active: Active, session: &[u8], key: Option<&[u8]>) -> (usize, Mode) {
+    fn by_seat(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> (usize, Mode) {
         if let Some(index) = key.and_then(|key| self.seat(active, key)) {
             return (index, Mode::Sticky);
         }
@@ -241,7 +243,8 @@ impl<'a> View<'a> {
             return (first, Mode::StickyNew);
         };
         // Hashed once per tied peer, for a new session only; the earlier wins equal weights.
-        let weight = |index: usize| furc::weight(session, &self.specs[index].url);
+        let mut weights = furc::Weights::new(session);
+        let mut weight = |index: usize| weights.of(&self.specs[index].url);
         let mut best = (first, weight(first));
         for index in std::iter::once(second).chain(tied.map(|(index, _)| index)) {
             let weight = weight(index);
@@ -305,11 +308,14 @@ impl<'a> View<'a> {
 
     /// Where a session lives, whatever the tier, if that may serve it at all.
     fn lodged(&self, key: &[u8]) -> Option<usize> {
+        if !self.route.remembers_sessions() {
+            return None;
+        }
         let ttl = self.route.memory.session_ttl;
         let Seat { peer, .. } = self.sessions().find(key, ttl, self.now)?;
         let index = self.index_of(peer)?;
         let serves = self.lineup.seats()[index].may_keep && self.is_pinned(index);
-        (serves && self.route.remembers_sessions()).then_some(index)
+        serves.then_some(index)
     }
 
     fn index_of(&self, slot: u32) -> Option<usize> {
@@ -361,7 +367,11 @@ impl<'a> View<'a> {
     }
 
     /// Every peer as it is now, file order, with its weight for `session`.
-    pub(super) fn peer_facts(&self, session: Option<&[u8]>) -> Vec<PeerFacts> {
+    pub(super) fn peer_facts(&self, session: Option<Sid<'_>>) -> Vec<PeerFacts> {
+        let weights = session.and_then(|session| match self.route.affinity {
+            Affinity::Hash { hash, .. } => Some(hash::weights(hash, session)),
+            Affinity::None | Affinity::Sticky => None,
+        });
         let facts = |(index, spec): (usize, &PeerSpec)| {
             let (seat, state) = (self.lineup.seats()[index], self.state(index));
             let left = state.ban.left(self.now);
@@ -388,10 +398,9 @@ impl<'a> View<'a> {
                     && self
                         .active
                         .is_some_and(|active| active.tier == seat.fixed.tier),
-                score: session.and_then(|session| match self.route.affinity {
-                    Affinity::Hash { hash, .. } => hash::weight(hash, session, spec.key.as_str()),
-                    Affinity::None | Affinity::Sticky => None,
-                }),
+                score: weights
+                    .as_ref()
+                    .and_then(|weight| weight(&self.members.addresses[index])),
             }
         };
         self.specs.iter().enumerate().map(facts).collect()
@@ -460,7 +469,7 @@ impl<'a> View<'a> {
 
     /// Where the session lives. With `crc32` a banned peer keeps its place in the list, so that a
     /// ban moves nobody but its own sessions. A draining peer is nobody's home.
-    fn home(&self, active: Active, hash: Hash, session: &[u8]) -> Option<Home> {
+    fn home(&self, active: Active, hash: Hash, session: Sid<'_>) -> Option<Home> {
         let (index, score) = match hash {
             Hash::Crc32 => {
                 let residents = &self.members.tiers[active.tier as usize].peers[self.role];

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::{Ask, PoolId, Roster, Switches};
+use crate::affinity::Hashed;
 use crate::affinity::prefix::Prefix;
 use crate::pool::Role;
 
@@ -27,7 +28,9 @@ pub struct WaiterId {
 pub(super) struct Waiter {
     pub(super) roster: Roster,
     pub(super) role: Role,
+    /// Without its bytes where it is hashed: they may be megabytes.
     session: Option<Box<[u8]>>,
+    hashed: Option<Box<Hashed>>,
     key: Option<Box<[u8]>>,
     prefix: Box<[Prefix]>,
     pin: Option<Box<[usize]>>,
@@ -44,6 +47,7 @@ impl Waiter {
             pool,
             role: self.role,
             session: self.session.as_deref(),
+            hashed: self.hashed.as_deref(),
             key: self.key.as_deref(),
             prefix: &self.prefix,
             pin: self.pin.as_deref(),
@@ -87,7 +91,11 @@ impl Waiters {
         let waiter = Waiter {
             roster: roster.clone(),
             role: ask.role,
-            session: ask.session.map(Box::from),
+            session: ask.session.map(|session| match ask.hashed {
+                Some(_) => Box::default(),
+                None => Box::from(session),
+            }),
+            hashed: ask.hashed.map(|hashed| Box::new(hashed.clone())),
             key: ask.key.map(Box::from),
             prefix: ask.prefix.into(),
             pin: ask.pin.map(Box::from),

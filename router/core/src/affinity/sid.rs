@@ -1,0 +1,186 @@
+//! A session id as the placement hashes read it.
+//!
+//! Every one of them reads the whole id before it reads anything of a peer, and clients choose their
+//! ids: one may be megabytes long. So a long id is hashed up to there when nobody waits for it, before
+//! the route's lock is taken, and the state goes with the request.
+
+use std::fmt;
+
+use md5::{Digest, Md5};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::furc::Murmur;
+use super::{Affinity, Hash};
+
+/// Bytes from which on an id is worth being hashed beforehand.
+const LONG: usize = 1024;
+
+/// A long session id, hashed as far as no peer matters.
+#[derive(Clone)]
+pub struct Hashed(State);
+
+#[derive(Clone)]
+enum State {
+    Crc32(u32),
+    Xxh3(Box<Xxh3Default>),
+    Md5(Md5),
+    /// By the length of the peer's URL, which the hash wants to know first.
+    Furc(Box<[(usize, Murmur)]>),
+}
+
+impl Hashed {
+    /// What a route of this affinity reads of an id, where its peers have these URLs. `None` for an id
+    /// that is short enough to be hashed in passing, and where sessions place nothing.
+    pub(crate) fn new<'u>(
+        affinity: Affinity,
+        session: &[u8],
+        urls: impl Iterator<Item = &'u str>,
+    ) -> Option<Self> {
+        if session.len() < LONG {
+            return None;
+        }
+        let sid = Sid::new(session);
+        let state = match affinity {
+            Affinity::None => return None,
+            Affinity::Hash { hash, .. } => match hash {
+                Hash::Crc32 => State::Crc32(sid.crc32()),
+                Hash::Rendezvous => State::Xxh3(Box::new(sid.xxh3())),
+                Hash::RendezvousMd5 => State::Md5(sid.md5()),
+            },
+            Affinity::Sticky => {
+                let mut lengths: Vec<usize> = urls.map(str::len).collect();
+                lengths.sort_unstable();
+                lengths.dedup();
+                let begun = lengths.into_iter().map(|length| (length, sid.furc(length)));
+                State::Furc(begun.collect())
+            }
+        };
+        Some(Self(state))
+    }
+}
+
+impl fmt::Debug for Hashed {
+    /// The state is made of a client's text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hashed").finish_non_exhaustive()
+    }
+}
+
+/// A session id: its bytes, and what was made of them beforehand. Where the two are of different
+/// routes the bytes count.
+#[derive(Clone, Copy)]
+pub(crate) struct Sid<'s> {
+    bytes: &'s [u8],
+    hashed: Option<&'s Hashed>,
+}
+
+impl<'s> Sid<'s> {
+    pub(crate) fn new(bytes: &'s [u8]) -> Self {
+        let hashed = None;
+        Self { bytes, hashed }
+    }
+
+    /// With what was made of the bytes beforehand, if anything was.
+    pub(crate) fn with(self, hashed: Option<&'s Hashed>) -> Self {
+        Self { hashed, ..self }
+    }
+
+    /// The bytes, unless they were hashed beforehand.
+    pub(super) fn short(self) -> Option<&'s [u8]> {
+        self.hashed.is_none().then_some(self.bytes)
+    }
+
+    pub(super) fn crc32(self) -> u32 {
+        match self.hashed {
+            Some(Hashed(State::Crc32(value))) => *value,
+            _ => crc32fast::hash(self.bytes),
+        }
+    }
+
+    /// After `session ‖ 0x00`, seed 0.
+    pub(super) fn xxh3(self) -> Xxh3Default {
+        if let Some(Hashed(State::Xxh3(state))) = self.hashed {
+            return (**state).clone();
+        }
+        let mut state = Xxh3Default::new();
+        state.update(self.bytes);
+        state.update(&[0]);
+        state
+    }
+
+    /// After `session ‖ '|'`.
+    pub(super) fn md5(self) -> Md5 {
+        match self.hashed {
+            Some(Hashed(State::Md5(state))) => state.clone(),
+            _ => Md5::new().chain_update(self.bytes).chain_update(b"|"),
+        }
+    }
+
+    /// After `session ‖ ':'`, where a URL of this length follows.
+    pub(super) fn furc(self, url: usize) -> Murmur {
+        let begun = match self.hashed {
+            Some(Hashed(State::Furc(begun))) => begun.iter().find(|(length, _)| *length == url),
+            _ => None,
+        };
+        match begun {
+            Some((_, state)) => *state,
+            None => Murmur::new(self.bytes.len() + 1 + url)
+                .update(self.bytes)
+                .update(b":"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity::Saturated;
+    use crate::affinity::furc::Weights;
+    use crate::affinity::hash::{Address, highest, modulo};
+
+    const URLS: [&str; 3] = ["http://w1:8000", "http://w2:8000", "http://w10:8000"];
+
+    /// Index and score.
+    type Place = Option<(usize, u64)>;
+
+    fn hashed(affinity: Affinity, session: &[u8]) -> Option<Hashed> {
+        Hashed::new(affinity, session, URLS.into_iter())
+    }
+
+    fn by(hash: Hash) -> Affinity {
+        Affinity::Hash {
+            hash,
+            saturated: Saturated::Keep,
+        }
+    }
+
+    /// Its place by `crc32`, by the two rendezvous hashes, and its weights with `sticky_least_loaded`.
+    fn places(sid: Sid<'_>) -> (Place, [Place; 2], [u64; 3]) {
+        let peers = URLS.map(Address::new);
+        let by_weight = [Hash::Rendezvous, Hash::RendezvousMd5]
+            .map(|hash| highest(hash, sid, peers.iter().enumerate()));
+        let mut weigh = Weights::new(sid);
+        (modulo(sid, 7), by_weight, URLS.map(|url| weigh.of(url)))
+    }
+
+    #[test]
+    fn what_was_hashed_beforehand_stands_for_the_bytes() {
+        let session: Vec<u8> = (0..=255).cycle().take(3 * LONG + 5).collect();
+        let raw = places(Sid::new(&session));
+        let of = |affinity| places(Sid::new(&[]).with(hashed(affinity, &session).as_ref()));
+        assert_eq!(of(by(Hash::Crc32)).0, raw.0);
+        assert_eq!(of(by(Hash::Rendezvous)).1[0], raw.1[0]);
+        assert_eq!(of(by(Hash::RendezvousMd5)).1[1], raw.1[1]);
+        assert_eq!(of(Affinity::Sticky).2, raw.2);
+        // What is of another hash says nothing about this one.
+        let other = hashed(by(Hash::Crc32), &session);
+        assert_eq!(places(Sid::new(&session).with(other.as_ref())), raw);
+    }
+
+    #[test]
+    fn short_ids_and_ids_that_place_nothing_are_not_hashed_beforehand() {
+        assert!(hashed(Affinity::Sticky, &[b's'; LONG - 1]).is_none());
+        assert!(hashed(Affinity::None, &[b's'; LONG]).is_none());
+        assert!(hashed(by(Hash::Crc32), &[b's'; LONG]).is_some());
+    }
+}
