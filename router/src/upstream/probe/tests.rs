@@ -417,25 +417,26 @@ async fn a_load_page_that_is_too_long_or_elsewhere_by_redirect_is_no_sample() {
         elsewhere.address
     );
     let peer = keeping_peer(staying("200 OK", r#"{"data":[]}"#)).await;
-    for (answer, standing) in [
-        (staying("200 OK", page), Standing::Fresh),
-        (staying("200 OK", &long), Standing::Stale),
-        (away, Standing::Stale),
-    ] {
+    let load = |stage: &Stage| {
+        let known = stage
+            .route()
+            .known_load(&PeerKey::new(peer.address.as_str()));
+        let reading = known.unwrap().reading;
+        reading.load(&LoadSpec::default(), Standing::Fresh, 0, 1)
+    };
+    for answer in [staying("200 OK", &long), away] {
         let page = keeping_peer(answer).await;
         let stage = Stage::start(&[("chat", &paged(&peer, &page))]);
         // One poll at a time: the first one has ended.
         let asked = |_: &Stage| page.requests.load(Ordering::SeqCst) >= 2;
         stage.until("polled twice", asked).await;
-        let known = stage
-            .route()
-            .known_load(&PeerKey::new(peer.address.as_str()));
-        let reading = known.unwrap().reading;
-        let now = Instant::now().into_std();
-        assert_eq!(reading.standing(&LoadSpec::default(), 0, now), standing);
+        assert_eq!(load(&stage), 0);
         stage.end().await;
     }
     assert_eq!(elsewhere.requests.load(Ordering::SeqCst), 0);
+    let stage = Stage::start(&[("chat", &paged(&peer, &elsewhere))]);
+    stage.until("sampled", |stage| load(stage) == 3).await;
+    stage.end().await;
 }
 
 #[tokio::test]
