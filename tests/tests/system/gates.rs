@@ -276,7 +276,7 @@ async fn a_limit_set_for_a_while_ends_by_itself() {
     let set = router.admin_post("/r/_ttft_limit?ms=1&ttl=0").await.json();
     assert_eq!(
         (&set["limit_ms"], &set["source"], &set["override_ttl_s"]),
-        (&json!(1), &json!("override"), &json!(0))
+        (&json!(1), &json!("runtime"), &json!(0))
     );
     let refused = AtomicUsize::new(0);
     let reply = until_refused(&router, &refused).await;
@@ -294,7 +294,7 @@ async fn a_limit_set_for_a_while_ends_by_itself() {
     let ended = router.admin_get("/r/_ttft_limit").await.json();
     assert_eq!(
         (ended.get("limit_ms"), &ended["source"]),
-        (None, &json!("none"))
+        (None, &json!("default"))
     );
     assert_eq!(
         metric(&router, "llm_router_override_active", &active).await,
