@@ -96,6 +96,9 @@ async fn load_that_others_bring_steers_requests_away_whatever_the_engine() {
         let what = format!("the load of {dialect:?} to be seen");
         until_backend(&router, "gpu0", &what, |gpu| gpu["external"] == 1).await;
         for _ in 0..3 {
+            // A poll that met the last chat says that the engine is busy until the next one.
+            let what = format!("{dialect:?} without load to be seen");
+            until_backend(&router, "gpu1", &what, |gpu| gpu["load"] == 0).await;
             assert_eq!(
                 chat(&router).await,
                 ("gpu1".to_owned(), "least_busy".to_owned()),
