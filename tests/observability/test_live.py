@@ -131,6 +131,7 @@ def test_every_allowed_silence_is_still_a_query(lively):
 def test_a_saturated_gate_is_named_with_its_number(lively):
     """The board's first question: which gate, which number, which peer."""
     for server in lively.servers:
-        refused = server.ask("query", query="topk(1, llm_router:refusals:ratio_rate5m{route='narrow'})")["result"][0]["metric"]
-        assert (refused["route"], refused["gate"]) == ("narrow", "concurrency")
+        refused = server.ask("query", query="llm_router:refusals:ratio_rate5m{route='narrow'} > 0")["result"]
+        # Which of the two refuses more is a matter of how quick the machine is.
+        assert {each["metric"]["gate"] for each in refused} == {"concurrency", "rule"}
         until("a scrape while the slot is taken", lambda server=server: server.ask("query", query="max_over_time(llm_router:pool_used:ratio{route='narrow'}[1m]) >= 1")["result"])
