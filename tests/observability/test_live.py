@@ -75,13 +75,10 @@ def numbers(series):
         yield float(histogram["sum"])
 
 
-def silent(server, queries):
-    """The queries without a finite number in the last twenty seconds."""
-    end = time.time()
-    for query in queries:
-        series = server.range(query.expr, 20, end=end)
-        if not any(math.isfinite(number) for one in series for number in numbers(one)):
-            yield query
+def is_silent(server, query):
+    """Whether a query has no finite number in the last twenty seconds."""
+    series = server.range(query.expr, 20)
+    return not any(math.isfinite(number) for one in series for number in numbers(one))
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
@@ -94,8 +91,14 @@ def test_every_query_returns_a_finite_series(lively, native, kind):
     }[kind]()
     assert len(queries) > 10
     server = lively.servers[int(native)]
-    missing = [f"{query.where}: {query.expr}" for query in silent(server, queries) if query.where not in ALLOWED]
-    assert not missing, "\n".join(missing)
+    missing = [query for query in queries if query.where not in ALLOWED]
+
+    # A rate needs two turns of the same length within its window: on a slow machine they come later than the question.
+    def all_spoke():
+        missing[:] = [query for query in missing if is_silent(server, query)]
+        return not missing
+
+    until(lambda: "\n".join(f"{query.where}: {query.expr}" for query in missing), all_spoke)
 
 
 def test_every_variable_has_values(lively):
