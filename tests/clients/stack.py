@@ -37,11 +37,11 @@ LLAMA_LAYERS = 32
 
 
 def until(what, look):
-    """Looks until it finds something true, and returns it."""
+    """Looks until it finds something true, and returns it. `what` is a text, or what makes one at the end."""
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain for {what}")
+            raise TimeoutError(f"waited in vain for {what() if callable(what) else what}")
         time.sleep(0.02)
     return found
 

@@ -2,9 +2,8 @@
 
 use super::*;
 
-/// Rounds of the ordinary run, and of the long one.
+/// Rounds of each of the four runs: a hundred kills in all, in four so that they fit beside other tests.
 const ROUNDS: u32 = 25;
-const MANY_ROUNDS: u32 = 100;
 
 /// A number of the environment, for whoever wants a longer run, or the same one again.
 fn asked_for(name: &str) -> Option<u32> {
@@ -92,15 +91,28 @@ async fn killed_under_load(rounds: u32) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_listener_killed_under_load_stores_every_record_once() {
+async fn a_quarter_of_the_kills() {
     killed_under_load(asked_for("LLM_ROUTER_TEST_KILLS").unwrap_or(ROUNDS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute or two: cargo nextest run -p system-tests --run-ignored only"]
-async fn a_listener_killed_a_hundred_times_stores_every_record_once() {
-    killed_under_load(MANY_ROUNDS).await;
+async fn a_listener_killed_under_load_stores_every_record_once() {
+    a_quarter_of_the_kills().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_killed_at_other_moments_stores_every_record_once() {
+    a_quarter_of_the_kills().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_killed_at_a_third_set_of_moments_stores_every_record_once() {
+    a_quarter_of_the_kills().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_killed_at_a_fourth_set_of_moments_stores_every_record_once() {
+    a_quarter_of_the_kills().await;
 }
 
 /// Seconds without a listener in the ordinary run.
