@@ -3,7 +3,6 @@
 
 /// A grade of keeping, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub enum Grade {
     /// All of it.
     #[default]
@@ -33,15 +32,6 @@ impl Grade {
             (false, false) => Self::Whole,
         }
     }
-
-    /// From its number.
-    pub fn from_code(code: u8) -> Self {
-        match code {
-            0 => Self::Whole,
-            1 => Self::NoBodies,
-            _ => Self::Slim,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -57,8 +47,5 @@ mod tests {
         assert_eq!(of(0, Some((80, 100))), Grade::Whole);
         assert_eq!(of(0, Some((81, 100))), Grade::NoBodies);
         assert_eq!(of(76, Some((96, 100))), Grade::Slim);
-        for grade in [Grade::Whole, Grade::NoBodies, Grade::Slim] {
-            assert_eq!(Grade::from_code(grade as u8), grade);
-        }
     }
 }

@@ -18,7 +18,7 @@ mod tls;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -53,7 +53,6 @@ pub struct Shared {
     host: String,
     packs: AtomicBool,
     max_frame: AtomicU32,
-    grade: AtomicU8,
     /// The earlier epoch that is being delivered.
     earlier: Mutex<Option<Arc<Outbox>>>,
 }
@@ -76,25 +75,19 @@ impl Shared {
             host: host.nodename().to_string_lossy().into_owned(),
             packs: AtomicBool::new(false),
             max_frame: AtomicU32::new(MAX_PAYLOAD),
-            grade: AtomicU8::new(Grade::Whole as u8),
             earlier: Mutex::new(None),
         }
     }
 
-    /// What records are worth at present.
+    /// What records are worth in the room that there is now.
     pub(super) fn grade(&self) -> Grade {
-        Grade::from_code(self.grade.load(Ordering::Relaxed))
+        let spool = self.spool.as_ref().map(|spool| (spool.used(), spool.max()));
+        Grade::of((self.budget.used(), self.budget.limit()), spool)
     }
 
     /// The outbox of the earlier epoch that is being delivered.
     pub(super) fn earlier(&self) -> Option<Arc<Outbox>> {
         self.earlier.lock().clone()
-    }
-
-    fn regrade(&self) {
-        let spool = self.spool.as_ref().map(|spool| (spool.used(), spool.max()));
-        let grade = Grade::of((self.budget.used(), self.budget.limit()), spool);
-        self.grade.store(grade as u8, Ordering::Relaxed);
     }
 
     fn producer(&self) -> String {

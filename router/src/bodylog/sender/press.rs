@@ -65,7 +65,6 @@ impl Press {
                 _ = look.tick() => {
                     self.writer.spill().await;
                     self.writer.sync().await;
-                    self.shared.regrade();
                 }
             }
         }
@@ -85,6 +84,5 @@ impl Press {
         };
         self.allowance = allowance;
         self.writer.take(frames).await;
-        self.shared.regrade();
     }
 }
