@@ -258,7 +258,7 @@ impl<'s> Lookups<'s> {
             hashed,
             key,
             prefix,
-            pin: route.pin(pool, model),
+            pin: route.pin(model),
             pin_falls_back: route.pin_falls_back(),
         }
     }

@@ -31,11 +31,7 @@ pub(super) fn route_of_model<'t>(
     let configured = table
         .routes()
         .find(|route| route.models().any(|known| known == model));
-    let learned = || {
-        table
-            .routes()
-            .find(|route| !route.is_by_model() && route.state.models.serves(model))
-    };
+    let learned = || table.routes().find(|route| route.serves(model));
     configured
         .or_else(learned)
         .ok_or_else(|| ApiError::model_not_found(model).listing(names(table)))

@@ -12,6 +12,7 @@ use router_core::pool::{MemorySpec, PeerKey, Role};
 use router_core::session::SessionId;
 
 use super::Route;
+use super::pins::Listed;
 use super::route::now;
 use crate::config::valid::{
     self, AffinityFallback, LoadSignal, PinFallback, RouteOptions, UnknownModel,
@@ -36,7 +37,7 @@ pub enum Pin {
     /// Any.
     Free,
     /// Those at these indices, ascending.
-    To(Vec<usize>),
+    To(Arc<[usize]>),
     /// None lists it, and the route says 404 then.
     Unknown,
 }
@@ -117,8 +118,8 @@ impl Route {
         tables.filter_map(among).collect()
     }
 
-    /// The peers of a pool that list `model`, where models pin requests.
-    pub fn pin(&self, pool: PoolId, model: Option<&str>) -> Pin {
+    /// The peers that list `model`, where models pin requests.
+    pub fn pin(&self, model: Option<&str>) -> Pin {
         let (Some(model), true) = (model, self.options.load.pin_model.value) else {
             return Pin::Free;
         };
@@ -126,17 +127,26 @@ impl Route {
         if self.is_by_model() {
             return Pin::Free;
         }
-        let lists = |index: &usize| {
-            let key = &self.peers[pool.0][*index].spec.key;
-            let list = self.state.models.get(key);
-            list.is_some_and(|list| list.ids.contains(model))
-        };
-        let listed: Vec<usize> = (0..self.peers[pool.0].len()).filter(lists).collect();
-        match self.options.load.unknown_model.value {
-            _ if !listed.is_empty() => Pin::To(listed),
-            UnknownModel::Route => Pin::Free,
-            UnknownModel::NotFound => Pin::Unknown,
+        match (self.listed(model), self.options.load.unknown_model.value) {
+            (Some(listed), _) => Pin::To(listed),
+            (None, UnknownModel::Route) => Pin::Free,
+            (None, UnknownModel::NotFound) => Pin::Unknown,
         }
+    }
+
+    /// Whether a peer of a flat route lists `model`, as an id or an alias.
+    pub fn serves(&self, model: &str) -> bool {
+        !self.is_by_model() && self.listed(model).is_some()
+    }
+
+    /// The peers of a flat route's only pool that list `model`.
+    fn listed(&self, model: &str) -> Listed {
+        let lists = &self.state.models;
+        self.pins.of(lists.edition(), model, || {
+            let keys = self.peers.first().into_iter().flatten();
+            let listing = lists.listing(keys.map(|peer| &peer.spec.key), model);
+            (!listing.is_empty()).then(|| Arc::from(listing))
+        })
     }
 
     /// What placement reads of a long session id; without a lock.

@@ -13,6 +13,7 @@ mod lifecycle;
 mod load;
 mod models;
 mod overrides;
+mod pins;
 mod route;
 mod rules;
 mod table;

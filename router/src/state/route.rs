@@ -21,6 +21,7 @@ use super::carried::Carried;
 use super::guard::guard_of;
 use super::held::HeldBack;
 use super::load::{load_spec, memory_spec};
+use super::pins::Pins;
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
@@ -66,6 +67,7 @@ pub struct Route {
     /// What outlives this snapshot.
     pub state: Arc<RouteState>,
     pub(super) roster: Roster,
+    pub(super) pins: Pins,
 }
 
 impl Route {
@@ -96,6 +98,7 @@ impl Route {
             keys,
             state,
             roster,
+            pins: Pins::default(),
         }
     }
 

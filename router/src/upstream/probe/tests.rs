@@ -195,7 +195,7 @@ async fn a_failing_peer_is_banned_and_comes_back_by_itself() {
         .until("banned", |stage| stage.metrics().text().contains(&banned))
         .await;
     stage.until("back", |stage| !stage.is_banned()).await;
-    assert!(stage.route().state.models.serves("m1"));
+    assert!(stage.route().serves("m1"));
     stage.end().await;
 }
 
@@ -253,9 +253,7 @@ async fn the_peers_own_path_and_key_are_used_and_models_are_learned_besides() {
         );
     }
     stage
-        .until("learned", |stage| {
-            stage.route().state.models.serves("m1-alias")
-        })
+        .until("learned", |stage| stage.route().serves("m1-alias"))
         .await;
     stage.end().await;
 }
@@ -453,3 +451,5 @@ async fn a_load_page_elsewhere_has_a_connection_of_its_own() {
     assert_eq!((count(&page.connections), count(&peer.connections)), (1, 1));
     stage.end().await;
 }
+
+mod polls;
