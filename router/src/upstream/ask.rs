@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::Builder;
@@ -93,6 +93,7 @@ impl AskError {
 #[derive(Debug)]
 pub(super) struct Answer<'l> {
     status: StatusCode,
+    headers: HeaderMap,
     body: Incoming,
     wire: Wire,
     line: &'l Line,
@@ -154,6 +155,7 @@ impl Asker {
         let (head, body) = wire.send(question.request()).await?.into_parts();
         Ok(Answer {
             status: head.status,
+            headers: head.headers,
             body,
             wire,
             line,
@@ -218,6 +220,10 @@ impl Line {
 impl Answer<'_> {
     pub(super) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// Gives the body to `take`, chunk by chunk, and keeps the connection after all of it. Cancel

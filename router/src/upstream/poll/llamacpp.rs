@@ -30,8 +30,15 @@ struct Slot {
     state: Option<i64>,
 }
 
-/// How many slots are processing. `None` when the body is not such a page.
-pub(super) fn processing(body: &[u8]) -> Option<u32> {
+/// What `/slots` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slots {
+    pub(super) processing: u32,
+    pub(super) total: u32,
+}
+
+/// How many slots there are, and process. `None` when the body is not such a page.
+pub(super) fn slots(body: &[u8]) -> Option<Slots> {
     let slots: Vec<Slot> = serde_json::from_slice(body).ok()?;
     let known = |slot: &Slot| slot.is_processing.is_some() || slot.state.is_some();
     if slots.is_empty() || !slots.iter().all(known) {
@@ -40,7 +47,10 @@ pub(super) fn processing(body: &[u8]) -> Option<u32> {
     let busy = slots
         .iter()
         .filter(|slot| slot.is_processing.unwrap_or(slot.state == Some(1)));
-    u32::try_from(busy.count()).ok()
+    Some(Slots {
+        processing: u32::try_from(busy.count()).ok()?,
+        total: u32::try_from(slots.len()).ok()?,
+    })
 }
 
 /// Whether a 503 says that the model is still being loaded.
@@ -69,14 +79,16 @@ mod tests {
 
     #[test]
     fn slots_of_both_generations_are_counted() {
-        let new = br#"[{"id":0,"is_processing":true},{"id":1,"is_processing":false},{"id":2,"is_processing":true}]"#;
-        assert_eq!(processing(new), Some(2));
-        assert_eq!(
-            processing(br#"[{"id":0,"state":1},{"id":1,"state":0}]"#),
-            Some(1)
-        );
-        for other in [&b"[]"[..], b"{}", br#"[{"id":0}]"#] {
-            assert_eq!(processing(other), None);
+        let counted = |page: &str| {
+            let slots = slots(page.as_bytes())?;
+            Some((slots.processing, slots.total))
+        };
+        let new = r#"[{"id":0,"is_processing":true},{"id":1,"is_processing":false},{"id":2,"is_processing":true}]"#;
+        assert_eq!(counted(new), Some((2, 3)));
+        let old = r#"[{"id":0,"state":1},{"id":1,"state":0}]"#;
+        assert_eq!(counted(old), Some((1, 2)));
+        for other in ["[]", "{}", r#"[{"id":0}]"#] {
+            assert_eq!(counted(other), None);
         }
     }
 

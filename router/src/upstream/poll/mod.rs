@@ -5,22 +5,22 @@
 //! ([`load`](router_core::load)).
 
 mod llamacpp;
+mod memory;
+mod pace;
 mod poller;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::memory::Memory;
+use self::pace::Pace;
 pub(super) use self::poller::Poller;
 use super::probe::Assignment;
-
-/// Share of the interval over which first polls are spread.
-const OFFSET: f64 = 0.1;
 
 /// Polls one peer for as long as its assignment's sender lives, while its route wants it. The pace is
 /// fixed: a slow answer delays the next poll only when it takes longer than the interval. Cancel
@@ -33,36 +33,33 @@ pub(super) async fn poll_peer(
     mut rng: StdRng,
 ) {
     let mut first_poll = Some(first_poll);
-    let mut memory = poller::Memory::default();
-    let mut due = Instant::now();
-    let mut first = true;
+    let mut memory = Memory::default();
+    // `None` before the first poll.
+    let mut pace = None::<Pace>;
     loop {
         let asked = assigned.borrow_and_update().clone();
         let Some(interval) = interval(&asked) else {
-            memory = poller::Memory::default();
-            first = true;
+            (memory, pace) = Default::default();
             drop(first_poll.take());
             if assigned.changed().await.is_err() {
                 return;
             }
             continue;
         };
-        if first {
-            // At once, so that a start waits for one round only; then out of step with the others.
-            poller.poll(&asked, &mut memory).await;
+        let Some(pace_now) = &mut pace else {
+            poller.poll_first(&asked, &mut memory).await;
             drop(first_poll.take());
-            due = Instant::now() + interval.mul_f64(1.0 + OFFSET * rng.random::<f64>());
-            first = false;
+            pace = Some(Pace::begin(interval, &mut rng));
             continue;
-        }
+        };
+        let due = pace_now.due(interval);
         tokio::select! {
             () = tokio::time::sleep_until(due) => {}
             changed = assigned.changed() => match changed {
                 Ok(()) => {
                     // Another engine, or another place to ask: what was learned is not about it.
-                    first = assigned.borrow().peer.spec != asked.peer.spec;
-                    if first {
-                        memory = poller::Memory::default();
+                    if assigned.borrow().peer.spec != asked.peer.spec {
+                        (memory, pace) = Default::default();
                     }
                     continue;
                 }
@@ -70,14 +67,8 @@ pub(super) async fn poll_peer(
             },
         }
         poller.poll(&asked, &mut memory).await;
-        due = next(due, interval, Instant::now());
+        pace_now.polled(interval, &mut rng);
     }
-}
-
-/// The next tick of a fixed pace; ticks that passed during a slow poll are skipped.
-fn next(due: Instant, interval: Duration, now: Instant) -> Instant {
-    let next = due + interval;
-    if next > now { next } else { now + interval }
 }
 
 fn interval(asked: &Assignment) -> Option<Duration> {

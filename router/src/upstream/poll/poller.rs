@@ -3,13 +3,14 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use http::{StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use router_core::load::{Report, Sample};
 use tokio::time::Instant;
 
 use super::llamacpp::{self, Props};
+use super::memory::{self, Memory};
+use super::turns::Turns;
 use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
 use crate::upstream::ask::{AskError, Asker, Line, Question, Read};
@@ -20,26 +21,12 @@ use crate::upstream::probe::Assignment;
 /// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
 const PAGE_MAX: usize = 8 << 20;
 
-/// How often llama.cpp is asked for its slots and its sleep.
-const PROPS_EVERY: Duration = Duration::from_secs(30);
-
 /// Asks engines and reports what they say.
 #[derive(Debug)]
 pub(in crate::upstream) struct Poller {
     asker: Asker,
     events: Arc<Events>,
-}
-
-/// What is remembered of one peer between polls.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    dialect: Option<Dialect>,
-    props_at: Option<Instant>,
-    sleeping: bool,
-    /// Neither metrics nor slots: only its health is asked.
-    blind: bool,
-    /// The connection to a load page that is elsewhere.
-    elsewhere: Line,
+    turns: Turns,
 }
 
 /// An answer to one fetch.
@@ -53,8 +40,14 @@ enum Fetched<P = Vec<u8>> {
     Nothing,
 }
 
+/// When the process of a llama.cpp was started: a header of its load page.
+const STARTED: &str = "process-start-time-unix";
+
 /// Takes a page in as it comes.
 trait Page {
+    /// Its head, first.
+    fn begin(&mut self, _headers: &HeaderMap) {}
+
     fn take(&mut self, status: StatusCode, chunk: &[u8]);
 }
 
@@ -68,9 +61,14 @@ impl Page for Vec<u8> {
 struct LoadPage {
     scan: Scan,
     refusal: Vec<u8>,
+    started: Option<HeaderValue>,
 }
 
 impl Page for LoadPage {
+    fn begin(&mut self, headers: &HeaderMap) {
+        self.started = headers.get(STARTED).cloned();
+    }
+
     fn take(&mut self, status: StatusCode, chunk: &[u8]) {
         if status == StatusCode::OK {
             self.scan.take(chunk);
@@ -87,7 +85,16 @@ struct Silent {
 
 impl Poller {
     pub(in crate::upstream) fn new(asker: Asker, events: Arc<Events>) -> Self {
-        Self { asker, events }
+        Self {
+            asker,
+            events,
+            turns: Turns::new(),
+        }
+    }
+
+    /// Polls a peer for the first time, in its turn. Cancel safe.
+    pub(super) async fn poll_first(&self, at: &Assignment, memory: &mut Memory) {
+        self.turns.take(self.poll(at, memory)).await;
     }
 
     /// Polls a peer once and tells the route what was found.
@@ -98,13 +105,22 @@ impl Poller {
             Engine::Auto => self.read(at, None, memory).await,
             Engine::Known(dialect) => self.read(at, Some(dialect), memory).await,
         };
+        if matches!(report, Report::Dead | Report::Loading) {
+            // Whatever comes back may be another program.
+            *memory = Memory::default();
+        }
         // The slots come before the first sample, so that it is compared with the right number; later
         // samples do not wait for another page.
-        let is_first = memory.props_at.is_none();
-        if is_first {
+        let is_first = memory.props.is_first();
+        if is_first && matches!(report, Report::Sampled(_) | Report::Blind) {
             self.learn_props(at, memory).await;
         }
         let report = match report {
+            // What it said of its sleep is older.
+            Report::Sampled(sample) if sample.busy() > 0 => {
+                memory.sleeping = false;
+                report
+            }
             Report::Sampled(_) | Report::Blind if memory.sleeping => Report::Sleeping,
             report => report,
         };
@@ -116,16 +132,22 @@ impl Poller {
         let standing = at.route.report_load(&at.peer.spec.key, report);
         self.events
             .peer_polled(peer, report, standing, Instant::now().into_std());
-        if !is_first {
+        // One that hangs may still answer this.
+        if matches!(
+            report,
+            Report::Sampled(_) | Report::Blind | Report::Sleeping | Report::Hung { .. }
+        ) {
             self.learn_props(at, memory).await;
         }
     }
 
     async fn read(&self, at: &Assignment, dialect: Option<Dialect>, memory: &mut Memory) -> Report {
-        if memory.blind {
+        if memory.is_blind(Instant::now()) {
             let report = self.by_health(at, "/health").await;
-            // Whatever comes back may be another program.
-            memory.blind = matches!(report, Report::Blind);
+            if report != Report::Blind {
+                // Whatever comes back may be another program.
+                *memory = Memory::default();
+            }
             return report;
         }
         let scan = match dialect {
@@ -146,7 +168,7 @@ impl Poller {
         memory: &mut Memory,
     ) -> Report {
         match fetched {
-            Fetched::Page(StatusCode::OK, page) => self.understand(at, page.scan, memory).await,
+            Fetched::Page(StatusCode::OK, page) => self.understand(at, page, memory).await,
             Fetched::Page(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Report::Misconfigured
             }
@@ -155,14 +177,13 @@ impl Poller {
             {
                 Report::Loading
             }
-            Fetched::Page(StatusCode::NOT_IMPLEMENTED, _) if !memory.sleeping => {
-                self.by_slots(at, memory).await
-            }
             // No such page: an engine without metrics, or a router of engines that wants a model.
             Fetched::Page(
-                StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED,
+                status @ (StatusCode::NOT_FOUND
+                | StatusCode::BAD_REQUEST
+                | StatusCode::NOT_IMPLEMENTED),
                 _,
-            ) => self.go_blind(at, memory).await,
+            ) => self.without_page(at, status, memory).await,
             Fetched::Page(..) | Fetched::Nothing => Report::Unusable,
             Fetched::Dead => Report::Dead,
             Fetched::Hung => Report::Hung {
@@ -196,6 +217,7 @@ impl Poller {
         let page = LoadPage {
             scan,
             refusal: Vec::new(),
+            started: None,
         };
         let connected = AtomicBool::default();
         let mut fetch = pin!(self.ask(line, question, &connected, page));
@@ -236,10 +258,12 @@ impl Poller {
     }
 
     /// A page of a dialect that is known, or told by its first families.
-    async fn understand(&self, at: &Assignment, scan: Scan, memory: &mut Memory) -> Report {
-        match scan.end() {
+    async fn understand(&self, at: &Assignment, page: LoadPage, memory: &mut Memory) -> Report {
+        memory.saw_start(page.started);
+        match page.scan.end() {
             Some((dialect, sample)) => {
                 memory.dialect = Some(dialect);
+                memory.pageless = false;
                 sample.map_or(Report::Unusable, Report::Sampled)
             }
             None => {
@@ -249,14 +273,41 @@ impl Poller {
         }
     }
 
+    /// An engine without a load page. llama.cpp has one by its options only, and other pages that tell
+    /// something of it.
+    async fn without_page(
+        &self,
+        at: &Assignment,
+        status: StatusCode,
+        memory: &mut Memory,
+    ) -> Report {
+        memory.pageless = true;
+        // First, because this one wakes nobody, and says whether the next one would.
+        self.learn_props(at, memory).await;
+        if memory.sleeping {
+            return self.by_health(at, "/health").await;
+        }
+        let is_llamacpp = at.peer.spec.engine == Engine::Known(Dialect::LlamaCpp);
+        if status == StatusCode::NOT_IMPLEMENTED || is_llamacpp || memory.props.told() {
+            self.by_slots(at, memory).await
+        } else {
+            self.go_blind(at, memory).await
+        }
+    }
+
     /// A llama.cpp without `--metrics`.
     async fn by_slots(&self, at: &Assignment, memory: &mut Memory) -> Report {
         match self.fetch(at, uri_of(at, "/slots")).await {
-            Fetched::Page(StatusCode::OK, page) => match llamacpp::processing(&page) {
-                Some(running) => Report::Sampled(Sample {
-                    running,
-                    ..Sample::default()
-                }),
+            Fetched::Page(StatusCode::OK, page) => match llamacpp::slots(&page) {
+                Some(slots) => {
+                    if !memory.props.told() {
+                        self.learn_slots(at, slots.total);
+                    }
+                    Report::Sampled(Sample {
+                        running: slots.processing,
+                        ..Sample::default()
+                    })
+                }
                 None => self.go_blind(at, memory).await,
             },
             Fetched::Dead => Report::Dead,
@@ -268,7 +319,7 @@ impl Poller {
     async fn go_blind(&self, at: &Assignment, memory: &mut Memory) -> Report {
         let report = self.by_health(at, "/health").await;
         if report == Report::Blind {
-            memory.blind = true;
+            memory.go_blind(Instant::now());
         }
         report
     }
@@ -301,28 +352,40 @@ impl Poller {
         }
     }
 
-    /// Asks a llama.cpp for its slots and its sleep, now and then: the page wakes nobody.
+    /// Asks a llama.cpp for its slots and its sleep, now and then: the page wakes nobody. So is an
+    /// engine asked that may be one.
     async fn learn_props(&self, at: &Assignment, memory: &mut Memory) {
-        let is_llamacpp = match at.peer.spec.engine {
+        let may_be_llamacpp = match at.peer.spec.engine {
             Engine::Known(dialect) => dialect == Dialect::LlamaCpp,
-            _ => memory.dialect == Some(Dialect::LlamaCpp),
+            Engine::Auto => memory.pageless || memory.dialect == Some(Dialect::LlamaCpp),
+            Engine::Ollama | Engine::None => false,
         };
         let now = Instant::now();
-        let is_due = memory
-            .props_at
-            .is_none_or(|asked| now.duration_since(asked) >= PROPS_EVERY);
-        if !is_llamacpp || !is_due {
+        if !may_be_llamacpp || !memory.props.is_due(now) {
             return;
         }
-        if let Fetched::Page(StatusCode::OK, page) = self.fetch(at, uri_of(at, "/props")).await
-            && let Some(props) = Props::parse(&page)
-        {
-            memory.props_at = Some(now);
-            memory.sleeping = props.is_sleeping;
-            if let Some(slots) = props.total_slots {
-                self.learn_slots(at, slots);
-            }
+        let came = match self.fetch(at, uri_of(at, "/props")).await {
+            Fetched::Page(StatusCode::OK, page) => match Props::parse(&page) {
+                Some(props) => {
+                    memory.sleeping = props.is_sleeping;
+                    if let Some(slots) = props.total_slots {
+                        self.learn_slots(at, slots);
+                    }
+                    memory::Props::Told
+                }
+                None => memory::Props::Missing,
+            },
+            Fetched::Page(status, _) if status.is_server_error() => match status {
+                StatusCode::NOT_IMPLEMENTED => memory::Props::Missing,
+                _ => memory::Props::Silent,
+            },
+            Fetched::Page(..) => memory::Props::Missing,
+            Fetched::Hung | Fetched::Dead | Fetched::Nothing => memory::Props::Silent,
+        };
+        if came == memory::Props::Missing {
+            memory.sleeping = false;
         }
+        memory.props.came(came, now);
     }
 
     fn learn_slots(&self, at: &Assignment, slots: u32) {
@@ -375,6 +438,7 @@ impl Poller {
             Err(error) => return failed(error),
         };
         let status = answer.status();
+        page.begin(answer.headers());
         match answer
             .read(PAGE_MAX, |chunk| page.take(status, chunk))
             .await

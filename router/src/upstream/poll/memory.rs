@@ -1,0 +1,141 @@
+//! What is remembered of one peer between polls.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::upstream::ask::Line;
+use crate::upstream::engine::Dialect;
+
+/// How often llama.cpp is asked for its slots and its sleep.
+const PROPS_EVERY: Duration = Duration::from_secs(30);
+
+/// After a question that got no answer, which says nothing of whether there is one.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// A page that an engine does not have is looked for again after this long: whoever restarts it with
+/// other options may be quicker than two polls.
+const MISSING_FOR: Duration = Duration::from_secs(300);
+
+/// What is remembered of one peer between polls.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) dialect: Option<Dialect>,
+    /// It has no load page. llama.cpp is one of the engines that may have none, by its options.
+    pub(super) pageless: bool,
+    pub(super) props: Asked,
+    pub(super) sleeping: bool,
+    /// When its load page said that it was started.
+    started: Option<HeaderValue>,
+    /// Since when there have been neither metrics nor slots: only its health is asked.
+    blind: Option<Instant>,
+    /// The connection to a load page that is elsewhere.
+    pub(super) elsewhere: Line,
+}
+
+/// What came of asking for `/props`, and when.
+#[derive(Debug, Default)]
+pub(super) struct Asked(Option<(Instant, Props)>);
+
+/// What came of asking for `/props`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Props {
+    /// It is llama.cpp's.
+    Told,
+    /// There is none, or another program's.
+    Missing,
+    /// No answer that tells.
+    Silent,
+}
+
+impl Memory {
+    /// Whether its load is looked for: not in vain at every poll.
+    pub(super) fn is_blind(&self, now: Instant) -> bool {
+        self.blind
+            .is_some_and(|since| now.duration_since(since) < MISSING_FOR)
+    }
+
+    pub(super) fn go_blind(&mut self, now: Instant) {
+        self.blind = Some(now);
+    }
+
+    /// A load page that names the start of another process is another engine's, as far as is known.
+    pub(super) fn saw_start(&mut self, started: Option<HeaderValue>) {
+        if self.started != started && self.started.is_some() {
+            self.props = Asked::default();
+        }
+        self.started = started;
+    }
+}
+
+impl Asked {
+    pub(super) fn is_first(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.0.is_none_or(|(at, came)| {
+            let pause = match came {
+                Props::Told => PROPS_EVERY,
+                Props::Missing => MISSING_FOR,
+                Props::Silent => RETRY_AFTER,
+            };
+            now.duration_since(at) >= pause
+        })
+    }
+
+    /// Whether its last answer was llama.cpp's.
+    pub(super) fn told(&self) -> bool {
+        matches!(self.0, Some((_, Props::Told)))
+    }
+
+    pub(super) fn came(&mut self, props: Props, now: Instant) {
+        self.0 = Some((now, props));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_missing_is_asked_for_seldom_and_one_that_hangs_soon() {
+        let now = Instant::now();
+        let mut asked = Asked::default();
+        assert!(asked.is_first() && asked.is_due(now));
+        for (came, pause) in [
+            (Props::Told, PROPS_EVERY),
+            (Props::Missing, MISSING_FOR),
+            (Props::Silent, RETRY_AFTER),
+        ] {
+            asked.came(came, now);
+            assert!(
+                !asked.is_due(now + pause - Duration::from_millis(1)),
+                "{came:?}"
+            );
+            assert!(asked.is_due(now + pause), "{came:?}");
+        }
+        assert!(!asked.is_first());
+    }
+
+    #[test]
+    fn props_are_due_at_once_when_the_process_is_another() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        for (started, due) in [("7", false), ("7", false), ("9", true)] {
+            memory.props.came(Props::Missing, now);
+            memory.saw_start(Some(HeaderValue::from_static(started)));
+            assert_eq!(memory.props.is_due(now), due, "{started}");
+        }
+    }
+
+    #[test]
+    fn an_engine_without_a_load_page_is_looked_at_again_in_the_end() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        assert!(!memory.is_blind(now));
+        memory.go_blind(now);
+        assert!(memory.is_blind(now + PROPS_EVERY) && !memory.is_blind(now + MISSING_FOR));
+    }
+}
