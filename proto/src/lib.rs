@@ -12,6 +12,7 @@ pub mod control;
 pub mod exposition;
 pub mod frame;
 pub mod layout;
+mod members;
 pub mod meta;
 pub mod record;
 pub mod row;

@@ -81,6 +81,21 @@ impl<S, J> RespMetaOf<S, J> {
             && values.iter().all(|value| value.is_none())
             && self.tool_calls.is_empty()
     }
+
+    /// The same with its texts and values in another form.
+    pub fn map<T, K>(self, text: impl Fn(S) -> T, json: impl Fn(J) -> K) -> RespMetaOf<T, K> {
+        RespMetaOf {
+            id: self.id.map(&text),
+            model: self.model.map(&text),
+            finish_reason: self.finish_reason.map(&text),
+            stop_reason: self.stop_reason.map(&text),
+            usage: self.usage.map(&json),
+            actual_usage: self.actual_usage.map(&json),
+            reasoning: self.reasoning.map(&text),
+            tool_calls: self.tool_calls.into_iter().map(&json).collect(),
+            error: self.error.map(&json),
+        }
+    }
 }
 
 /// [`MetaOf`] as it is read.

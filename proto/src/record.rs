@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::members::Members;
 use crate::meta::Meta;
 
 /// One exchange as stored. The meta fields are on the top level, beside these.
@@ -66,7 +67,16 @@ impl Record<'_> {
         serde_json::to_writer(&mut *out, &self.meta)?;
         // Opened again for what stands beside the meta fields.
         let _ = out.pop_if(|end| *end == b'}');
-        let mut object = Members { out };
+        self.write_beside_meta(out)
+    }
+
+    /// Appends what stands beside the meta fields to an object that has been begun with those, and
+    /// ends it. [`Record::meta`] is not looked at.
+    ///
+    /// # Errors
+    /// See [`Record::write_json`].
+    pub fn write_beside_meta(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        let mut object = Members::of(out);
         object.optional("source_addr", self.source_addr.as_deref());
         object.optional("ts_end", self.ts_end.as_deref());
         object.text("req_body", &self.req_body);
@@ -74,45 +84,10 @@ impl Record<'_> {
         object.text("resp_body", &self.resp_body);
         object.flag("resp_body_b64", self.resp_body_b64);
         if !self.resp_choices.is_empty() {
-            object.name("resp_choices");
-            serde_json::to_writer(&mut *object.out, &self.resp_choices)?;
+            object.json("resp_choices", &self.resp_choices)?;
         }
         out.push(b'}');
         Ok(())
-    }
-}
-
-/// The members of an object that is open.
-struct Members<'o> {
-    out: &'o mut Vec<u8>,
-}
-
-impl Members<'_> {
-    fn name(&mut self, name: &str) {
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        self.out.push(b'"');
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":");
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        self.name(name);
-        json_escape_simd::escape_into(value, self.out);
-    }
-
-    fn optional(&mut self, name: &str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.text(name, value);
-        }
-    }
-
-    fn flag(&mut self, name: &str, value: bool) {
-        if value {
-            self.name(name);
-            self.out.extend_from_slice(b"true");
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::members::Members;
 use crate::meta::SCHEMA;
 
 /// What an exchange without a peer has as its backend.
@@ -203,6 +204,74 @@ impl DetailRow<'_> {
     /// Whether this program may read the row: not of a later major version.
     pub fn is_readable(&self) -> bool {
         self.v <= SCHEMA
+    }
+
+    /// Appends the row as JSON: what `serde_json` makes of it, byte for byte, in less time.
+    ///
+    /// # Errors
+    /// None: all keys are text and no number is infinite.
+    pub fn write_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        out.push(b'{');
+        let mut object = Members::of(out);
+        object.json("v", &self.v)?;
+        object.text("ts", &self.ts);
+        object.filled("ts_end", &self.ts_end);
+        object.filled("request_id", &self.request_id);
+        object.filled("pid", &self.pid);
+        if self.epoch != 0 {
+            object.json("epoch", &self.epoch)?;
+        }
+        if self.seq != 0 {
+            object.json("seq", &self.seq)?;
+        }
+        object.filled("source_addr", &self.source_addr);
+        object.filled("method", &self.method);
+        object.filled("uri", &self.uri);
+        object.filled("route", &self.route);
+        object.filled("tenant", &self.tenant);
+        object.filled("model_req", &self.model_req);
+        object.filled("model", &self.model);
+        if let Some(stream) = self.stream {
+            object.boolean("stream", stream);
+        }
+        object.json("status", &self.status)?;
+        object.filled("peer", &self.peer);
+        object.filled("peer_name", &self.peer_name);
+        object.filled("forwarded_to", &self.forwarded_to);
+        object.text("backend", &self.backend);
+        if self.attempts != 0 {
+            object.json("attempts", &self.attempts)?;
+        }
+        object.filled("mode", &self.mode);
+        object.filled("session_src", &self.session_src);
+        object.filled("reject_reason", &self.reject_reason);
+        object.filled("finish_reason", &self.finish_reason);
+        if let Some(complete) = self.complete {
+            object.boolean("complete", complete);
+        }
+        object.flag("client_gone", self.client_gone);
+        object.flag("resp_body_truncated", self.resp_body_truncated);
+        object.json("frt", &self.frt)?;
+        object.json("lct", &self.lct)?;
+        object.json("rt", &self.rt)?;
+        if let Some(upstream_connect_t) = self.upstream_connect_t {
+            object.json("upstream_connect_t", &upstream_connect_t)?;
+        }
+        if let Some(queue_t) = self.queue_t {
+            object.json("queue_t", &queue_t)?;
+        }
+        object.json("chunk_count", &self.chunk_count)?;
+        object.json("req_bytes", &self.req_bytes)?;
+        object.json("resp_bytes", &self.resp_bytes)?;
+        object.json("prompt_tokens", &self.prompt_tokens)?;
+        object.json("completion_tokens", &self.completion_tokens)?;
+        object.json("cached_tokens", &self.cached_tokens)?;
+        object.json("total_tokens", &self.total_tokens)?;
+        object.json("reasoning_tokens", &self.reasoning_tokens)?;
+        object.filled("sampled_by", &self.sampled_by);
+        object.filled("shed", &self.shed);
+        out.push(b'}');
+        Ok(())
     }
 }
 

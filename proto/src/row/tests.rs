@@ -96,6 +96,35 @@ fn text_without_escapes_is_borrowed_from_its_line() {
 }
 
 #[test]
+fn written_quickly_is_written_the_same() {
+    let full = r#"{"v":2,"ts":"t","ts_end":"e","request_id":"r\"1","pid":"p","epoch":1,"seq":2,"source_addr":"::1","method":"POST",
+        "uri":"/é\n","route":"r","tenant":"t","model_req":"q","model":"m","stream":false,"status":200,"peer":"a:1","peer_name":"a",
+        "forwarded_to":"b","backend":"b:2","attempts":3,"mode":"hash","session_src":"s","reject_reason":"x","finish_reason":"stop",
+        "complete":true,"client_gone":true,"resp_body_truncated":true,"frt":0.1,"lct":1.0,"rt":1e-7,"upstream_connect_t":0.0,
+        "queue_t":2.5,"chunk_count":1,"req_bytes":2,"resp_bytes":3,"prompt_tokens":4,"completion_tokens":5,"cached_tokens":6,
+        "total_tokens":7,"reasoning_tokens":8,"sampled_by":"all","shed":"disk"}"#;
+    let rows = [
+        DetailRow::default(),
+        new(),
+        serde_json::from_str(full).unwrap(),
+    ];
+    for row in rows {
+        let mut line = Vec::new();
+        row.write_json(&mut line).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        assert_eq!(line, serde_json::to_string(&row).unwrap());
+        if row.epoch == 1 {
+            let names = serde_json::from_str::<Value>(&line).unwrap();
+            let all = serde_json::from_str::<Value>(full).unwrap();
+            assert_eq!(
+                names.as_object().unwrap().len(),
+                all.as_object().unwrap().len()
+            );
+        }
+    }
+}
+
+#[test]
 fn a_count_that_cannot_be_one_is_absent_and_the_row_stays() {
     for (found, expected) in [("-1", 0), ("12.0", 12), ("-0.5", 0), ("null", 0), ("7", 7)] {
         let line = format!(r#"{{"status":200,"completion_tokens":{found}}}"#);

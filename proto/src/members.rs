@@ -1,0 +1,110 @@
+//! Writing the members of a JSON object one by one, as `serde_json` would, for the two objects that
+//! are written for every exchange.
+
+use serde::Serialize;
+
+/// Texts are escaped in pieces of so many bytes: the escaping wants room for six times what it is
+/// given before it begins.
+const PIECE: usize = 8 << 10;
+
+/// The members of an object that is open, at the end of `out`.
+pub(crate) struct Members<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> Members<'o> {
+    /// Goes on with the object that `out` ends with.
+    pub(crate) fn of(out: &'o mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    /// A string.
+    pub(crate) fn text(&mut self, name: &str, value: &str) {
+        self.name(name);
+        escape(value, self.out);
+    }
+
+    /// A string, if there is one.
+    pub(crate) fn optional(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(name, value);
+        }
+    }
+
+    /// A string, unless it is empty.
+    pub(crate) fn filled(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.text(name, value);
+        }
+    }
+
+    /// True, or nothing.
+    pub(crate) fn flag(&mut self, name: &str, value: bool) {
+        if value {
+            self.boolean(name, true);
+        }
+    }
+
+    /// True or false.
+    pub(crate) fn boolean(&mut self, name: &str, value: bool) {
+        self.name(name);
+        let word: &[u8] = if value { b"true" } else { b"false" };
+        self.out.extend_from_slice(word);
+    }
+
+    /// Any value. An error is that of `serde_json`.
+    pub(crate) fn json(
+        &mut self,
+        name: &str,
+        value: &(impl Serialize + ?Sized),
+    ) -> serde_json::Result<()> {
+        self.name(name);
+        serde_json::to_writer(&mut *self.out, value)
+    }
+}
+
+fn escape(text: &str, out: &mut Vec<u8>) {
+    if text.len() <= PIECE {
+        return json_escape_simd::escape_into(text, out);
+    }
+    let mut piece = Vec::with_capacity(6 * PIECE + 64);
+    let mut rest = text;
+    out.push(b'"');
+    while !rest.is_empty() {
+        let (first, others) = rest.split_at(rest.floor_char_boundary(PIECE));
+        piece.clear();
+        json_escape_simd::escape_into(first, &mut piece);
+        out.extend_from_slice(&piece[1..piece.len() - 1]);
+        rest = others;
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_escaped_as_a_short_one() {
+        for unit in ["plain", "é\"\n", "\u{1}\\😀"] {
+            for len in [PIECE - 3, PIECE, PIECE + 1, 5 * PIECE + 7] {
+                let text: String = unit.chars().cycle().take(len).collect();
+                let mut out = Vec::new();
+                escape(&text, &mut out);
+                assert_eq!(
+                    String::from_utf8(out).unwrap(),
+                    serde_json::to_string(&text).unwrap()
+                );
+            }
+        }
+    }
+}
