@@ -15,15 +15,16 @@ pub(crate) struct Budget {
     metrics: Arc<Metrics>,
 }
 
-/// Room taken by one frame, from before it is read until both its lines are on disk. Dropping it
-/// gives the room back and notes how long that took.
+/// Room taken by one frame, or by several that came together, from before it is read until both
+/// its lines are on disk. Dropping it gives the room back and notes how long that took.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    permits: Vec<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     bytes: i64,
+    /// When the first of the frames was.
     received: Instant,
-    /// Whether it is worth a sample: only what was stored is.
-    stored: bool,
+    /// How many are worth a sample: only what was stored is.
+    stored: u32,
     metrics: Arc<Metrics>,
 }
 
@@ -45,7 +46,7 @@ impl Budget {
             .acquire_many_owned(self.permits(bytes))
             .await
             .expect("the semaphore is never closed");
-        self.charge(vec![permit], bytes)
+        self.charge(Some(permit), bytes)
     }
 
     /// Takes room for `bytes` if there is.
@@ -53,12 +54,12 @@ impl Budget {
         let permit = Arc::clone(&self.room)
             .try_acquire_many_owned(self.permits(bytes))
             .ok()?;
-        Some(self.charge(vec![permit], bytes))
+        Some(self.charge(Some(permit), bytes))
     }
 
     /// A charge for `bytes` that are in memory already, with as much room as is free.
     pub(crate) fn overdraw(&self, bytes: usize) -> Charge {
-        let mut charge = self.charge(Vec::new(), 0);
+        let mut charge = self.charge(None, 0);
         self.grow(&mut charge, bytes);
         charge
     }
@@ -68,7 +69,7 @@ impl Budget {
     pub(crate) fn grow(&self, charge: &mut Charge, bytes: usize) {
         let free = self.permits(bytes.min(self.room.available_permits()));
         if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(free) {
-            charge.permits.push(permit);
+            charge.hold(permit);
         }
         charge.bytes += bytes as i64;
         self.metrics.queue_bytes.inc_by(bytes as i64);
@@ -83,13 +84,13 @@ impl Budget {
         u32::try_from(bytes.min(self.total)).unwrap_or(u32::MAX)
     }
 
-    fn charge(&self, permits: Vec<OwnedSemaphorePermit>, bytes: usize) -> Charge {
+    fn charge(&self, permit: Option<OwnedSemaphorePermit>, bytes: usize) -> Charge {
         self.metrics.queue_bytes.inc_by(bytes as i64);
         Charge {
-            permits,
+            permit,
             bytes: bytes as i64,
             received: Instant::now(),
-            stored: true,
+            stored: 1,
             metrics: Arc::clone(&self.metrics),
         }
     }
@@ -98,16 +99,35 @@ impl Budget {
 impl Charge {
     /// The frame is not being stored: how long it took is no sample.
     pub(crate) fn forget(&mut self) {
-        self.stored = false;
+        self.stored = 0;
+    }
+
+    /// Takes over the room of another frame of the same budget: both are given back as one.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        if let Some(permit) = other.permit.take() {
+            self.hold(permit);
+        }
+        self.bytes += std::mem::take(&mut other.bytes);
+        self.received = self.received.min(other.received);
+        self.stored += std::mem::take(&mut other.stored);
+    }
+
+    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        match &mut self.permit {
+            Some(held) => held.merge(permit),
+            none => *none = Some(permit),
+        }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.metrics.queue_bytes.dec_by(self.bytes);
-        if self.stored {
+        if self.stored > 0 {
             let lag = Instant::now().duration_since(self.received);
-            self.metrics.ack_lag_seconds.observe(lag.as_secs_f64());
+            for _ in 0..self.stored {
+                self.metrics.ack_lag_seconds.observe(lag.as_secs_f64());
+            }
         }
     }
 }
@@ -138,6 +158,19 @@ mod tests {
         assert_eq!(budget.taken(), 100);
         drop(charge);
         assert_eq!(budget.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn frames_that_are_joined_give_their_room_back_together() {
+        let budget = budget(100);
+        let mut first = budget.take(30).await;
+        let mut second = budget.take(40).await;
+        second.forget();
+        first.join(second);
+        assert_eq!((budget.taken(), budget.metrics.queue_bytes.get()), (70, 70));
+        assert_eq!(first.stored, 1);
+        drop(first);
+        assert_eq!((budget.taken(), budget.metrics.queue_bytes.get()), (0, 0));
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 //! twice is stored once. Formats: `docs/bodylog.md`.
 
 mod budget;
+mod buffers;
 pub mod cli;
 mod clock;
 pub mod config;

@@ -385,11 +385,11 @@ impl Metrics {
             .inc();
     }
 
-    /// A response was read.
-    pub(crate) fn extracted(&self, shape: Shape) {
+    /// So many responses of one shape were read.
+    pub(crate) fn extracted(&self, shape: Shape, n: u64) {
         self.extract
             .get_or_create(&[("shape", shape.as_str())])
-            .inc();
+            .inc_by(n);
     }
 
     /// What lies on disk.

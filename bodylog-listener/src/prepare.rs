@@ -1,17 +1,23 @@
 //! From one frame to its two lines. Pure but for the counters.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::net::IpAddr;
+use std::ops::Deref;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, FixedOffset, SecondsFormat, TimeDelta};
 use proto::frame::Data;
-use proto::meta::{Meta, MetaError, SCHEMA, Usage};
+use proto::meta::{Meta, MetaError, MetaOf, RespMeta, RespMetaOf, SCHEMA, Usage};
 use proto::record::Record;
 use proto::row::{DetailRow, NO_BACKEND};
+use serde_json::Value;
 
-use crate::extract::{self, Extracted, Shape};
+use crate::extract::{self, Asked, Extracted, Shape};
+use verbatim::{Json, Verbatim};
+
+mod verbatim;
 
 /// Who sent a frame, as the listener knows it.
 #[derive(Clone, Debug)]
@@ -68,11 +74,48 @@ const URI_MAX: usize = 2048;
 /// See [`URI_MAX`].
 const TEXT_MAX: usize = 512;
 
-/// The meta object of a frame, stamped with where it came from.
+/// What a frame says beside its bodies, read.
+pub(crate) struct Told<'d>(Form<'d>);
+
+enum Form<'d> {
+    /// To be stored as it is.
+    Verbatim(Verbatim<'d>),
+    /// To be written anew.
+    Taken(Meta),
+}
+
+impl Told<'_> {
+    /// The `x-request-id`.
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        match &self.0 {
+            Form::Verbatim(told) => told.facts.request_id.as_deref(),
+            Form::Taken(meta) => meta.request_id.as_deref(),
+        }
+    }
+}
+
+/// Reads what a frame says. `without_bodies` is what [`write`] will be told.
 ///
 /// # Errors
 /// See [`Unstorable`].
-pub fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
+pub(crate) fn told<'d>(
+    data: &'d Data,
+    sender: &Sender,
+    without_bodies: bool,
+) -> Result<Told<'d>, Unstorable> {
+    // What is changed in a body has to be said in the meta object.
+    let may_stand = !without_bodies && !extract::looks_like_gzip(&data.resp);
+    if may_stand
+        && let Some(told) = verbatim::read(&data.meta)
+        && told.facts.resp_encoding.is_none()
+    {
+        return Ok(Told(Form::Verbatim(told)));
+    }
+    meta_of(data, sender).map(|meta| Told(Form::Taken(meta)))
+}
+
+/// The meta object of a frame, stamped with where it came from.
+fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
     let mut meta = Meta::from_json(&data.meta)?;
     if let Some(v) = meta.v.filter(|v| *v > SCHEMA) {
         return Err(Unstorable::Schema(v));
@@ -93,39 +136,94 @@ pub fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
 }
 
 /// Makes the lines of a frame, its bodies left out if they must be.
-pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> Lines {
-    let ok = meta.status.is_none_or(|status| status < 400);
-    let encoding = meta.resp_encoding.clone();
-    let (resp, is_cut) = extract::unpacked(&data.resp, encoding.as_deref());
-    let found = if ok {
-        extract::extract(&resp)
-    } else {
-        Extracted {
-            text: None,
-            meta: proto::meta::RespMeta::default(),
-            choices: Vec::new(),
-            shape: Shape::None,
-        }
+///
+/// # Errors
+/// See [`Unstorable`].
+pub fn lines(data: &Data, sender: &Sender, without_bodies: bool) -> Result<Lines, Unstorable> {
+    let told = told(data, sender, without_bodies)?;
+    let (mut record, mut row) = (Vec::new(), Vec::new());
+    let shape = write(told, data, sender, without_bodies, [&mut record, &mut row]);
+    Ok(Lines { record, row, shape })
+}
+
+/// Appends the lines of a frame, record and row, its bodies left out if they must be; says how the
+/// response was read.
+pub(crate) fn write(
+    told: Told<'_>,
+    data: &Data,
+    sender: &Sender,
+    without_bodies: bool,
+    out: [&mut Vec<u8>; 2],
+) -> Shape {
+    match told.0 {
+        Form::Verbatim(told) => write_verbatim(told, data, sender, out),
+        Form::Taken(meta) => write_taken(meta, data, sender, without_bodies, out),
+    }
+}
+
+fn write_verbatim<'s>(
+    mut told: Verbatim<'s>,
+    data: &'s Data,
+    sender: &'s Sender,
+    [out, row]: [&mut Vec<u8>; 2],
+) -> Shape {
+    let facts = &mut told.facts;
+    let (bodies, found) = Bodies::read(facts, data, &data.resp);
+    let found = found.map(Cow::Owned, Json::Found);
+    facts.resp_meta = merge(facts.resp_meta.take(), found);
+    if let Some((producer, epoch)) = &sender.run {
+        facts.pid = Some(Cow::Borrowed(producer));
+        facts.epoch = Some(*epoch);
+        facts.seq = Some(data.seq);
+    }
+    let (shape, asked) = (bodies.shape, bodies.asked);
+    let record = Record {
+        source_addr: Some(sender.source.to_string()),
+        ts_end: ts_end(facts.ts.as_deref(), facts.rt),
+        req_body: bodies.req,
+        req_body_b64: bodies.is_req_b64,
+        resp_body: bodies.resp,
+        resp_body_b64: bodies.is_resp_b64,
+        resp_choices: bodies.choices,
+        meta: Meta::default(),
     };
-    let (req_body, req_body_b64) = text_or_base64(&data.req);
-    let (resp_body, resp_body_b64) = match &found.text {
-        Some(text) => (Cow::Borrowed(&text[..]), false),
-        None => text_or_base64(&resp),
+    let counts = |usage: &Json<'_>| {
+        let usage = serde_json::to_value(usage).unwrap_or_default();
+        extract::counts(&usage)
     };
-    let is_told = meta.stream.is_some() && meta.model_req.is_some();
-    let asked = if req_body_b64 || is_told {
-        extract::Asked::default()
-    } else {
-        extract::asked(&req_body)
-    };
+    write_row(&told.facts, &record, &asked, counts, row);
+    make_room(out, &record);
+    told.write(out, |out| {
+        let Some((producer, epoch)) = &sender.run else {
+            return;
+        };
+        out.extend_from_slice(b",\"pid\":");
+        serde_json::to_writer(&mut *out, &**producer).expect(FINITE);
+        let _ = write!(out, ",\"epoch\":{epoch},\"seq\":{}", data.seq);
+    });
+    record.write_beside_meta(out).expect(FINITE);
+    out.push(b'\n');
+    shape
+}
+
+fn write_taken(
+    meta: Meta,
+    data: &Data,
+    sender: &Sender,
+    without_bodies: bool,
+    [out, row]: [&mut Vec<u8>; 2],
+) -> Shape {
+    let (resp, is_cut) = extract::unpacked(&data.resp, meta.resp_encoding.as_deref());
+    let (bodies, found) = Bodies::read(&meta, data, &resp);
+    let (shape, asked) = (bodies.shape, bodies.asked);
     let mut record = Record {
         source_addr: Some(sender.source.to_string()),
-        ts_end: ts_end(&meta),
-        req_body,
-        req_body_b64,
-        resp_body,
-        resp_body_b64,
-        resp_choices: found.choices,
+        ts_end: ts_end(meta.ts.as_deref(), meta.rt),
+        req_body: bodies.req,
+        req_body_b64: bodies.is_req_b64,
+        resp_body: bodies.resp,
+        resp_body_b64: bodies.is_resp_b64,
+        resp_choices: bodies.choices,
         meta,
     };
     if matches!(resp, Cow::Owned(_)) {
@@ -134,8 +232,8 @@ pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> 
             record.meta.resp_body_truncated = Some(true);
         }
     }
-    merge(&mut record.meta, found.meta);
-    let row = row_line(&record, &asked);
+    record.meta.resp_meta = merge(record.meta.resp_meta.take(), found);
+    write_row(&record.meta, &record, &asked, extract::counts, row);
     if without_bodies {
         record.meta.shed = Some("disk".into());
         record.req_body = Cow::Borrowed("");
@@ -148,16 +246,63 @@ pub fn lines(meta: Meta, data: &Data, sender: &Sender, without_bodies: bool) -> 
             found.tool_calls.clear();
         }
     }
-    Lines {
-        record: record_line(&record),
-        row,
-        shape: found.shape,
+    make_room(out, &record);
+    record.write_json(out).expect(FINITE);
+    out.push(b'\n');
+    shape
+}
+
+/// The two bodies, read.
+struct Bodies<'b> {
+    req: Cow<'b, str>,
+    is_req_b64: bool,
+    resp: Cow<'b, str>,
+    is_resp_b64: bool,
+    choices: Vec<Value>,
+    asked: Asked,
+    shape: Shape,
+}
+
+impl<'b> Bodies<'b> {
+    /// Reads them; `resp` is the response unpacked. What was found in it comes beside them.
+    fn read<S, J, H>(meta: &MetaOf<S, J, H>, data: &'b Data, resp: &'b [u8]) -> (Self, RespMeta) {
+        let found = if meta.status.is_none_or(|status| status < 400) {
+            extract::extract(resp)
+        } else {
+            Extracted::nothing()
+        };
+        let (req, is_req_b64) = text_or_base64(&data.req);
+        let (resp, is_resp_b64) = match found.text {
+            Some(text) => (Cow::Owned(text), false),
+            None => text_or_base64(resp),
+        };
+        let is_told = meta.stream.is_some() && meta.model_req.is_some();
+        let asked = if is_req_b64 || is_told {
+            Asked::default()
+        } else {
+            extract::asked(&req)
+        };
+        let bodies = Self {
+            req,
+            is_req_b64,
+            resp,
+            is_resp_b64,
+            choices: found.choices,
+            asked,
+            shape: found.shape,
+        };
+        (bodies, found.meta)
     }
 }
 
 /// What the sender has read stands: it saw the whole response, the stored one may be cut.
-fn merge(meta: &mut Meta, found: proto::meta::RespMeta) {
-    let mut told = meta.resp_meta.take().unwrap_or_default();
+fn merge<S, J>(
+    told: Option<RespMetaOf<S, J>>,
+    found: RespMetaOf<S, J>,
+) -> Option<RespMetaOf<S, J>> {
+    let Some(mut told) = told else {
+        return (!found.is_empty()).then_some(found);
+    };
     told.id = told.id.or(found.id);
     told.model = told.model.or(found.model);
     told.finish_reason = told.finish_reason.or(found.finish_reason);
@@ -169,7 +314,7 @@ fn merge(meta: &mut Meta, found: proto::meta::RespMeta) {
     if told.tool_calls.is_empty() {
         told.tool_calls = found.tool_calls;
     }
-    meta.resp_meta = (!told.is_empty()).then_some(told);
+    (!told.is_empty()).then_some(told)
 }
 
 fn text_or_base64(bytes: &[u8]) -> (Cow<'_, str>, bool) {
@@ -179,35 +324,39 @@ fn text_or_base64(bytes: &[u8]) -> (Cow<'_, str>, bool) {
     }
 }
 
-fn ts_end(meta: &Meta) -> Option<String> {
-    let ts = meta.ts.as_deref()?;
+fn ts_end(ts: Option<&str>, rt: Option<f64>) -> Option<String> {
+    let ts = ts?;
     let start: DateTime<FixedOffset> = DateTime::parse_from_rfc3339(ts).ok()?;
-    let rt = meta.rt.filter(|rt| *rt > 0.0 && *rt < 1e9).unwrap_or(0.0);
+    let rt = rt.filter(|rt| *rt > 0.0 && *rt < 1e9).unwrap_or(0.0);
     let end = start.checked_add_signed(TimeDelta::milliseconds((rt * 1000.0).round() as i64))?;
     Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
 }
 
-fn record_line(record: &Record<'_>) -> Vec<u8> {
+/// Quotes and line ends grow: without some room a large body would be moved for them.
+fn make_room(out: &mut Vec<u8>, record: &Record<'_>) {
     let bodies = record.req_body.len() + record.resp_body.len();
-    // Quotes and line ends grow: without some room a large body would be moved for them.
-    let mut out = Vec::with_capacity(2048 + bodies + bodies / 8);
-    record.write_json(&mut out).expect(FINITE);
-    out.push(b'\n');
-    out
+    out.reserve(2048 + bodies + bodies / 8);
 }
 
 const FINITE: &str = "records have text keys and finite numbers";
 
-fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
+/// Appends the row of an exchange. `record` is looked at for what stands beside its meta fields.
+fn write_row<S: Deref<Target = str>, J, H>(
+    meta: &MetaOf<S, J, H>,
+    record: &Record<'_>,
+    asked: &Asked,
+    counts: impl Fn(&J) -> Usage,
+    out: &mut Vec<u8>,
+) {
     fn cut(text: &str, max: usize) -> Cow<'_, str> {
         Cow::Borrowed(&text[..text.floor_char_boundary(max)])
     }
-    fn text(value: &Option<String>) -> Cow<'_, str> {
+    fn text<S: Deref<Target = str>>(value: &Option<S>) -> Cow<'_, str> {
         cut(value.as_deref().unwrap_or_default(), TEXT_MAX)
     }
-    let meta = &record.meta;
     let found = meta.resp_meta.as_ref();
-    let usage = usage(meta);
+    let found_usage = || found?.usage.as_ref().map(counts);
+    let usage = meta.usage.or_else(found_usage).unwrap_or_default();
     let finish_reason = meta
         .finish_reason
         .as_deref()
@@ -269,20 +418,12 @@ fn row_line(record: &Record<'_>, asked: &extract::Asked) -> Vec<u8> {
         sampled_by: text(&meta.sampled_by),
         shed: text(&meta.shed),
     };
-    let mut out = Vec::with_capacity(1024);
-    serde_json::to_writer(&mut out, &row).expect(FINITE);
+    row.write_json(out).expect(FINITE);
     out.push(b'\n');
-    out
-}
-
-fn usage(meta: &Meta) -> Usage {
-    meta.usage
-        .or_else(|| meta.resp_meta.as_ref()?.usage.as_ref().map(extract::counts))
-        .unwrap_or_default()
 }
 
 /// `host:port` of whoever answered.
-fn backend(meta: &Meta) -> &str {
+fn backend<S: Deref<Target = str>, J, H>(meta: &MetaOf<S, J, H>) -> &str {
     if let Some(url) = meta.forwarded_to.as_deref().filter(|url| !url.is_empty()) {
         let host = url.split_once("://").map_or(url, |(_, rest)| rest);
         return host.split(['/', '?']).next().unwrap_or(host);

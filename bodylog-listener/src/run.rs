@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
+use crate::buffers::Buffers;
 use crate::clock::WallClock;
 use crate::config::Config;
 use crate::housekeeping::{self, AskRoom, Housekeeping};
@@ -27,7 +28,7 @@ use crate::space::{Pressure, Room};
 use crate::spill::Spill;
 use crate::storage::{Disk, Storage};
 use crate::stream::{Output, Streams};
-use crate::writer::{self, Item, Status, Writer};
+use crate::writer::{self, Bundle, Status, Writer};
 
 /// Batches that wait for a writer. Their bytes are bounded by the budget.
 const INBOX: usize = 64;
@@ -111,6 +112,7 @@ pub(crate) async fn run_with(
 
     let metrics = Arc::new(Metrics::new());
     let pressure = Arc::new(Pressure::default());
+    let buffers = Arc::new(Buffers::default());
     let statuses = [Arc::new(Status::default()), Arc::new(Status::default())];
     let mut writers = Vec::new();
     let mut inboxes = Vec::new();
@@ -124,6 +126,7 @@ pub(crate) async fn run_with(
             durability: config.durability,
             position,
             streams: Arc::clone(&streams),
+            buffers: Arc::clone(&buffers),
             metrics: Arc::clone(&metrics),
             status: Arc::clone(status),
         };
@@ -158,6 +161,7 @@ pub(crate) async fn run_with(
         streams: Arc::clone(&streams),
         outputs: Outputs { records, details },
         pool: Pool::new(thread::available_parallelism().map_or(1, Into::into)),
+        buffers,
         quarantine: Arc::new(Quarantine::new(
             config.dir.clone(),
             outside.clock.clone(),
@@ -233,7 +237,7 @@ fn open(dir: &std::path::Path, clock: &WallClock) -> Result<Open, StartError> {
 
 fn start(
     parts: writer::Parts,
-    inbox: mpsc::Receiver<Vec<Item>>,
+    inbox: mpsc::Receiver<Bundle>,
 ) -> io::Result<thread::JoinHandle<()>> {
     let name = format!("write-{}", parts.output.as_str());
     let runtime = tokio::runtime::Builder::new_current_thread()

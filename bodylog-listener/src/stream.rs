@@ -58,7 +58,7 @@ pub(crate) struct StreamId {
 pub(crate) enum Offer {
     /// It is the next one: store it, under this attempt.
     Accept {
-        /// See [`Stream::is_current`].
+        /// See [`Standing::attempt`].
         attempt: u64,
     },
     /// It came before.
@@ -67,6 +67,15 @@ pub(crate) enum Offer {
     Ignore,
     /// Something before it has not come.
     Gap,
+}
+
+/// Where a run stands in one output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Frames that were accepted under another attempt must not be stored any more.
+    pub(crate) attempt: u64,
+    /// Highest sequence on disk.
+    pub(crate) stored: u64,
 }
 
 /// One run of one sender.
@@ -262,9 +271,13 @@ impl Stream {
         self.changed.notify_one();
     }
 
-    /// Whether frames accepted under `attempt` are still to be stored.
-    pub(crate) fn is_current(&self, attempt: u64) -> bool {
-        self.state.lock().attempt == attempt
+    /// What decides whether a frame is still to be stored in this output.
+    pub(crate) fn standing(&self, output: Output) -> Standing {
+        let state = self.state.lock();
+        Standing {
+            attempt: state.attempt,
+            stored: state.stored[output.index()],
+        }
     }
 
     /// Highest sequence on disk in this output.
@@ -431,7 +444,7 @@ mod tests {
         stream.raise(Output::Details, 3);
         stream.raise(Output::Records, 1);
         stream.refuse(attempt, NackCode::DiskFull, "full");
-        assert!(!stream.is_current(attempt));
+        assert_ne!(stream.standing(Output::Records).attempt, attempt);
         let (_, nacks) = stream.replies(1);
         assert_eq!((nacks.len(), nacks[0].seq), (1, 2));
         // The other file fails for the same frames: one answer is enough.

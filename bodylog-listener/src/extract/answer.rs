@@ -139,7 +139,8 @@ impl Answer {
         self.model.get_or_insert(model);
     }
 
-    fn usage_of(&mut self, json: &str) {
+    /// A usage object, or a part of one.
+    pub(super) fn usage_of(&mut self, json: &str) {
         if let Some(usage) = value(json) {
             overlay(&mut self.usage, usage);
         }
@@ -322,25 +323,25 @@ impl Answer {
     /// Ends the search.
     pub(super) fn into_extracted(self, shape: Shape) -> Extracted {
         let has_answer = self.has_answer();
+        let are_several = self.choices.len() > 1;
         let mut choices: Vec<Value> = Vec::new();
         let mut tool_calls = Vec::new();
         let mut finish_reason = None;
         let mut first = None;
         for choice in self.choices {
             let calls = choice.tools.into_calls();
-            choices.push(described(
-                choice.index,
-                &choice.text,
-                &choice.reasoning,
-                &calls,
-                choice.finish_reason.as_deref(),
-            ));
+            if are_several {
+                choices.push(described(
+                    choice.index,
+                    &choice.text,
+                    &choice.reasoning,
+                    &calls,
+                    choice.finish_reason.as_deref(),
+                ));
+            }
             tool_calls.extend(calls);
             finish_reason = choice.finish_reason.or(finish_reason);
             first.get_or_insert((choice.text, choice.reasoning));
-        }
-        if choices.len() < 2 {
-            choices.clear();
         }
         let (text, reasoning) = first.unwrap_or_default();
         let meta = RespMeta {

@@ -18,7 +18,7 @@ use proto::meta::RespMeta;
 use serde_json::Value;
 
 use answer::Answer;
-pub(crate) use packed::unpacked;
+pub(crate) use packed::{looks_like_gzip, unpacked};
 use quick::Quick;
 pub(crate) use request::{Asked, asked};
 pub(crate) use usage::{counts, finish_reason};
@@ -63,6 +63,18 @@ pub(crate) struct Extracted {
     pub(crate) choices: Vec<Value>,
     /// How.
     pub(crate) shape: Shape,
+}
+
+impl Extracted {
+    /// Of a response that is not read.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            text: None,
+            meta: RespMeta::default(),
+            choices: Vec::new(),
+            shape: Shape::None,
+        }
+    }
 }
 
 /// Reads a response. It is not packed (see [`unpacked`]).

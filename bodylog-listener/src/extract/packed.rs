@@ -16,9 +16,8 @@ const RATIO_FREE: u64 = 1 << 20;
 /// The body itself if it is not packed, or in a way that is not known. `encoding` is its
 /// `content-encoding`, where that is known; gzip is recognised without it.
 pub(crate) fn unpacked<'a>(body: &'a [u8], encoding: Option<&str>) -> (Cow<'a, [u8]>, bool) {
-    let looks_like_gzip = body.starts_with(&[0x1f, 0x8b]);
     let read = match encoding {
-        Some("gzip" | "x-gzip") | None if looks_like_gzip => {
+        Some("gzip" | "x-gzip") | None if looks_like_gzip(body) => {
             read_up_to(MultiGzDecoder::new(body), body.len())
         }
         Some("deflate") if body.first().is_some_and(|byte| byte & 0x0f == 8) => {
@@ -31,6 +30,11 @@ pub(crate) fn unpacked<'a>(body: &'a [u8], encoding: Option<&str>) -> (Cow<'a, [
         (out, _) if out.is_empty() => (Cow::Borrowed(body), false),
         (out, is_cut) => (Cow::Owned(out), is_cut),
     }
+}
+
+/// Whether a body begins as gzip does.
+pub(crate) fn looks_like_gzip(body: &[u8]) -> bool {
+    body.starts_with(&[0x1f, 0x8b])
 }
 
 fn read_up_to(decoder: impl Read, packed: usize) -> (Vec<u8>, bool) {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::answer::Answer;
 
-/// A chunk that says nothing but its names and pieces of text.
+/// A chunk that says nothing but its names, pieces of text and its usage.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(default, borrow)]
@@ -121,6 +121,9 @@ impl Quick {
                 choice.finish_reason.filter(|reason| !reason.is_empty()),
             );
         }
+        if let Some(usage) = chunk.usage {
+            answer.usage_of(usage.get());
+        }
         true
     }
 }
@@ -128,6 +131,9 @@ impl Quick {
 impl Frame {
     /// What stands around the text of a chunk that has one, and does not end anything.
     fn of(data: &str, chunk: &Chunk<'_>) -> Option<Self> {
+        if chunk.usage.is_some() {
+            return None;
+        }
         let [choice] = &chunk.choices[..] else {
             return None;
         };
@@ -176,7 +182,6 @@ impl<'a> Delta<'a> {
 impl Chunk<'_> {
     fn is_plain(&self) -> bool {
         let more = [
-            self.usage,
             self.actual_usage,
             self.error,
             self.kind,
@@ -237,7 +242,11 @@ mod tests {
                 json!({"choices":[{"delta":{"reasoning_content":"hm"},"finish_reason":"stop"}]}),
                 true,
             ),
-            (json!({"choices":[],"usage":{"prompt_tokens":1}}), false),
+            (json!({"choices":[],"usage":{"prompt_tokens":1}}), true),
+            (
+                json!({"choices":[],"actual_usage":{"prompt_tokens":1}}),
+                false,
+            ),
             (json!({"choices":[{"delta":{"content":"a\nb"}}]}), false),
             (json!({"choices":[{"delta":{"tool_calls":[]}}]}), false),
             (json!({"choices":[{"text":"once"}]}), false),

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
+use crate::buffers::Buffers;
 use crate::clock::WallClock;
 use crate::config::Secret;
 use crate::metrics::{FrameResult, Metrics};
@@ -27,7 +28,7 @@ use crate::recent::Recent;
 use crate::space::Pressure;
 use crate::spill::Spill;
 use crate::stream::Streams;
-use crate::writer::Item;
+use crate::writer::Bundle;
 pub(crate) use pool::Pool;
 pub(crate) use v1::drain_spill;
 
@@ -47,6 +48,8 @@ pub(crate) struct Ingest {
     pub(crate) outputs: Outputs,
     /// Where lines are made.
     pub(crate) pool: Pool,
+    /// What they are made in.
+    pub(crate) buffers: Arc<Buffers>,
     /// Broken frames.
     pub(crate) quarantine: Arc<Quarantine>,
     /// Frames of version 1 that find no room.
@@ -74,9 +77,9 @@ pub(crate) struct Ingest {
 #[derive(Clone, Debug)]
 pub(crate) struct Outputs {
     /// Full records.
-    pub(crate) records: mpsc::Sender<Vec<Item>>,
+    pub(crate) records: mpsc::Sender<Bundle>,
     /// Slim rows.
-    pub(crate) details: mpsc::Sender<Vec<Item>>,
+    pub(crate) details: mpsc::Sender<Bundle>,
 }
 
 /// A connection as the server accepted it.

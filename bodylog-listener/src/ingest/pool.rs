@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use proto::control::NackCode;
 use proto::frame::{Data, Protocol};
-use proto::meta::Meta;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::{Ingest, Peer};
 use crate::budget::Charge;
+use crate::extract::Shape;
 use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::{self, Sender, Unstorable};
 use crate::space::Level;
-use crate::writer::{Item, Origin};
+use crate::writer::{Bundle, Lines, Mark, Origin};
 
 /// Batches of one connection on their way through the pool.
 const IN_FLIGHT: usize = 8;
@@ -42,17 +42,28 @@ impl Pool {
 pub(super) struct Job {
     /// The frame. `None`: a frame that is dealt with without being stored.
     pub(super) data: Option<Data>,
-    /// Where it comes from.
-    pub(super) origin: Origin,
+    /// Its place in its run.
+    pub(super) mark: Mark,
     /// Its room.
     pub(super) charge: Charge,
 }
 
+/// What a batch became in each output, if anything.
+type Made = Option<[Bundle; 2]>;
+
 /// The way of one connection's frames to the writers. Ending it lets what is on its way arrive.
 #[derive(Debug)]
 pub(super) struct Lane {
-    batches: mpsc::Sender<JoinHandle<Vec<[Item; 2]>>>,
+    batches: mpsc::Sender<JoinHandle<Made>>,
+    from: From,
+}
+
+/// Where the frames of a lane come from.
+#[derive(Clone, Debug)]
+struct From {
     sender: Sender,
+    peer: Peer,
+    origin: Origin,
 }
 
 /// The writers are gone.
@@ -61,46 +72,41 @@ pub(super) struct Broken;
 
 impl Lane {
     /// A lane for frames of this sender.
-    pub(super) fn new(ingest: &Arc<Ingest>, sender: Sender) -> Self {
+    pub(super) fn new(ingest: &Arc<Ingest>, sender: Sender, peer: Peer, origin: Origin) -> Self {
         let (batches, arriving) = mpsc::channel(IN_FLIGHT);
         ingest.tasks.spawn(forward(arriving, Arc::clone(ingest)));
-        Self { batches, sender }
+        let from = From {
+            sender,
+            peer,
+            origin,
+        };
+        Self { batches, from }
     }
 
     /// Hands frames on, in order, once there is a processor for them. Dropping this midway loses
     /// the frames.
-    pub(super) async fn submit(
-        &self,
-        ingest: &Arc<Ingest>,
-        jobs: Vec<Job>,
-        peer: Peer,
-    ) -> Result<(), Broken> {
+    pub(super) async fn submit(&self, ingest: &Arc<Ingest>, jobs: Vec<Job>) -> Result<(), Broken> {
         let permit = ingest.pool.enter().await;
-        let sender = self.sender.clone();
+        let from = self.from.clone();
         let worker = Arc::clone(ingest);
         let batch = ingest.tasks.spawn_blocking(move || {
-            let items = jobs
-                .into_iter()
-                .filter_map(|job| worker.prepare(job, &sender, peer))
-                .collect();
+            let made = worker.prepare(jobs, &from);
             drop(permit);
-            items
+            made
         });
         self.batches.send(batch).await.map_err(|_| Broken)
     }
 }
 
-async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Vec<[Item; 2]>>>, ingest: Arc<Ingest>) {
+async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Made>>, ingest: Arc<Ingest>) {
     while let Some(batch) = arriving.recv().await {
-        let Ok(items) = batch.await else {
+        let Ok(made) = batch.await else {
             // A panic while making lines: the frames were not stored and are not acknowledged.
             return;
         };
-        let (records, details): (Vec<Item>, Vec<Item>) =
-            items.into_iter().map(|[record, row]| (record, row)).unzip();
-        if records.is_empty() {
+        let Some([records, details]) = made else {
             continue;
-        }
+        };
         let outputs = &ingest.outputs;
         if outputs.records.send(records).await.is_err()
             || outputs.details.send(details).await.is_err()
@@ -110,25 +116,84 @@ async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Vec<[Item; 2]>>>, inges
     }
 }
 
+/// A batch as it is made.
+struct Making {
+    records: Lines,
+    details: Lines,
+    charge: Option<Charge>,
+    /// Bytes of the frames that are stored.
+    held: usize,
+    shapes: [u64; Shape::ALL.len()],
+}
+
+impl Making {
+    /// A frame is done with; its lines, if it has any, have been appended.
+    fn end(&mut self, mark: Mark, charge: Charge) {
+        self.records.end(mark);
+        self.details.end(mark);
+        match &mut self.charge {
+            Some(all) => all.join(charge),
+            none => *none = Some(charge),
+        }
+    }
+}
+
 impl Ingest {
-    /// Makes the two lines of a frame. `None` where nothing goes to the writers.
-    fn prepare(&self, job: Job, sender: &Sender, peer: Peer) -> Option<[Item; 2]> {
+    /// Makes the two lines of each frame. `None` where nothing goes to the writers.
+    fn prepare(&self, jobs: Vec<Job>, from: &From) -> Made {
+        let mut making = Making {
+            records: Lines::in_buffer(self.buffers.take(), jobs.len()),
+            details: Lines::in_buffer(self.buffers.take(), jobs.len()),
+            charge: None,
+            held: 0,
+            shapes: Default::default(),
+        };
+        for job in jobs {
+            self.prepare_one(job, from, &mut making);
+        }
+        for (shape, n) in Shape::ALL.into_iter().zip(making.shapes) {
+            if n > 0 {
+                self.metrics.extracted(shape, n);
+            }
+        }
+        let Some(mut charge) = making.charge else {
+            self.buffers.give(making.records.text);
+            self.buffers.give(making.details.text);
+            return None;
+        };
+        let made = making.records.text.len() + making.details.text.len();
+        if made > making.held {
+            self.budget.grow(&mut charge, made - making.held);
+        }
+        let charge = Arc::new(charge);
+        Some([making.records, making.details].map(|lines| Bundle {
+            lines,
+            weight: making.held,
+            origin: from.origin.clone(),
+            charge: Arc::clone(&charge),
+        }))
+    }
+
+    fn prepare_one(&self, job: Job, from: &From, making: &mut Making) {
         let Job {
             data,
-            origin,
+            mark,
             mut charge,
         } = job;
         let Some(data) = data else {
             charge.forget();
-            return Some(items([Vec::new(), Vec::new()], 0, &origin, charge));
+            return making.end(mark, charge);
         };
-        let meta = match prepare::meta_of(&data, sender) {
-            Ok(meta) => meta,
+        let without_bodies = self.pressure.level() >= Level::NoBodies;
+        let told = match prepare::told(&data, &from.sender, without_bodies) {
+            Ok(told) => told,
             Err(error) => {
                 charge.forget();
-                self.reject(&data, &origin, &error, peer);
-                let is_numbered = matches!(origin, Origin::V2 { .. });
-                return is_numbered.then(|| items([Vec::new(), Vec::new()], 0, &origin, charge));
+                self.reject(&data, from, &error);
+                if data.protocol == Protocol::V2 {
+                    making.end(mark, charge);
+                }
+                return;
             }
         };
         if data.protocol == Protocol::V1 {
@@ -136,40 +201,34 @@ impl Ingest {
                 charge.forget();
                 self.metrics.shed(ShedReason::DiskFull);
                 self.metrics.frame(Protocol::V1, FrameResult::Lost);
-                return None;
+                return;
             }
-            if self.is_repeated(&meta, peer) {
+            if self.is_repeated(told.request_id(), from.peer) {
                 charge.forget();
                 self.metrics.duplicates.inc();
                 self.metrics.frame(Protocol::V1, FrameResult::Duplicate);
-                return None;
+                return;
             }
         }
-        let without_bodies = self.pressure.level() >= Level::NoBodies;
         if without_bodies {
             self.metrics.shed(ShedReason::Disk);
         }
-        let lines = prepare::lines(meta, &data, sender, without_bodies);
-        self.metrics.extracted(lines.shape);
-        let (held, made) = (
-            data.meta.len() + data.req.len() + data.resp.len(),
-            lines.record.len() + lines.row.len(),
-        );
-        if made > held {
-            self.budget.grow(&mut charge, made - held);
-        }
-        Some(items([lines.record, lines.row], held, &origin, charge))
+        let out = [&mut making.records.text, &mut making.details.text];
+        let shape = prepare::write(told, &data, &from.sender, without_bodies, out);
+        making.shapes[shape as usize] += 1;
+        making.held += data.meta.len() + data.req.len() + data.resp.len();
+        making.end(mark, charge);
     }
 
-    fn is_repeated(&self, meta: &Meta, peer: Peer) -> bool {
-        let Some(request_id) = meta.request_id.as_deref() else {
+    fn is_repeated(&self, request_id: Option<&str>, peer: Peer) -> bool {
+        let Some(request_id) = request_id else {
             return false;
         };
         let now = self.clock.now().timestamp();
         !self.recent.lock().insert((request_id, peer.source), now)
     }
 
-    fn reject(&self, data: &Data, origin: &Origin, error: &Unstorable, peer: Peer) {
+    fn reject(&self, data: &Data, from: &From, error: &Unstorable) {
         self.metrics.bad_meta();
         self.metrics.frame(data.protocol, FrameResult::Bad);
         let (code, kind) = match error {
@@ -183,20 +242,10 @@ impl Ingest {
             &mut frame,
         );
         if kept.is_ok() {
-            self.quarantine.keep(peer.source, kind, &frame);
+            self.quarantine.keep(from.peer.source, kind, &frame);
         }
-        if let Origin::V2 { claim, seq, .. } = origin {
-            claim.stream().reject(*seq, code, &error.to_string());
+        if let Origin::V2 { claim } = &from.origin {
+            claim.stream().reject(data.seq, code, &error.to_string());
         }
     }
-}
-
-fn items(lines: [Vec<u8>; 2], weight: usize, origin: &Origin, charge: Charge) -> [Item; 2] {
-    let charge = Arc::new(charge);
-    lines.map(|line| Item {
-        line,
-        weight,
-        origin: origin.clone(),
-        charge: Arc::clone(&charge),
-    })
 }

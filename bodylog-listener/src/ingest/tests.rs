@@ -23,6 +23,7 @@ fn ingest(root: &std::path::Path) -> Arc<Ingest> {
             details: mpsc::channel(1).0,
         },
         pool: Pool::new(1),
+        buffers: Arc::default(),
         quarantine: Arc::new(Quarantine::new(
             root.into(),
             clock.clone(),

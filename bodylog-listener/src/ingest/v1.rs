@@ -2,7 +2,6 @@
 //! to the spill as it comes and read back later.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::Sender;
 use crate::space::Level;
 use crate::spill::Filling;
-use crate::writer::Origin;
+use crate::writer::{Mark, Origin};
 
 /// Bytes moved to the spill at once.
 const PIECE: usize = 64 << 10;
@@ -40,8 +39,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin>(
     stop: &CancellationToken,
 ) -> End {
     let way = Way {
-        lane: lane(ingest, peer.source),
-        origin: Origin::V1 { held: None },
+        lane: lane(ingest, peer, Origin::V1 { held: None }),
         peer,
     };
     let mut filling = None;
@@ -50,15 +48,18 @@ pub(super) async fn serve<R: AsyncRead + Unpin>(
     end
 }
 
-/// Where a connection's frames go, and what they are marked with.
+/// Where a connection's frames go.
 struct Way {
     lane: Lane,
-    origin: Origin,
     peer: Peer,
 }
 
-fn lane(ingest: &Arc<Ingest>, source: IpAddr) -> Lane {
-    Lane::new(ingest, Sender { source, run: None })
+fn lane(ingest: &Arc<Ingest>, peer: Peer, origin: Origin) -> Lane {
+    let sender = Sender {
+        source: peer.source,
+        run: None,
+    };
+    Lane::new(ingest, sender, peer, origin)
 }
 
 /// Reads to the end; once the listener stops, to a silence or until time is up. It is left off only
@@ -117,11 +118,10 @@ async fn take<R: AsyncRead + Unpin>(
     let mut end = Ok(());
     loop {
         bytes += received.bytes;
-        ingest.metrics.received(Protocol::V1, received.bytes as u64);
         match received.decoded {
             Decoded::Frame(Frame::Data(data)) => jobs.push(Job {
                 data: Some(data),
-                origin: way.origin.clone(),
+                mark: Mark::default(),
                 charge: received
                     .charge
                     .unwrap_or_else(|| ingest.budget.overdraw(received.bytes)),
@@ -141,7 +141,8 @@ async fn take<R: AsyncRead + Unpin>(
             }
         }
     }
-    if !jobs.is_empty() && way.lane.submit(ingest, jobs, way.peer).await.is_err() {
+    ingest.metrics.received(Protocol::V1, bytes as u64);
+    if !jobs.is_empty() && way.lane.submit(ingest, jobs).await.is_err() {
         return Err(End::Closed);
     }
     end
@@ -271,13 +272,13 @@ async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
         return Ok(());
     };
     let (held, mut let_go) = mpsc::channel(1);
+    let peer = Peer {
+        source,
+        may_speak_v1: true,
+    };
     let way = Way {
-        lane: lane(ingest, source),
-        origin: Origin::V1 { held: Some(held) },
-        peer: Peer {
-            source,
-            may_speak_v1: true,
-        },
+        lane: lane(ingest, peer, Origin::V1 { held: Some(held) }),
+        peer,
     };
     let mut reader = Reader::new(file, ingest.budget.clone(), ingest.max_frame);
     let end = loop {

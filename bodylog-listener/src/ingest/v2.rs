@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pool::{Job, Lane};
+use super::pool::{Broken, Job, Lane};
 use super::reader::{End, Reader, Received};
 use super::{Ingest, Peer, first};
 use crate::budget::Charge;
@@ -20,7 +20,7 @@ use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::Sender;
 use crate::space::Level;
 use crate::stream::{Claim, Claimed, Offer};
-use crate::writer::Origin;
+use crate::writer::{Mark, Origin};
 
 /// Silence after which the sender is asked whether it is there.
 const PING: Duration = Duration::from_secs(15);
@@ -49,6 +49,10 @@ struct Reading<'a, R> {
     peer: Peer,
     claim: Arc<Claim>,
     lane: Lane,
+    /// When the frames at hand came, seconds since the Unix epoch.
+    heard: i64,
+    /// Bytes of frames that are not counted yet.
+    came: u64,
     answers: mpsc::Sender<Frame>,
     displaced: CancellationToken,
     stop: CancellationToken,
@@ -84,7 +88,16 @@ where
         reader,
         peer,
         claim: Arc::clone(&claimed.claim),
-        lane: Lane::new(ingest, sender),
+        lane: Lane::new(
+            ingest,
+            sender,
+            peer,
+            Origin::V2 {
+                claim: Arc::clone(&claimed.claim),
+            },
+        ),
+        heard: 0,
+        came: 0,
         answers,
         displaced: claimed.displaced.clone(),
         stop: stop.clone(),
@@ -143,10 +156,11 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
             };
             let mut jobs = Vec::new();
             let mut bytes = 0;
+            self.heard = self.ingest.clock.now().timestamp();
             loop {
                 bytes += received.bytes;
                 if let Err((code, text)) = self.take(received, &mut jobs).await {
-                    let _ = self.lane.submit(self.ingest, jobs, self.peer).await;
+                    let _ = self.hand_on(jobs).await;
                     return Ended::With(code, text);
                 }
                 if bytes >= BATCH_BYTES || jobs.len() >= BATCH_FRAMES {
@@ -156,21 +170,24 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
                     Ok(Some(more)) => received = more,
                     Ok(None) => break,
                     Err(end) => {
-                        let _ = self.lane.submit(self.ingest, jobs, self.peer).await;
+                        let _ = self.hand_on(jobs).await;
                         return Ended::By(end);
                     }
                 }
             }
-            if !jobs.is_empty()
-                && self
-                    .lane
-                    .submit(self.ingest, jobs, self.peer)
-                    .await
-                    .is_err()
-            {
+            if self.hand_on(jobs).await.is_err() {
                 return Ended::With(GoAwayCode::Shutdown, "records cannot be written any more");
             }
         }
+    }
+
+    async fn hand_on(&mut self, jobs: Vec<Job>) -> Result<(), Broken> {
+        let came = std::mem::take(&mut self.came);
+        self.ingest.metrics.received(Protocol::V2, came);
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        self.lane.submit(self.ingest, jobs).await
     }
 
     /// Deals with one frame. An error ends the connection.
@@ -181,9 +198,7 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
     ) -> Result<(), (GoAwayCode, &'static str)> {
         match received.decoded {
             Decoded::Frame(Frame::Data(data)) => {
-                self.ingest
-                    .metrics
-                    .received(Protocol::V2, received.bytes as u64);
+                self.came += received.bytes as u64;
                 let charge = received
                     .charge
                     .unwrap_or_else(|| self.ingest.budget.overdraw(received.bytes));
@@ -293,9 +308,7 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
     }
 
     fn offer(&self, seq: u64) -> Offer {
-        self.claim
-            .stream()
-            .offer(seq, self.ingest.clock.now().timestamp())
+        self.claim.stream().offer(seq, self.heard)
     }
 
     fn declares_lost(&self, data: &Data) -> bool {
@@ -306,11 +319,7 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
     fn job(&self, data: Option<Data>, attempt: u64, seq: u64, charge: Charge) -> Job {
         Job {
             data,
-            origin: Origin::V2 {
-                claim: Arc::clone(&self.claim),
-                attempt,
-                seq,
-            },
+            mark: Mark { attempt, seq },
             charge,
         }
     }

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use proptest::prelude::*;
 use proto::frame::{Flags, Protocol};
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ fn sender(protocol: Protocol) -> Sender {
 fn stored_as(protocol: Protocol, meta: &[u8], req: &[u8], resp: &[u8]) -> (Value, Value) {
     let data = frame(protocol, meta, req, resp);
     let sender = sender(protocol);
-    let lines = lines(meta_of(&data, &sender).unwrap(), &data, &sender, false);
+    let lines = lines(&data, &sender, false).unwrap();
     parsed(&lines)
 }
 
@@ -162,7 +163,7 @@ fn a_name_of_ours_stands_in_a_line_once() {
     let meta = Value::Object(odd).to_string();
     let data = frame(Protocol::V2, meta.as_bytes(), b"", b"\xff");
     let sender = sender(Protocol::V2);
-    let lines = lines(meta_of(&data, &sender).unwrap(), &data, &sender, true);
+    let lines = lines(&data, &sender, true).unwrap();
     let text = std::str::from_utf8(&lines.record).unwrap();
     for name in OURS {
         assert!(
@@ -230,7 +231,7 @@ fn what_the_router_has_read_stands() {
 #[test]
 fn a_packed_response_is_unpacked() {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut gzip, br#"{"choices":[{"text":"Hi"}]}"#).unwrap();
+    Write::write_all(&mut gzip, br#"{"choices":[{"text":"Hi"}]}"#).unwrap();
     let packed = gzip.finish().unwrap();
     let (record, _) = v1(br#"{"status":200,"resp_encoding":"gzip"}"#, b"", &packed);
     assert_eq!(record["resp_body"], "Hi");
@@ -264,12 +265,7 @@ fn bodies_may_be_left_out_and_the_row_still_counts() {
     let data = frame(Protocol::V2, br#"{"v":2,"status":200}"#, b"a prompt",
         br#"{"model":"m","choices":[{"message":{"content":"secret","reasoning":"secret"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#);
     let sender = sender(Protocol::V2);
-    let (record, row) = parsed(&lines(
-        meta_of(&data, &sender).unwrap(),
-        &data,
-        &sender,
-        true,
-    ));
+    let (record, row) = parsed(&lines(&data, &sender, true).unwrap());
     assert_eq!(
         (&record["req_body"], &record["resp_body"], &record["shed"]),
         (&json!(""), &json!(""), &json!("disk"))
@@ -289,7 +285,7 @@ fn what_cannot_be_stored_is_an_error() {
         (b"[]", "Meta"),
         (br#"{"v":3}"#, "Schema"),
     ] {
-        let error = meta_of(&frame(Protocol::V2, meta, b"", b""), &sender).unwrap_err();
+        let error = lines(&frame(Protocol::V2, meta, b"", b""), &sender, false).unwrap_err();
         assert!(format!("{error:?}").starts_with(expected), "{error:?}");
     }
 }
@@ -336,5 +332,175 @@ fn the_end_is_the_start_and_the_time_it_took() {
             end,
             "{ts}"
         );
+    }
+}
+
+/// The lines of a frame, its meta object written anew.
+fn taken(data: &Data, sender: &Sender) -> Result<(Value, Value), Unstorable> {
+    let meta = meta_of(data, sender)?;
+    let (mut record, mut row) = (Vec::new(), Vec::new());
+    write_taken(meta, data, sender, false, [&mut record, &mut row]);
+    let shape = Shape::None;
+    Ok(parsed(&Lines { record, row, shape }))
+}
+
+/// A meta object in which there is everything, as the router writes it.
+fn full_meta() -> Value {
+    let json = r#"{"v":2,"ts":"2026-01-02T23:59:59.900Z","ts_unix_ms":1767398399900,"request_id":"r1","client_ip":"203.0.113.9",
+        "method":"POST","uri":"/v1/chat?a=\"b\"","req_headers":{"accept":["*/*","x"],"n":null},"meta_trimmed":true,
+        "req_body_truncated":false,"resp_body_truncated":true,"req_bytes":100,"resp_bytes":0,"chunk_count":3,"route":"chat",
+        "tenant":"te\\am","model_req":"m-é","model":"m","stream":true,"peer":"10.0.0.1:8000","peer_clean":"10.0.0.1:8000",
+        "peer_name":"gpu","forwarded_to":"http://10.0.0.9:30000/v1","attempts":2,"session_id":"s","session_src":"body.user",
+        "mode":"hash","decision":{"load":[1,2.5,-1e-7,true,null,{"a":""}]},"reject_reason":"why","status":200,
+        "usage":{"prompt":1,"completion":2,"cached":3,"reasoning":4,"total":5},"finish_reason":"end_turn",
+        "stop_reason_raw":"end_turn","complete":true,"client_gone":true,"first_chunk_t":0.1,"last_chunk_t":1.25,"rt":1.5,
+        "upstream_connect_t":0.0,"queue_t":0.001,"sampled_by":"all","shed":"bodies","lost_before":9,
+        "resp_meta":{"id":"c0","model":"x","usage":{"prompt_tokens":1},"reasoning":"a \"b\"","tool_calls":[{"id":1}]}}"#;
+    serde_json::from_str(json).unwrap()
+}
+
+const STREAM: &[u8] = b"data: {\"id\":\"c1\",\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\n\
+    data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,\"total_tokens\":9}}\n\n";
+
+#[test]
+fn what_a_router_writes_is_stored_as_it_is() {
+    // `Value` sorts names; the router writes them as `MetaOf` has them.
+    let meta = Meta::from_json(full_meta().to_string().as_bytes()).unwrap();
+    assert!(meta.extra.is_empty());
+    let json = serde_json::to_string(&meta).unwrap();
+    for meta in [json.clone(), json.replace(r#""request_id":"r1","#, "")] {
+        let data = frame(Protocol::V2, meta.as_bytes(), b"{\"a\":1}", STREAM);
+        let sender = sender(Protocol::V2);
+        let told = told(&data, &sender, false).unwrap();
+        assert!(matches!(told.0, Form::Verbatim(_)), "{meta}");
+        let made = lines(&data, &sender, false).unwrap();
+        assert_eq!(parsed(&made), taken(&data, &sender).unwrap());
+        // The stamp stands behind the request id.
+        let (before, after) = meta.split_at(meta.find(r#","client_ip""#).unwrap());
+        let record = String::from_utf8(made.record).unwrap();
+        if before.contains("request_id") {
+            let stamped = format!(r#"{before},"pid":"p","epoch":3,"seq":9{after}"#);
+            let same = stamped.find(r#","resp_meta""#).unwrap();
+            assert!(record.starts_with(&stamped[..same]), "{record}");
+        }
+        let _: Record<'_> = serde_json::from_str(&record).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_plain_is_written_anew() {
+    let deep = format!(r#"{{"decision":{}1{}}}"#, "[".repeat(60), "]".repeat(60));
+    for meta in [
+        r#"{ "v":2}"#,
+        "{\"v\":2,\n\"status\":200}",
+        "{}",
+        r#"{"peer":null}"#,
+        r#"{"status":"200"}"#,
+        r#"{"status":200,"status":201}"#,
+        r#"{"decision":1,"decision":2}"#,
+        r#"{"client_gone":false}"#,
+        r#"{"usage":{"prompt":1}}"#,
+        r#"{"usage":{"prompt":1,"completion":2,"cached":3,"reasoning":4,"total":5,"more":6}}"#,
+        r#"{"rt":1e400}"#,
+        r#"{"a":"\u0041"}"#,
+        r#"{"a":"\ud800"}"#,
+        r#"{"a\"b":1}"#,
+        r#"{"v":2,"seq":7}"#,
+        r#"{"v":2,"req_body":"x"}"#,
+        r#"{"v":2,"resp_encoding":"br"}"#,
+        r#"{"v":2,"resp_meta":{"id":1}}"#,
+        r#"{"resp_meta":{"id":"c"},"v":2}"#,
+        &deep,
+        r#"{"v":3}"#,
+        r#"{"v":2}x"#,
+        r#"{"v":2,}"#,
+        r#"{"v":02}"#,
+        r#"{"v":2"#,
+        "[]",
+    ] {
+        let data = frame(Protocol::V2, meta.as_bytes(), b"", b"");
+        let sender = sender(Protocol::V2);
+        if let Ok(told) = told(&data, &sender, false) {
+            assert!(matches!(told.0, Form::Taken(_)), "{meta}");
+        } else {
+            assert!(meta_of(&data, &sender).is_err(), "{meta}");
+        }
+    }
+}
+
+#[test]
+fn what_is_changed_in_a_body_is_said_in_the_meta_object() {
+    let gzip = b"\x1f\x8bx";
+    for (resp, without_bodies) in [(&gzip[..], false), (b"", true)] {
+        let data = frame(Protocol::V2, br#"{"v":2}"#, b"", resp);
+        let told = told(&data, &sender(Protocol::V2), without_bodies).unwrap();
+        assert!(matches!(told.0, Form::Taken(_)));
+    }
+}
+
+/// A meta object of members in any order, known or not, sound or not.
+fn any_meta() -> impl Strategy<Value = String> {
+    let odd = prop::sample::select(vec![
+        r#""more":{"a":[{},[],"x\n",1.50,-0,true,null]}"#,
+        r#""more":12345678901234567890123"#,
+        r#""more":-1.5E+07"#,
+        r#""more":1e"#,
+        r#""more":01"#,
+        r#""more":[1,]"#,
+        r#""more":{"a"}"#,
+        r#""more":"\x""#,
+        r#""more":tru"#,
+        r#""more" :1"#,
+        r#""status":1.0"#,
+        r#""status":70000"#,
+        r#""rt":-0"#,
+        r#""rt":123456789012.345"#,
+        r#""rt":0.1234567890123456789"#,
+        r#""tenant":"""#,
+        r#""tenant":null"#,
+        r#""model":"a\\\"\/b""#,
+        r#""uri":"\u00e9""#,
+        r#""stream":"yes""#,
+        r#""pid":"other""#,
+        r#""usage":{"total":1,"prompt":2,"cached":3,"completion":4,"reasoning":5}"#,
+        r#""usage":{"total":1}"#,
+        r#""usage":{}"#,
+        r#""resp_meta":{"usage":null,"tool_calls":[1],"later":1}"#,
+        r#""resp_meta":{"id":"a","id":"b"}"#,
+        r#""resp_meta":[]"#,
+    ]);
+    let full = full_meta();
+    let sound: Vec<String> = full
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, value)| format!("\"{name}\":{value}"))
+        .collect();
+    let member = prop_oneof![
+        4 => prop::sample::select(sound),
+        1 => odd.prop_map(str::to_owned),
+    ];
+    prop::collection::vec(member, 0..12).prop_map(|members| format!("{{{}}}", members.join(",")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn what_is_stored_as_it_is_says_what_it_would_if_it_were_written_anew(
+        meta in any_meta(), cut in prop::option::weighted(0.05, any::<prop::sample::Index>()),
+        protocol in prop::sample::select(vec![Protocol::V1, Protocol::V2]),
+    ) {
+        let meta = cut.map_or(&meta[..], |cut| &meta[..meta.floor_char_boundary(cut.index(meta.len()))]);
+        let data = frame(protocol, meta.as_bytes(), br#"{"model":"q","stream":true}"#, STREAM);
+        let sender = sender(protocol);
+        match (lines(&data, &sender, false), taken(&data, &sender)) {
+            (Ok(made), Ok(expected)) => {
+                if let Form::Verbatim(_) = told(&data, &sender, false).unwrap().0 {
+                    let _: Record<'_> = serde_json::from_slice(&made.record).unwrap();
+                }
+                prop_assert_eq!(parsed(&made), expected);
+            }
+            (made, expected) => prop_assert_eq!(made.is_err(), expected.is_err()),
+        }
     }
 }

@@ -8,6 +8,7 @@
 mod append;
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::budget::Charge;
+use crate::buffers::Buffers;
 use crate::clock::WallClock;
 use crate::config::Durability;
 use crate::ingest::{WINDOW_BYTES, WINDOW_FRAMES};
@@ -58,37 +60,83 @@ pub(crate) enum Origin {
     V2 {
         /// The run, and the right to bring it.
         claim: Arc<Claim>,
-        /// See [`Stream::is_current`](crate::stream::Stream::is_current).
-        attempt: u64,
-        /// Sequence.
-        seq: u64,
     },
 }
 
-impl Origin {
-    /// Whether both come by the same claim, or both from senders of version 1.
-    fn is_of_run(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::V1 { .. }, Self::V1 { .. }) => true,
-            (Self::V2 { claim, .. }, Self::V2 { claim: other, .. }) => Arc::ptr_eq(claim, other),
-            _ => false,
+/// The place of a frame in its run; of version 1, none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    /// See [`Standing::attempt`](crate::stream::Standing::attempt).
+    pub(crate) attempt: u64,
+    /// Sequence.
+    pub(crate) seq: u64,
+}
+
+/// Lines of several frames, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// The lines, each with its end.
+    pub(crate) text: Vec<u8>,
+    /// Where the line of each frame ends; at its start for a frame that is dealt with without
+    /// being stored.
+    ends: Vec<(Mark, usize)>,
+}
+
+impl Lines {
+    /// None yet, to be put into an empty buffer.
+    pub(crate) fn in_buffer(text: Vec<u8>, frames: usize) -> Self {
+        Self {
+            text,
+            ends: Vec::with_capacity(frames),
         }
+    }
+
+    /// The line of this frame has been appended, or nothing.
+    pub(crate) fn end(&mut self, mark: Mark) {
+        self.ends.push((mark, self.text.len()));
+    }
+
+    /// Each frame and its line.
+    fn each(&self) -> impl Iterator<Item = (Mark, Range<usize>)> {
+        let mut start = 0;
+        self.ends.iter().map(move |(mark, end)| {
+            let line = start..*end;
+            start = *end;
+            (*mark, line)
+        })
     }
 }
 
-/// One line to be stored.
+/// Frames of one sender that came together.
 #[derive(Debug)]
-pub(crate) struct Item {
-    /// With its end. Empty for a frame that is dealt with without being stored.
-    pub(crate) line: Vec<u8>,
-    /// Bytes of the frame it was made from. Both outputs count these, so that they commit together:
-    /// an acknowledgement needs both.
+pub(crate) struct Bundle {
+    /// What they became in this output.
+    pub(crate) lines: Lines,
+    /// Bytes of the frames. Both outputs count these, so that they commit together: an
+    /// acknowledgement needs both.
     pub(crate) weight: usize,
-    /// Where it comes from.
+    /// Where they come from.
     pub(crate) origin: Origin,
-    /// The room it takes.
+    /// The room they take.
     #[expect(dead_code, reason = "dropping it gives the room back")]
     pub(crate) charge: Arc<Charge>,
+}
+
+/// Lines next to each other that are to be written.
+#[derive(Debug)]
+struct Piece<'b> {
+    bundle: &'b Bundle,
+    range: Range<usize>,
+    /// Of its last frame.
+    seq: u64,
+    /// Lines in it.
+    lines: u64,
+}
+
+impl<'b> Piece<'b> {
+    fn text(&self) -> &'b [u8] {
+        &self.bundle.lines.text[self.range.clone()]
+    }
 }
 
 /// What others may know of a writer.
@@ -141,6 +189,8 @@ pub(crate) struct Parts {
     pub(crate) position: Option<Position>,
     /// Every run.
     pub(crate) streams: Arc<Streams>,
+    /// Where what lines were made in goes back to.
+    pub(crate) buffers: Arc<Buffers>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// What others may know.
@@ -161,20 +211,26 @@ pub(crate) struct Writer {
 
 #[derive(Default)]
 struct Batch {
-    items: Vec<Item>,
+    bundles: Vec<Bundle>,
     bytes: usize,
+    frames: usize,
 }
 
 impl Batch {
-    fn add(&mut self, items: Vec<Item>) {
-        self.bytes += items.iter().map(|item| item.weight).sum::<usize>();
-        self.items.extend(items);
+    fn add(&mut self, bundle: Bundle) {
+        self.bytes += bundle.weight;
+        self.frames += bundle.lines.ends.len();
+        self.bundles.push(bundle);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bundles.is_empty()
     }
 
     fn is_full(&self, durability: Durability) -> bool {
         self.bytes >= BATCH_BYTES
-            || self.items.len() >= BATCH_ITEMS
-            || durability == Durability::Always && !self.items.is_empty()
+            || self.frames >= BATCH_ITEMS
+            || durability == Durability::Always && !self.is_empty()
     }
 }
 
@@ -201,34 +257,33 @@ impl Writer {
     }
 
     /// Runs on a thread of its own: every step that touches the disk blocks.
-    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Vec<Item>>) {
+    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Bundle>) {
         self.tick();
         let mut batch = Batch::default();
         loop {
-            let due = if batch.items.is_empty() {
+            let due = if batch.is_empty() {
                 Instant::now() + TICK
             } else {
                 self.last_commit + WAIT
             };
             match tokio::time::timeout_at(due, inbox.recv()).await {
-                Ok(Some(items)) => {
-                    batch.add(items);
+                Ok(Some(bundle)) => {
+                    batch.add(bundle);
                     while !batch.is_full(self.parts.durability)
-                        && let Ok(items) = inbox.try_recv()
+                        && let Ok(bundle) = inbox.try_recv()
                     {
-                        batch.add(items);
+                        batch.add(bundle);
                     }
                     if batch.is_full(self.parts.durability) {
-                        self.commit(&std::mem::take(&mut batch));
+                        self.commit(std::mem::take(&mut batch));
                     }
                 }
                 Ok(None) => break,
-                Err(_) if batch.items.is_empty() => self.tick(),
-                Err(_) => self.commit(&std::mem::take(&mut batch)),
+                Err(_) if batch.is_empty() => self.tick(),
+                Err(_) => self.commit(std::mem::take(&mut batch)),
             }
         }
-        self.commit(&batch);
-        drop(batch);
+        self.commit(batch);
         self.save_ledger();
     }
 
@@ -249,21 +304,17 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, batch: &Batch) {
-        let lines: Vec<&Item> = batch
-            .items
-            .iter()
-            .filter(|item| self.is_wanted(item))
-            .collect();
+    fn commit(&mut self, batch: Batch) {
+        let pieces = self.wanted(&batch.bundles);
         let began = Instant::now();
         let written = if self.parts.durability == Durability::Always {
-            lines.iter().try_for_each(|item| {
-                self.append(std::slice::from_ref(item))?;
-                self.settle(std::slice::from_ref(item));
+            pieces.chunks(1).try_for_each(|piece| {
+                self.append(piece)?;
+                self.settle(piece);
                 Ok(())
             })
         } else {
-            self.append(&lines).inspect(|()| self.settle(&lines))
+            self.append(&pieces).inspect(|()| self.settle(&pieces))
         };
         let now = Instant::now();
         self.last_commit = now;
@@ -272,37 +323,63 @@ impl Writer {
                 let seconds = now.duration_since(began).as_secs_f64();
                 self.parts.metrics.committed(self.parts.output, seconds);
             }
-            Err(error) => self.fail(&batch.items, &error),
+            Err(error) => self.fail(&batch.bundles, &error),
         }
         let is_due = now.duration_since(self.last_save) >= LEDGER_WAIT;
         if self.unsaved_bytes >= LEDGER_BYTES || self.unsaved_bytes > 0 && is_due {
             self.save_ledger();
         }
-    }
-
-    /// Whether a line is to be written: not if its stream has started over, nor if it is here from
-    /// before a crash that kept it out of the other output.
-    fn is_wanted(&self, item: &Item) -> bool {
-        match &item.origin {
-            Origin::V1 { .. } => true,
-            Origin::V2 {
-                claim,
-                attempt,
-                seq,
-            } => {
-                let stream = claim.stream();
-                stream.is_current(*attempt) && *seq > stream.stored(self.parts.output)
-            }
+        for bundle in batch.bundles {
+            self.parts.buffers.give(bundle.lines.text);
         }
     }
 
-    fn append(&mut self, items: &[&Item]) -> io::Result<()> {
-        if items.iter().all(|item| item.line.is_empty()) {
+    /// What is to be written: not what is of a stream that has started over, nor what is here from
+    /// before a crash that kept it out of the other output. One piece for each frame if each is to
+    /// be durable by itself.
+    fn wanted<'b>(&self, bundles: &'b [Bundle]) -> Vec<Piece<'b>> {
+        let is_one_each = self.parts.durability == Durability::Always;
+        let mut pieces: Vec<Piece<'b>> = Vec::with_capacity(bundles.len());
+        for bundle in bundles {
+            let standing = match &bundle.origin {
+                Origin::V1 { .. } => None,
+                Origin::V2 { claim } => Some(claim.stream().standing(self.parts.output)),
+            };
+            let mut goes_on = false;
+            for (mark, line) in bundle.lines.each() {
+                let is_wanted = standing.is_none_or(|standing| {
+                    mark.attempt == standing.attempt && mark.seq > standing.stored
+                });
+                if !is_wanted {
+                    goes_on = false;
+                    continue;
+                }
+                if !goes_on {
+                    pieces.push(Piece {
+                        bundle,
+                        range: line.start..line.start,
+                        seq: 0,
+                        lines: 0,
+                    });
+                }
+                if let Some(piece) = pieces.last_mut() {
+                    piece.lines += u64::from(!line.is_empty());
+                    piece.range.end = line.end;
+                    piece.seq = mark.seq;
+                }
+                goes_on = !is_one_each;
+            }
+        }
+        pieces
+    }
+
+    fn append(&mut self, pieces: &[Piece<'_>]) -> io::Result<()> {
+        if pieces.iter().all(|piece| piece.lines == 0) {
             return Ok(());
         }
         let hour = self.roller.hour(self.parts.clock.now());
         self.roll(hour);
-        let lines: Vec<&[u8]> = items.iter().map(|item| &item.line[..]).collect();
+        let lines: Vec<&[u8]> = pieces.iter().map(Piece::text).collect();
         let opened = self.segment.append(&*self.parts.storage, hour, &lines)?;
         if opened.sealed {
             tracing::warn!(
@@ -315,27 +392,33 @@ impl Writer {
     }
 
     /// Tells the streams what is on disk.
-    fn settle(&mut self, items: &[&Item]) {
-        for run in items.chunk_by(|a, b| a.origin.is_of_run(&b.origin)) {
-            let Some(last) = run.last() else { continue };
-            let protocol = match &last.origin {
-                Origin::V1 { .. } => Protocol::V1,
-                Origin::V2 { claim, seq, .. } => {
-                    // Once for all of them: each call may wake the connection, and makes it answer.
-                    claim.stream().raise(self.parts.output, *seq);
-                    Protocol::V2
+    fn settle(&mut self, pieces: &[Piece<'_>]) {
+        let mut stored = [0; 2];
+        let mut last: Vec<(&Arc<Claim>, u64)> = Vec::new();
+        for piece in pieces {
+            match &piece.bundle.origin {
+                Origin::V1 { .. } => stored[0] += piece.lines,
+                Origin::V2 { claim } => {
+                    stored[1] += piece.lines;
+                    match last.iter_mut().find(|(known, _)| Arc::ptr_eq(known, claim)) {
+                        Some((_, seq)) => *seq = piece.seq,
+                        None => last.push((claim, piece.seq)),
+                    }
                 }
-            };
-            if self.parts.output == Output::Records {
-                let stored = run.iter().filter(|item| !item.line.is_empty()).count();
-                self.parts
-                    .metrics
-                    .frames_ended(protocol, FrameResult::Stored, stored as u64);
             }
         }
-        let stored = items.iter().filter(|item| !item.line.is_empty()).count();
-        let now = self.parts.clock.now();
-        if stored > 0 && self.parts.output == Output::Records {
+        for (claim, seq) in last {
+            // Once for all of them: each call may wake the connection, and makes it answer.
+            claim.stream().raise(self.parts.output, seq);
+        }
+        let all = stored[0] + stored[1];
+        if all > 0 && self.parts.output == Output::Records {
+            for (protocol, n) in [Protocol::V1, Protocol::V2].into_iter().zip(stored) {
+                self.parts
+                    .metrics
+                    .frames_ended(protocol, FrameResult::Stored, n);
+            }
+            let now = self.parts.clock.now();
             self.parts
                 .metrics
                 .last_record_seconds
@@ -343,7 +426,7 @@ impl Writer {
         }
         let mut state = self.parts.status.0.lock();
         state.failed = None;
-        state.records += stored as u64;
+        state.records += all;
         drop(state);
         self.publish();
     }
@@ -359,32 +442,36 @@ impl Writer {
     }
 
     /// Nothing of the batch is in the file: senders are asked to come again.
-    fn fail(&mut self, items: &[Item], error: &io::Error) {
+    fn fail(&mut self, bundles: &[Bundle], error: &io::Error) {
         self.parts.metrics.write_error(self.parts.output);
         let now = self.parts.clock.now();
         let before = self.parts.status.0.lock().failed.replace(now);
         if before.is_none() {
             tracing::error!(output = self.parts.output.as_str(), %error, "records cannot be written, senders are told to wait");
         }
-        for item in items {
-            match &item.origin {
+        for bundle in bundles {
+            let frames = bundle.lines.ends.len() as u64;
+            match &bundle.origin {
                 Origin::V1 { .. } if self.parts.output == Output::Records => {
-                    self.parts.metrics.frame(Protocol::V1, FrameResult::Lost);
+                    self.parts
+                        .metrics
+                        .frames_ended(Protocol::V1, FrameResult::Lost, frames);
                 }
                 Origin::V1 { .. } => {}
-                Origin::V2 {
-                    claim,
-                    attempt,
-                    seq,
-                } => {
-                    self.parts.metrics.frame(Protocol::V2, FrameResult::Refused);
+                Origin::V2 { claim } => {
+                    self.parts
+                        .metrics
+                        .frames_ended(Protocol::V2, FrameResult::Refused, frames);
                     // With `always` the first lines of a batch may be on disk.
-                    if *seq > claim.stream().stored(self.parts.output) {
-                        claim.stream().refuse(
-                            *attempt,
-                            NackCode::DiskFull,
-                            "no record can be written",
-                        );
+                    let stored = claim.stream().standing(self.parts.output).stored;
+                    for (mark, _) in &bundle.lines.ends {
+                        if mark.seq > stored {
+                            claim.stream().refuse(
+                                mark.attempt,
+                                NackCode::DiskFull,
+                                "no record can be written",
+                            );
+                        }
                     }
                 }
             }

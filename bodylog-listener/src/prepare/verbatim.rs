@@ -1,0 +1,515 @@
+//! The meta object of a frame, read where it stands. What a router writes can be part of the record as
+//! it is: to take it apart and to write it again was most of what a small record cost.
+//!
+//! Only the plain form is read here: no space between tokens, each known member once and of its type,
+//! no null for one, no escape by number. Everything else, and everything that is wrong, is left to
+//! [`proto::meta::Meta::from_json`], which makes the same record of the plain form, only slower.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::str::FromStr;
+
+use memchr::memchr2;
+use proto::meta::{MetaOf, RespMetaOf, SCHEMA, Usage};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What the object says, but for what is only passed on: of that, whether it is there.
+pub(super) type Facts<'m> = MetaOf<Cow<'m, str>, Json<'m>, ()>;
+
+/// A value of it.
+#[derive(Default, Serialize)]
+#[serde(untagged)]
+pub(super) enum Json<'m> {
+    /// One that is not looked at.
+    #[default]
+    Any,
+    /// As the sender wrote it.
+    Raw(&'m RawValue),
+    /// Found in the response.
+    Found(Value),
+}
+
+impl<'de: 'm, 'm> Deserialize<'de> for Json<'m> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(from).map(Self::Raw)
+    }
+}
+
+/// A meta object in its plain form.
+pub(super) struct Verbatim<'m> {
+    /// What it says.
+    pub(super) facts: Facts<'m>,
+    text: &'m str,
+    /// Where members of the listener's own may stand.
+    stamp_at: usize,
+    /// What was found in the response, with the comma before it: it is written anew.
+    resp_meta: Range<usize>,
+}
+
+impl Verbatim<'_> {
+    /// Appends the object without its end, `stamp` writing members of the listener's own, a comma
+    /// before each, and what is now known of the response where that stood.
+    pub(super) fn write(&self, out: &mut Vec<u8>, stamp: impl FnOnce(&mut Vec<u8>)) {
+        let bytes = self.text.as_bytes();
+        out.extend_from_slice(&bytes[..self.stamp_at]);
+        stamp(out);
+        out.extend_from_slice(&bytes[self.stamp_at..self.resp_meta.start]);
+        if let Some(found) = &self.facts.resp_meta {
+            out.extend_from_slice(b",\"resp_meta\":");
+            serde_json::to_writer(&mut *out, found).expect(super::FINITE);
+        }
+        out.extend_from_slice(&bytes[self.resp_meta.end..bytes.len() - 1]);
+    }
+}
+
+/// Reads an object in its plain form. `None` for any other.
+pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    // Without a way out midway this looks at many at once.
+    if bytes.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < b' ' {
+        return None;
+    }
+    let mut cursor = Cursor { text, at: 0 };
+    let mut facts = Facts::default();
+    let mut stamp_at = None;
+    let mut resp_meta = None;
+    let mut next = 0;
+    cursor.eat(b'{')?;
+    loop {
+        let from = cursor.at;
+        let name = cursor.name()?;
+        let value = cursor.value(DEPTH_MAX)?;
+        // Members mostly come in the order of the table.
+        if let Some(known) = (next..MEMBERS.len())
+            .chain(0..next)
+            .find(|at| MEMBERS[*at].0 == name)
+        {
+            let (_, set) = MEMBERS[known];
+            set(&mut facts, value)?;
+            next = known + 1;
+        }
+        match name {
+            // There is a comma before it.
+            "resp_meta" if stamp_at.is_some() => resp_meta = Some(from - 1..cursor.at),
+            "resp_meta" => return None,
+            "request_id" if resp_meta.is_none() => stamp_at = Some(cursor.at),
+            _ => stamp_at = stamp_at.or(Some(cursor.at)),
+        }
+        match cursor.next()? {
+            b',' => {}
+            b'}' => break,
+            _ => return None,
+        }
+    }
+    let is_whole = cursor.at == text.len();
+    let is_readable = facts.v.is_none_or(|v| v <= SCHEMA);
+    let end = text.len() - 1;
+    (is_whole && is_readable).then_some(Verbatim {
+        facts,
+        text,
+        stamp_at: stamp_at?,
+        resp_meta: resp_meta.unwrap_or(end..end),
+    })
+}
+
+/// Takes a member. `None`: it is not plain.
+type Set = for<'m> fn(&mut Facts<'m>, Token<'m>) -> Option<()>;
+
+/// Every member that is known, in the order in which [`MetaOf`] has them; then those that only the
+/// listener writes, whose names a sender must not use.
+const MEMBERS: &[(&str, Set)] = &[
+    ("v", |facts, value| put(&mut facts.v, value.number())),
+    ("ts", |facts, value| put(&mut facts.ts, value.text())),
+    ("ts_unix_ms", |facts, value| {
+        put(&mut facts.ts_unix_ms, value.number())
+    }),
+    ("request_id", |facts, value| {
+        put(&mut facts.request_id, value.text())
+    }),
+    ("client_ip", |facts, value| {
+        put(&mut facts.client_ip, value.text())
+    }),
+    ("method", |facts, value| {
+        put(&mut facts.method, value.text())
+    }),
+    ("uri", |facts, value| put(&mut facts.uri, value.text())),
+    ("req_headers", |facts, value| {
+        put(&mut facts.req_headers, value.object().map(drop))
+    }),
+    ("meta_trimmed", |facts, value| {
+        turn_on(&mut facts.meta_trimmed, &value)
+    }),
+    ("req_body_truncated", |facts, value| {
+        put(&mut facts.req_body_truncated, value.boolean())
+    }),
+    ("resp_body_truncated", |facts, value| {
+        put(&mut facts.resp_body_truncated, value.boolean())
+    }),
+    ("req_bytes", |facts, value| {
+        put(&mut facts.req_bytes, value.number())
+    }),
+    ("resp_bytes", |facts, value| {
+        put(&mut facts.resp_bytes, value.number())
+    }),
+    ("chunk_count", |facts, value| {
+        put(&mut facts.chunk_count, value.number())
+    }),
+    ("resp_encoding", |facts, value| {
+        put(&mut facts.resp_encoding, value.text())
+    }),
+    ("route", |facts, value| put(&mut facts.route, value.text())),
+    ("tenant", |facts, value| {
+        put(&mut facts.tenant, value.text())
+    }),
+    ("model_req", |facts, value| {
+        put(&mut facts.model_req, value.text())
+    }),
+    ("model", |facts, value| put(&mut facts.model, value.text())),
+    ("stream", |facts, value| {
+        put(&mut facts.stream, value.boolean())
+    }),
+    ("peer", |facts, value| put(&mut facts.peer, value.text())),
+    ("peer_clean", |facts, value| {
+        put(&mut facts.peer_clean, value.text())
+    }),
+    ("peer_name", |facts, value| {
+        put(&mut facts.peer_name, value.text())
+    }),
+    ("forwarded_to", |facts, value| {
+        put(&mut facts.forwarded_to, value.text())
+    }),
+    ("attempts", |facts, value| {
+        put(&mut facts.attempts, value.number())
+    }),
+    ("session_id", |facts, value| {
+        put(&mut facts.session_id, value.text())
+    }),
+    ("session_src", |facts, value| {
+        put(&mut facts.session_src, value.text())
+    }),
+    ("mode", |facts, value| put(&mut facts.mode, value.text())),
+    ("decision", |facts, value| {
+        put(&mut facts.decision, value.some())
+    }),
+    ("reject_reason", |facts, value| {
+        put(&mut facts.reject_reason, value.text())
+    }),
+    ("status", |facts, value| {
+        put(&mut facts.status, value.number())
+    }),
+    ("usage", |facts, value| {
+        put(&mut facts.usage, value.object().and_then(usage))
+    }),
+    ("finish_reason", |facts, value| {
+        put(&mut facts.finish_reason, value.text())
+    }),
+    ("stop_reason_raw", |facts, value| {
+        put(&mut facts.stop_reason_raw, value.text())
+    }),
+    ("complete", |facts, value| {
+        put(&mut facts.complete, value.boolean())
+    }),
+    ("client_gone", |facts, value| {
+        turn_on(&mut facts.client_gone, &value)
+    }),
+    ("first_chunk_t", |facts, value| {
+        put(&mut facts.first_chunk_t, value.time())
+    }),
+    ("last_chunk_t", |facts, value| {
+        put(&mut facts.last_chunk_t, value.time())
+    }),
+    ("rt", |facts, value| put(&mut facts.rt, value.time())),
+    ("upstream_connect_t", |facts, value| {
+        put(&mut facts.upstream_connect_t, value.time())
+    }),
+    ("queue_t", |facts, value| {
+        put(&mut facts.queue_t, value.time())
+    }),
+    ("sampled_by", |facts, value| {
+        put(&mut facts.sampled_by, value.text())
+    }),
+    ("shed", |facts, value| put(&mut facts.shed, value.text())),
+    ("lost_before", |facts, value| {
+        put(&mut facts.lost_before, value.number())
+    }),
+    ("resp_meta", |facts, value| {
+        put(&mut facts.resp_meta, value.object().and_then(found))
+    }),
+    ("pid", |_, _| None),
+    ("epoch", |_, _| None),
+    ("seq", |_, _| None),
+    ("source_addr", |_, _| None),
+    ("ts_end", |_, _| None),
+    ("req_body", |_, _| None),
+    ("req_body_b64", |_, _| None),
+    ("resp_body", |_, _| None),
+    ("resp_body_b64", |_, _| None),
+    ("resp_choices", |_, _| None),
+];
+
+fn put<T>(slot: &mut Option<T>, value: Option<T>) -> Option<()> {
+    if slot.is_some() {
+        return None;
+    }
+    *slot = value;
+    slot.is_some().then_some(())
+}
+
+/// A record does not say that these are false.
+fn turn_on(slot: &mut bool, value: &Token<'_>) -> Option<()> {
+    let is_first = !std::mem::replace(slot, true);
+    (is_first && value.boolean()?).then_some(())
+}
+
+fn found<'m>(json: &'m str) -> Option<RespMetaOf<Cow<'m, str>, Json<'m>>> {
+    serde_json::from_str(json).ok()
+}
+
+/// All the counts, and nothing else: a record has them all.
+fn usage(json: &str) -> Option<Usage> {
+    const NAMES: [&str; 5] = ["prompt", "completion", "cached", "reasoning", "total"];
+    let mut counts = [None; 5];
+    let mut cursor = Cursor { text: json, at: 0 };
+    cursor.eat(b'{')?;
+    loop {
+        let name = cursor.name()?;
+        let at = NAMES.iter().position(|known| *known == name)?;
+        put(&mut counts[at], cursor.value(0)?.number())?;
+        match cursor.next()? {
+            b',' => {}
+            _ => break,
+        }
+    }
+    let [prompt, completion, cached, reasoning, total] = counts;
+    Some(Usage {
+        prompt: prompt?,
+        completion: completion?,
+        cached: cached?,
+        reasoning: reasoning?,
+        total: total?,
+    })
+}
+
+/// Deepest nesting of a plain object; readers of records bear four times as much.
+const DEPTH_MAX: u32 = 32;
+/// Longest number, and longest exponent: none is so large that a reader takes it for infinite.
+const NUMBER_MAX: usize = 40;
+/// See [`NUMBER_MAX`].
+const EXPONENT_MAX: usize = 2;
+/// Longest number of which every reader makes the same time.
+const TIME_MAX: usize = 16;
+
+/// A value, by where it stands.
+#[derive(Clone, Copy)]
+enum Token<'m> {
+    /// With its quotes.
+    Text {
+        json: &'m str,
+        is_escaped: bool,
+    },
+    Number(&'m str),
+    Boolean(bool),
+    Object(&'m str),
+    List,
+    Null,
+}
+
+impl<'m> Token<'m> {
+    fn text(self) -> Option<Cow<'m, str>> {
+        match self {
+            Self::Text {
+                json,
+                is_escaped: false,
+            } => Some(json[1..json.len() - 1].into()),
+            Self::Text { json, .. } => serde_json::from_str::<String>(json).ok().map(Cow::Owned),
+            _ => None,
+        }
+    }
+
+    fn number<T: FromStr>(self) -> Option<T> {
+        match self {
+            Self::Number(digits) => digits.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn time(self) -> Option<f64> {
+        match self {
+            Self::Number(digits) if digits.len() <= TIME_MAX && !digits.contains(['e', 'E']) => {
+                digits.parse().ok()
+            }
+            _ => None,
+        }
+    }
+
+    fn boolean(self) -> Option<bool> {
+        match self {
+            Self::Boolean(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn object(self) -> Option<&'m str> {
+        match self {
+            Self::Object(json) => Some(json),
+            _ => None,
+        }
+    }
+
+    fn some(self) -> Option<Json<'m>> {
+        (!matches!(self, Self::Null)).then_some(Json::Any)
+    }
+}
+
+/// A place in a JSON text. What is not plain ends the reading.
+struct Cursor<'m> {
+    text: &'m str,
+    at: usize,
+}
+
+impl<'m> Cursor<'m> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn eat(&mut self, wanted: u8) -> Option<()> {
+        (self.peek()? == wanted).then(|| self.at += 1)
+    }
+
+    fn word(&mut self, word: &str) -> Option<()> {
+        self.text[self.at..]
+            .starts_with(word)
+            .then(|| self.at += word.len())
+    }
+
+    /// The name of a member and its colon. One with escapes could be any other in disguise.
+    fn name(&mut self) -> Option<&'m str> {
+        let (json, is_escaped) = self.string()?;
+        self.eat(b':')?;
+        (!is_escaped).then(|| &json[1..json.len() - 1])
+    }
+
+    fn value(&mut self, depth: u32) -> Option<Token<'m>> {
+        let from = self.at;
+        Some(match self.peek()? {
+            b'"' => {
+                let (json, is_escaped) = self.string()?;
+                Token::Text { json, is_escaped }
+            }
+            b'{' => {
+                self.members(depth)?;
+                Token::Object(&self.text[from..self.at])
+            }
+            b'[' => {
+                self.elements(depth)?;
+                Token::List
+            }
+            b't' => {
+                self.word("true")?;
+                Token::Boolean(true)
+            }
+            b'f' => {
+                self.word("false")?;
+                Token::Boolean(false)
+            }
+            b'n' => {
+                self.word("null")?;
+                Token::Null
+            }
+            _ => Token::Number(self.number()?),
+        })
+    }
+
+    fn members(&mut self, depth: u32) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        self.eat(b'{')?;
+        if self.eat(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            self.string()?;
+            self.eat(b':')?;
+            self.value(depth)?;
+            match self.next()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    fn elements(&mut self, depth: u32) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        self.eat(b'[')?;
+        if self.eat(b']').is_some() {
+            return Some(());
+        }
+        loop {
+            self.value(depth)?;
+            match self.next()? {
+                b',' => {}
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// A string with its quotes, and whether it has escapes. That it has no control characters is
+    /// known by now.
+    fn string(&mut self) -> Option<(&'m str, bool)> {
+        let from = self.at;
+        let bytes = self.text.as_bytes();
+        let mut is_escaped = false;
+        self.eat(b'"')?;
+        loop {
+            self.at += memchr2(b'"', b'\\', &bytes[self.at..])?;
+            if bytes[self.at] == b'"' {
+                self.at += 1;
+                return Some((&self.text[from..self.at], is_escaped));
+            }
+            is_escaped = true;
+            match bytes.get(self.at + 1)? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
+                // By number: half of a pair would be no text.
+                _ => return None,
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<&'m str> {
+        let from = self.at;
+        let _ = self.eat(b'-');
+        let has_zero = self.peek()? == b'0';
+        let whole = self.digits();
+        if whole == 0 || has_zero && whole > 1 {
+            return None;
+        }
+        if self.eat(b'.').is_some() && self.digits() == 0 {
+            return None;
+        }
+        if self.eat(b'e').or_else(|| self.eat(b'E')).is_some() {
+            let _ = self.eat(b'+').or_else(|| self.eat(b'-'));
+            if !(1..=EXPONENT_MAX).contains(&self.digits()) {
+                return None;
+            }
+        }
+        let number = &self.text[from..self.at];
+        (number.len() <= NUMBER_MAX).then_some(number)
+    }
+
+    fn digits(&mut self) -> usize {
+        let from = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        self.at - from
+    }
+}
