@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::epoch::ColdStart;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{ApiServer, KubernetesConfig, api_name};
 use crate::log::{self, LogFormat};
 use crate::poll::RouterUrl;
 use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, run};
@@ -82,6 +84,9 @@ struct Args {
         value_parser = poll_prefix
     )]
     poll_prefix: String,
+    #[cfg(feature = "kubernetes")]
+    #[command(flatten)]
+    kubernetes: KubernetesArgs,
     /// Form of log lines.
     #[arg(
         long,
@@ -92,6 +97,85 @@ struct Args {
     log_format: LogFormat,
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+/// Routes, services and replicas from a cluster.
+#[cfg(feature = "kubernetes")]
+#[derive(Debug, clap::Args)]
+struct KubernetesArgs {
+    /// The API server that says whose the addresses in rows are: of the cluster this runs in, none,
+    /// or what `kubectl proxy` serves.
+    #[arg(
+        long,
+        env = "BODYLOG_EXPORTER_KUBERNETES",
+        value_name = "auto|off|URL",
+        default_value = "auto"
+    )]
+    kubernetes: ApiServer,
+    /// API group of ModelRoutes.
+    #[arg(
+        long,
+        env = "MODELROUTE_GROUP",
+        value_name = "GROUP",
+        default_value_t = KubernetesConfig::default().group,
+        value_parser = api_name
+    )]
+    modelroute_group: String,
+    /// Their version.
+    #[arg(
+        long,
+        env = "MODELROUTE_VERSION",
+        value_name = "VERSION",
+        default_value_t = KubernetesConfig::default().version,
+        value_parser = api_name
+    )]
+    modelroute_version: String,
+    /// Their plural.
+    #[arg(
+        long,
+        env = "MODELROUTE_PLURAL",
+        value_name = "NAME",
+        default_value_t = KubernetesConfig::default().plural,
+        value_parser = api_name
+    )]
+    modelroute_plural: String,
+    /// Seconds between two questions for the owners of pods; changes of routes and pods come by
+    /// themselves.
+    #[arg(
+        long,
+        env = "ROUTE_DISCOVERY_INTERVAL_SECONDS",
+        value_name = "SECONDS",
+        default_value_t = KubernetesConfig::default().interval.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    route_discovery_interval: u64,
+    /// Milliseconds that one answer of the API server may take.
+    #[arg(
+        long,
+        env = "ROUTE_DISCOVERY_TIMEOUT_MS",
+        value_name = "MILLISECONDS",
+        default_value_t = KubernetesConfig::default().timeout.as_millis() as u64,
+        value_parser = clap::value_parser!(u64).range(1..=600_000)
+    )]
+    route_discovery_timeout_ms: u64,
+    /// Ask routers that do not tell their routes only about those whose `spec.nginx.service` is this.
+    #[arg(long, env = "OPENRESTY_SERVICE", value_name = "NAME")]
+    service: Option<String>,
+}
+
+#[cfg(feature = "kubernetes")]
+impl KubernetesArgs {
+    fn config(self) -> KubernetesConfig {
+        KubernetesConfig {
+            server: self.kubernetes,
+            group: self.modelroute_group,
+            version: self.modelroute_version,
+            plural: self.modelroute_plural,
+            router: self.service,
+            interval: Duration::from_secs(self.route_discovery_interval),
+            timeout: Duration::from_millis(self.route_discovery_timeout_ms),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -186,6 +270,8 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
         token_file: args.token_file,
         poll_interval: Duration::from_secs(args.poll_interval),
         poll_prefix: args.poll_prefix,
+        #[cfg(feature = "kubernetes")]
+        kubernetes: Some(args.kubernetes.config()),
         ..Config::new(args.dir)
     };
     let ran = run(config, listener, stop.clone(), || {

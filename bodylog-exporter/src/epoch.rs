@@ -158,6 +158,13 @@ impl Pipeline {
         for (router, reading) in self.shared.take_refusals() {
             self.refused(&router, &reading);
         }
+        self.is_changed |= match self.shared.resolver() {
+            Some(_) => {
+                let reading = self.shared.take_places();
+                self.state.places(reading.as_ref(), now.wall_ms)
+            }
+            None => self.state.no_places(),
+        };
         let mut counter = Counter {
             state: &mut self.state,
             now_ms: now.wall_ms,

@@ -35,6 +35,10 @@ pub enum LogError {
     Init(#[from] TryInitError),
 }
 
+/// What the Kubernetes client logs of its own is silent unless it is asked for by name: it repeats
+/// what this program says, and shows answers that it does not understand.
+const SILENT: &str = "kube_client=off,kube_runtime=off";
+
 /// Sends log events to stderr from here on, at `info` unless `RUST_LOG` says otherwise.
 ///
 /// # Errors
@@ -45,10 +49,7 @@ pub fn init(format: LogFormat) -> Result<(), LogError> {
         Err(std::env::VarError::NotPresent) => String::new(),
         Err(std::env::VarError::NotUnicode(_)) => return Err(LogError::NotUnicode),
     };
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
-        .parse(&text)
-        .map_err(|_| LogError::Filter { found: text })?;
+    let filter = filter(text)?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);
@@ -59,7 +60,42 @@ pub fn init(format: LogFormat) -> Result<(), LogError> {
     Ok(())
 }
 
+/// The filter that `RUST_LOG` means; later parts of it win.
+fn filter(text: String) -> Result<EnvFilter, LogError> {
+    let level = match text.trim() {
+        "" => LevelFilter::INFO.to_string(),
+        text => text.to_owned(),
+    };
+    EnvFilter::builder()
+        .parse(format!("{SILENT},{level}"))
+        .map_err(|_| LogError::Filter { found: text })
+}
+
 /// Colours only on a terminal, and not where `NO_COLOR` has a value.
 fn colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubernetes_client_is_silent_unless_it_is_named() {
+        for (text, shown, hidden) in [
+            ("", "info", None),
+            ("debug", "debug", None),
+            (
+                "kube_client=warn",
+                "kube_client=warn",
+                Some("kube_client=off"),
+            ),
+        ] {
+            let filter = filter(text.to_owned()).unwrap().to_string();
+            assert!(filter.split(',').any(|part| part == shown), "{filter}");
+            assert!(filter.contains("kube_runtime=off"), "{filter}");
+            let is_silent = filter.contains("kube_client=off");
+            assert_eq!(is_silent, hidden.is_none(), "{filter}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +16,8 @@ use crate::checkpoint::Store;
 use crate::epoch::{ColdStart, Now, OpenError, Pipeline};
 use crate::families::Page;
 use crate::http;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{self, KubernetesConfig};
 use crate::poll::{self, Client, ClientError, PollConfig, RouterUrl};
 use crate::shared::Shared;
 use crate::tail::Where;
@@ -27,6 +30,10 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 /// For one call of a round.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long counting waits for a cluster to say whose the addresses in rows are. A row that was
+/// counted without is not counted again.
+pub const CLUSTER_WAIT: Duration = Duration::from_secs(10);
 
 /// Begins the names of polled metrics.
 pub const POLL_PREFIX: &str = "openresty_";
@@ -53,6 +60,9 @@ pub struct Config {
     pub poll_interval: Duration,
     /// Begins the names of polled metrics.
     pub poll_prefix: String,
+    /// How a cluster is asked; none is without.
+    #[cfg(feature = "kubernetes")]
+    pub kubernetes: Option<KubernetesConfig>,
 }
 
 impl Config {
@@ -67,6 +77,8 @@ impl Config {
             token_file: None,
             poll_interval: POLL_INTERVAL,
             poll_prefix: POLL_PREFIX.to_owned(),
+            #[cfg(feature = "kubernetes")]
+            kubernetes: None,
         }
     }
 }
@@ -135,12 +147,33 @@ pub async fn run(
         };
         tasks.spawn(poll::run(poll, client, Arc::clone(&shared), stop.clone()));
     }
+    #[cfg(feature = "kubernetes")]
+    let cluster = config
+        .kubernetes
+        .map(|config| kubernetes::start(config, &shared, &tasks, &stop));
+    #[cfg(not(feature = "kubernetes"))]
+    let cluster = None;
     ready();
+    if let Some(cluster) = cluster {
+        await_cluster(cluster, &stop).await;
+    }
     let counted = count(pipeline, config.epoch, &stop).await;
     stop.cancel();
     tasks.close();
     tasks.wait().await;
     counted
+}
+
+/// Waits until a cluster told everything once, within reason.
+async fn await_cluster(cluster: oneshot::Receiver<()>, stop: &CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        // An end without an answer: nobody is asked.
+        _ = cluster => {}
+        () = tokio::time::sleep(CLUSTER_WAIT) => {
+            tracing::warn!("counting begins without all that the cluster should tell");
+        }
+    }
 }
 
 /// Epochs until `stop`, and one more.

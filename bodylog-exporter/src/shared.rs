@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::aggregate::places::Reading;
 use crate::aggregate::{RefusalReading, View};
 use crate::epoch::Now;
 use crate::poll::Polled;
+use crate::resolver::Resolver;
 use crate::tail::Positions;
 
 /// The counts of one epoch, safe on disk.
@@ -32,6 +34,9 @@ pub struct Shared {
     polled: Mutex<Arc<Polled>>,
     /// Readings that no epoch took up yet, newest per router.
     refusals: Mutex<Vec<(Box<str>, RefusalReading)>>,
+    resolver: Mutex<Option<Arc<Resolver>>>,
+    /// What no epoch took up yet.
+    places: Mutex<Option<Reading>>,
     scraped_ms: AtomicI64,
     checkpoint_bytes: AtomicU64,
     checkpoint_errors: AtomicU64,
@@ -47,6 +52,8 @@ impl Default for Shared {
             committed: Mutex::default(),
             polled: Mutex::default(),
             refusals: Mutex::default(),
+            resolver: Mutex::default(),
+            places: Mutex::default(),
             scraped_ms: AtomicI64::new(NEVER),
             checkpoint_bytes: AtomicU64::default(),
             checkpoint_errors: AtomicU64::default(),
@@ -89,6 +96,27 @@ impl Shared {
     /// What no epoch took up yet.
     pub fn take_refusals(&self) -> Vec<(Box<str>, RefusalReading)> {
         std::mem::take(&mut *self.refusals.lock())
+    }
+
+    /// Shows what the cluster says. From the first time on, a cluster is asked.
+    pub fn resolved(&self, resolver: Resolver) {
+        *self.resolver.lock() = Some(Arc::new(resolver));
+    }
+
+    /// What the cluster said last; none where none is asked.
+    pub fn resolver(&self) -> Option<Arc<Resolver>> {
+        self.resolver.lock().clone()
+    }
+
+    /// Hands what the cluster says of its pods to the next epoch, in the place of what was not
+    /// taken up yet.
+    pub fn places(&self, reading: Reading) {
+        *self.places.lock() = Some(reading);
+    }
+
+    /// What no epoch took up yet.
+    pub fn take_places(&self) -> Option<Reading> {
+        self.places.lock().take()
     }
 
     /// Notes a scrape.

@@ -94,6 +94,28 @@ def test_names_meet_across_the_manifests():
         assert monitor["metadata"]["name"] in jobs, "rules and dashboards go by the job"
 
 
+def test_the_account_of_the_exporter_may_read_what_it_asks_for_and_no_more():
+    pod = find("StatefulSet", "bodylog")["spec"]["template"]["spec"]
+    account = find("ServiceAccount", pod["serviceAccountName"])["metadata"]
+    (binding,) = [d for d in documents(*CORE) if d["kind"] == "ClusterRoleBinding"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}]
+    rules = find("ClusterRole", binding["roleRef"]["name"])["rules"]
+    allowed = {(group, resource): set(rule["verbs"]) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    assert set().union(*allowed.values()) == {"get", "list", "watch"}
+    options = accepted(run(BIN / "bodylog-exporter", "--help"))
+    group, plural = (re.search(rf"--modelroute-{part} .*?\[default: (\S+)\]", options, re.DOTALL).group(1) for part in ("group", "plural"))
+    assert allowed[group, plural] == allowed["discovery.k8s.io", "endpointslices"] == {"list", "watch"}
+    assert not {resource for _, resource in allowed} & {"secrets", "configmaps", "*"}
+    # The token is where the exporter looks for it, and nowhere else.
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    mounts = {c["name"]: [m["name"] for m in c["volumeMounts"] if m["mountPath"] == place] for c in pod["containers"]}
+    assert mounts == {"listener": [], "exporter": ["account"]}
+    (volume,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
+    files = [source["serviceAccountToken"]["path"] for source in volume["sources"] if "serviceAccountToken" in source]
+    files += [item["path"] for source in volume["sources"] for kind in ("configMap", "downwardAPI") for item in source.get(kind, {}).get("items", [])]
+    assert sorted(files) == ["ca.crt", "namespace", "token"]
+
+
 def rule_groups():
     return [group for path in sorted((ROOT / "deploy/prometheus/rules").glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
 

@@ -12,8 +12,10 @@ use super::labels::{NO_BACKEND, OTHER, UNKNOWN};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
-    /// `route` (and `service`, which repeats it).
+    /// `route` (and `service` where it repeats it).
     Route,
+    /// `service`, as a cluster tells it.
+    Service,
     /// `backend`.
     Backend,
     /// `model`.
@@ -33,6 +35,7 @@ impl Label {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Route => "route",
+            Self::Service => "service",
             Self::Backend => "backend",
             Self::Model => "model",
             Self::FinishReason => "finish_reason",
@@ -43,8 +46,9 @@ impl Label {
     }
 
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Route,
+        Self::Service,
         Self::Backend,
         Self::Model,
         Self::FinishReason,
@@ -56,7 +60,7 @@ impl Label {
     /// Most values, the stand-ins `unknown`, `(none)` and `other` not counted.
     pub fn values_max(self) -> usize {
         match self {
-            Self::Route | Self::Backend => 512,
+            Self::Route | Self::Service | Self::Backend => 512,
             Self::Model => 64,
             Self::FinishReason => 16,
             Self::Tenant => 200,

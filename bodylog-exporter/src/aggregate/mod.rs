@@ -9,6 +9,7 @@ pub mod caps;
 pub mod dedupe;
 pub mod labels;
 mod own;
+pub mod places;
 mod rejects;
 pub mod series;
 mod tenants;
@@ -28,6 +29,7 @@ use self::caps::{Caps, Label, Tenants};
 use self::dedupe::{Dedupe, RowKey};
 use self::labels::{NO_BACKEND, OTHER, UNKNOWN};
 pub use self::own::{BadLine, Own, Reset};
+use self::places::{Found, Places, Reading};
 pub use self::rejects::{RefusalReading, Refusals, RejectKey, Rejected};
 use self::series::{Series, SeriesLabels, finish_reason};
 pub use self::tenants::{TENANT_TOKEN_KINDS, TenantLabels, TenantSeries};
@@ -66,6 +68,8 @@ pub struct State {
     dedupe: Dedupe,
     own: Own,
     retired_ms: i64,
+    #[serde(default, skip_serializing_if = "Places::is_empty")]
+    places: Places,
     /// End of the last row as written there; parsed once an epoch instead of once a row.
     #[serde(skip)]
     last_end: LastEnd,
@@ -132,6 +136,22 @@ impl State {
         &mut self.refusals
     }
 
+    /// Takes up what the cluster says of its pods; nothing where none is asked. True when that
+    /// changed anything.
+    pub fn places(&mut self, reading: Option<&Reading>, now_ms: i64) -> bool {
+        match reading {
+            Some(reading) => self.places.read(reading, now_ms),
+            None => self.places.expire(now_ms),
+        }
+    }
+
+    /// Forgets every pod: no cluster is asked any more. True when there was any.
+    pub fn no_places(&mut self) -> bool {
+        let had_any = !self.places.is_empty();
+        self.places = Places::default();
+        had_any
+    }
+
     fn row(&mut self, row: &DetailRow<'_>, now_ms: i64) {
         let (text, plus_s) = if row.ts_end.is_empty() {
             (&row.ts, row.rt)
@@ -146,25 +166,37 @@ impl State {
         let finish = finish
             .as_deref()
             .map(|reason| self.caps.admit(Label::FinishReason, reason));
-        let series = find(&mut self.series, &mut self.caps, &mut self.key, row, now_ms);
+        let found = self.places.find(&row.backend, &row.route);
+        let whose = Whose::of(row, &found);
+        let series = find(
+            &mut self.series,
+            &mut self.caps,
+            &mut self.key,
+            row,
+            &whose,
+            now_ms,
+        );
         Arc::make_mut(series).observe(row, finish, now_ms);
         if !row.tenant.is_empty() {
-            self.tenant(row, now_ms);
+            self.tenant(row, &whose, now_ms);
         }
         if let Some(reason) = rejects::reason(row) {
-            self.reject(row, reason, now_ms);
+            self.reject(row, &whose, reason, now_ms);
         }
     }
 
-    fn tenant(&mut self, row: &DetailRow<'_>, now_ms: i64) {
+    fn tenant(&mut self, row: &DetailRow<'_>, whose: &Whose<'_>, now_ms: i64) {
         let tenant = labels::clean(&row.tenant);
         let place = self.tenant_places.admit(&tenant);
         if place == OTHER {
             self.caps.count(Label::Tenant);
         }
-        let route = labels::clean(or_unknown(&row.route));
-        let route = self.caps.admit(Label::Route, &route);
+        let route = self.caps.admit(Label::Route, &whose.route);
+        let service = whose
+            .service
+            .map(|service| self.caps.admit(Label::Service, service));
         write_key(&mut self.key, &[route, &place]);
+        write_more(&mut self.key, service);
         if !self.tenants.contains_key(self.key.as_str()) {
             if self.tenants.len() >= Label::Series.values_max() {
                 self.caps.count(Label::Series);
@@ -172,6 +204,7 @@ impl State {
             }
             let labels = TenantLabels {
                 route: route.into(),
+                service: service.map(Into::into),
                 tenant: place.into(),
             };
             let series = TenantSeries::new(labels, now_ms);
@@ -184,11 +217,10 @@ impl State {
         Arc::make_mut(series).observe(row, now_ms);
     }
 
-    fn reject(&mut self, row: &DetailRow<'_>, reason: &str, now_ms: i64) {
+    fn reject(&mut self, row: &DetailRow<'_>, whose: &Whose<'_>, reason: &str, now_ms: i64) {
         let reason = labels::clean(reason);
-        let route = labels::clean(or_unknown(&row.route));
         let key = RejectKey {
-            route: self.caps.admit(Label::Route, &route).into(),
+            route: self.caps.admit(Label::Route, &whose.route).into(),
             status: row.status,
             reason: self.caps.admit(Label::Reason, &reason).into(),
         };
@@ -252,6 +284,9 @@ impl State {
         let mut with_series = BTreeSet::new();
         for series in self.series.values() {
             used(Label::Route, &series.labels.route);
+            if let Some(service) = &series.labels.service {
+                used(Label::Service, service);
+            }
             used(Label::Backend, &series.labels.backend);
             used(Label::Model, &series.labels.model);
             for (reason, _) in &series.finish {
@@ -260,6 +295,9 @@ impl State {
         }
         for series in self.tenants.values() {
             used(Label::Route, &series.labels.route);
+            if let Some(service) = &series.labels.service {
+                used(Label::Service, service);
+            }
             with_series.insert(series.labels.tenant.clone());
         }
         for rejected in self.rejects.values() {
@@ -268,6 +306,7 @@ impl State {
         }
         let labels = [
             Label::Route,
+            Label::Service,
             Label::Backend,
             Label::Model,
             Label::FinishReason,
@@ -307,6 +346,28 @@ fn row_key<'r>(row: &'r DetailRow<'_>) -> Option<RowKey<'r>> {
     })
 }
 
+/// Whose a row is.
+#[derive(Debug)]
+struct Whose<'r> {
+    route: Cow<'r, str>,
+    /// Where a cluster tells it.
+    service: Option<&'r str>,
+}
+
+impl<'r> Whose<'r> {
+    /// What a row says of itself stands; what it leaves open is filled in.
+    fn of(row: &'r DetailRow<'_>, found: &'r Found) -> Self {
+        let route = match (&*row.route, &found.route) {
+            ("", Some(route)) => Cow::Borrowed(&**route),
+            (route, _) => labels::clean(or_unknown(route)),
+        };
+        Self {
+            route,
+            service: found.service.as_deref(),
+        }
+    }
+}
+
 /// The series of a row. One look-up where the row's labels have their places, which is nearly
 /// always.
 fn find<'s>(
@@ -314,18 +375,21 @@ fn find<'s>(
     caps: &mut Caps,
     key: &mut String,
     row: &DetailRow<'_>,
+    whose: &Whose<'_>,
     now_ms: i64,
 ) -> &'s mut Arc<Series> {
-    let route = labels::clean(or_unknown(&row.route));
+    let (route, service) = (&*whose.route, whose.service);
     let backend = match labels::without_retry(&row.backend) {
         "" => Cow::Borrowed(NO_BACKEND),
         backend => labels::clean(backend),
     };
     let model = labels::clean(or_unknown(&row.model));
-    write_key(key, &[&route, &backend, &model]);
+    write_key(key, &[route, &backend, &model]);
+    write_more(key, service);
     if !series.contains_key(key.as_str()) {
-        let labels = place(series, caps, [&route, &backend, &model]);
+        let labels = place(series, caps, service, [route, &backend, &model]);
         write_key(key, &[&labels.route, &labels.backend, &labels.model]);
+        write_more(key, labels.service.as_deref());
         if !series.contains_key(key.as_str()) {
             let new = Series::new(labels, now_ms);
             series.insert(key.as_str().into(), Arc::new(new));
@@ -340,19 +404,23 @@ fn find<'s>(
 fn place(
     series: &HashMap<Box<str>, Arc<Series>>,
     caps: &mut Caps,
+    service: Option<&str>,
     [route, backend, model]: [&str; 3],
 ) -> SeriesLabels {
     let route = caps.admit(Label::Route, route).into();
+    let service = service.map(|service| caps.admit(Label::Service, service).into());
     if series.len() >= Label::Series.values_max() {
         caps.count(Label::Series);
         return SeriesLabels {
             route,
+            service,
             backend: OTHER.into(),
             model: OTHER.into(),
         };
     }
     SeriesLabels {
         route,
+        service,
         backend: caps.admit(Label::Backend, backend).into(),
         model: caps.admit(Label::Model, model).into(),
     }
@@ -370,9 +438,22 @@ fn write_key(key: &mut String, parts: &[&str]) {
     }
 }
 
+/// A part that most keys do without.
+fn write_more(key: &mut String, part: Option<&str>) {
+    if let Some(part) = part {
+        key.push_str(part);
+        key.push(SEPARATOR);
+    }
+}
+
 fn key_of(parts: &[&str]) -> Box<str> {
+    key_with(parts, None)
+}
+
+fn key_with(parts: &[&str], more: Option<&str>) -> Box<str> {
     let mut key = String::new();
     write_key(&mut key, parts);
+    write_more(&mut key, more);
     key.into()
 }
 
@@ -390,10 +471,11 @@ impl Keyed for Series {
     fn key(&self) -> Box<str> {
         let SeriesLabels {
             route,
+            service,
             backend,
             model,
         } = &self.labels;
-        key_of(&[route, backend, model])
+        key_with(&[route, backend, model], service.as_deref())
     }
 }
 

@@ -23,8 +23,11 @@ pub const NO_FINISH: &str = "none";
 /// What labels a set of series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesLabels {
-    /// The route, which is the service too.
+    /// The route.
     pub route: Box<str>,
+    /// The service, where a cluster tells it; else the route stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<str>>,
     /// The peer, `host:port`.
     pub backend: Box<str>,
     /// The model the response named.
@@ -271,6 +274,7 @@ mod tests {
     fn series() -> Series {
         let labels = SeriesLabels {
             route: "chat".into(),
+            service: None,
             backend: "10.0.0.1:8000".into(),
             model: "m".into(),
         };

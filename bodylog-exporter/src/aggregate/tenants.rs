@@ -3,20 +3,23 @@
 use proto::row::DetailRow;
 use serde::{Deserialize, Serialize};
 
-use super::key_of;
+use super::key_with;
 
 /// Whose series they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantLabels {
     /// The route.
     pub route: Box<str>,
+    /// The service, where a cluster tells it; else the route stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<str>>,
     /// The owner of the key.
     pub tenant: Box<str>,
 }
 
 impl TenantLabels {
     pub(super) fn key(&self) -> Box<str> {
-        key_of(&[&self.route, &self.tenant])
+        key_with(&[&self.route, &self.tenant], self.service.as_deref())
     }
 }
 

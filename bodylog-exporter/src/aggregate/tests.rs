@@ -76,6 +76,77 @@ fn a_retried_backend_is_the_same_backend() {
 }
 
 #[test]
+fn a_cluster_fills_in_what_a_row_leaves_open() {
+    let pod = |route: &str, service: &str| places::Pod {
+        address: [10, 0, 0, 1].into(),
+        route: route.into(),
+        service: service.into(),
+    };
+    let mut reading = Reading {
+        pods: vec![pod("chat", "ns/a")],
+        ..Reading::default()
+    };
+    reading.services.insert("chat".into(), "ns/a".into());
+    let mut state = State::default();
+    let row = |backend: &str, route: &str| {
+        format!(
+            r#"{{"backend":"{backend}","route":"{route}","model":"m","tenant":"t","status":503}}"#
+        )
+    };
+    let rows = [
+        row("10.0.0.1:8000", ""),
+        row("10.0.0.1:8000", "own"),
+        row("(none)", "chat"),
+        row("10.0.0.2:8000", "chat"),
+        row("10.0.0.2:8000", ""),
+    ];
+    for row in &rows {
+        state.line(row.as_bytes(), 0).unwrap();
+    }
+    assert!(
+        state
+            .view()
+            .series
+            .iter()
+            .all(|s| s.labels.service.is_none())
+    );
+    assert!(state.places(Some(&reading), 0));
+    for row in &rows {
+        state.line(row.as_bytes(), 0).unwrap();
+    }
+    let view = state.view();
+    let labels = view.series.iter().map(|series| &series.labels);
+    let with_service = labels
+        .filter_map(|labels| Some([&*labels.route, &*labels.backend, labels.service.as_deref()?]));
+    let with_service: Vec<_> = with_service.collect();
+    assert_eq!(
+        with_service,
+        [
+            ["chat", "(none)", "ns/a"],
+            ["chat", "10.0.0.1:8000", "ns/a"],
+            ["chat", "10.0.0.2:8000", "ns/a"],
+            ["own", "10.0.0.1:8000", "ns/a"],
+        ]
+    );
+    assert_eq!(
+        view.series.len(),
+        5 + 4,
+        "what was counted before stays what it was"
+    );
+    let tenants = view.tenants.iter().map(|tenant| &tenant.labels);
+    let tenants: Vec<_> = tenants.map(|t| (&*t.route, t.service.as_deref())).collect();
+    assert!(tenants.contains(&("chat", Some("ns/a"))), "{tenants:?}");
+    assert!(tenants.contains(&("unknown", None)), "{tenants:?}");
+
+    let text = serde_json::to_string(&state).unwrap();
+    let mut back: State = serde_json::from_str(&text).unwrap();
+    assert_eq!(back.view().series.len(), 9);
+    back.line(rows[0].as_bytes(), 0).unwrap();
+    assert_eq!(back.view().series.len(), 9, "found again under its key");
+    assert!(back.no_places() && back.view().services.is_empty());
+}
+
+#[test]
 fn backends_beyond_the_cap_share_other() {
     let lines: Vec<_> = (0..600).map(|i| row(&format!("b{i:04}:1"), "m")).collect();
     let mut state = read(&lines);

@@ -1,5 +1,6 @@
 //! What readers see: the counts as they were when the epoch was committed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::caps::Label;
@@ -22,6 +23,10 @@ pub struct View {
     pub capped: Vec<(Label, u64)>,
     /// Producers remembered, and rows without a number.
     pub remembered: (usize, usize),
+    /// The service of each route that a cluster tells of.
+    pub services: Arc<BTreeMap<Arc<str>, Arc<str>>>,
+    /// Addresses of pods that map to a route.
+    pub pods: usize,
 }
 
 impl View {
@@ -43,6 +48,8 @@ impl View {
                 .map(|label| (label, state.caps.capped(label)))
                 .collect(),
             remembered: state.dedupe.len(),
+            services: Arc::clone(state.places.services()),
+            pods: state.places.len(),
         }
     }
 }

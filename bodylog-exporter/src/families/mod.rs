@@ -6,6 +6,7 @@
 mod encode;
 mod own;
 mod polled;
+mod resolver;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -94,8 +95,12 @@ impl Collector for Everything {
             own::write(&mut writer, committed, self.shared.troubles())?;
         }
         let polled = self.shared.last_polled();
-        let refusals = committed.as_deref().map(|c| &c.view.refusals);
-        polled::write(&mut writer, &polled, refusals, &self.poll_prefix)?;
+        let view = committed.as_deref().map(|committed| &committed.view);
+        polled::write(&mut writer, &polled, view, &self.poll_prefix)?;
+        if let Some(resolver) = self.shared.resolver() {
+            let pods = view.map_or(0, |view| view.pods);
+            resolver::write(&mut writer, &resolver, pods)?;
+        }
         own::series(&mut writer)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::encode::{Labels, Writer};
 use super::own::seconds;
-use crate::aggregate::Refusals;
+use crate::aggregate::{Refusals, View};
 use crate::poll::{ENDPOINTS, Limiter, Polled, RoutePoll, RouterPoll};
 
 /// Reasons that every polled route has a counter for, at zero from the start.
@@ -17,23 +17,28 @@ type Gauge = (Labels<'static>, f64);
 pub(super) fn write(
     writer: &mut Writer<'_, '_>,
     polled: &Polled,
-    refusals: Option<&Refusals>,
+    view: Option<&View>,
     prefix: &str,
 ) -> fmt::Result {
+    let page = Polling {
+        polled,
+        view,
+        prefix,
+    };
     if polled.is_up.is_none() {
         // Nobody is polled, or nobody was yet. Refusals that were counted before are still shown.
-        return refused(writer, polled, refusals, prefix);
+        return page.refused(writer);
     }
-    let page = Polling { polled, prefix };
     page.routes(writer)?;
     page.peers(writer)?;
     page.limiters(writer)?;
-    refused(writer, polled, refusals, prefix)?;
+    page.refused(writer)?;
     page.calls(writer)
 }
 
 struct Polling<'p> {
     polled: &'p Polled,
+    view: Option<&'p View>,
     prefix: &'p str,
 }
 
@@ -45,7 +50,7 @@ impl Polling<'_> {
         let mut found = Vec::new();
         for RouterPoll { router, routes } in &self.polled.routers {
             for (name, route) in routes {
-                found.extend(get(route, labels(is_alone, router, name)));
+                found.extend(get(route, self.labels(is_alone, router, name)));
             }
         }
         found
@@ -184,7 +189,7 @@ impl Polling<'_> {
     }
 
     fn calls(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        let Self { polled, prefix } = self;
+        let Self { polled, prefix, .. } = self;
         writer.gauge(
             &format!("{prefix}poll_up"),
             "1 when every call of the last round was answered.",
@@ -230,56 +235,61 @@ impl Polling<'_> {
             age,
         )
     }
-}
 
-fn labels(is_alone: bool, router: &str, route: &str) -> Labels<'static> {
-    let route = route.to_owned();
-    let mut labels: Labels<'static> =
-        vec![("service", route.clone().into()), ("route", route.into())];
-    if !is_alone {
-        labels.push(("router", router.to_owned().into()));
+    /// A route's service is what a cluster tells, else its own name.
+    fn labels(&self, is_alone: bool, router: &str, route: &str) -> Labels<'static> {
+        let service = self.view.and_then(|view| view.services.get(route));
+        let service = service.map_or(route, |service| &**service);
+        let mut labels: Labels<'static> = vec![
+            ("service", service.to_owned().into()),
+            ("route", route.to_owned().into()),
+        ];
+        if !is_alone {
+            labels.push(("router", router.to_owned().into()));
+        }
+        labels
     }
-    labels
+
+    /// Refusals, from the committed counts: a router's restart does not set them back.
+    fn refused(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
+        let Self {
+            polled,
+            view,
+            prefix,
+        } = self;
+        let refusals = view.map(|view| &view.refusals);
+        let is_alone = polled.routers.len() <= 1;
+        // Without the router as a label its counters are one sum, those of a router that was polled
+        // under another address before included.
+        let key = |router, route, reason| match is_alone {
+            true => ("", route, reason),
+            false => (router, route, reason),
+        };
+        let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+        for RouterPoll { router, routes } in &polled.routers {
+            for route in routes.keys() {
+                for reason in REASONS {
+                    counts.insert(key(&**router, &**route, reason), 0);
+                }
+            }
+        }
+        for (router, route, reason, total) in refusals.into_iter().flat_map(Refusals::totals) {
+            *counts.entry(key(router, route, reason)).or_default() += total;
+        }
+        let series = counts.into_iter().map(|((router, route, reason), total)| {
+            let mut labels = self.labels(is_alone, router, route);
+            labels.push(("reason", reason.to_owned().into()));
+            (labels, total)
+        });
+        writer.counters(
+            &format!("{prefix}rejected"),
+            "Requests refused, as the routers count.",
+            series,
+        )
+    }
 }
 
 fn without_service(labels: &Labels<'static>) -> Labels<'static> {
     let labels = labels.iter().filter(|(name, _)| *name != "service");
     labels.cloned().collect()
-}
-
-/// Refusals, from the committed counts: a router's restart does not set them back.
-fn refused(
-    writer: &mut Writer<'_, '_>,
-    polled: &Polled,
-    refusals: Option<&Refusals>,
-    prefix: &str,
-) -> fmt::Result {
-    let is_alone = polled.routers.len() <= 1;
-    // Without the router as a label its counters are one sum, those of a router that was polled
-    // under another address before included.
-    let key = |router, route, reason| match is_alone {
-        true => ("", route, reason),
-        false => (router, route, reason),
-    };
-    let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-    for RouterPoll { router, routes } in &polled.routers {
-        for route in routes.keys() {
-            for reason in REASONS {
-                counts.insert(key(&**router, &**route, reason), 0);
-            }
-        }
-    }
-    for (router, route, reason, total) in refusals.into_iter().flat_map(Refusals::totals) {
-        *counts.entry(key(router, route, reason)).or_default() += total;
-    }
-    let series = counts.into_iter().map(|((router, route, reason), total)| {
-        let mut labels = labels(is_alone, router, route);
-        labels.push(("reason", reason.to_owned().into()));
-        (labels, total)
-    });
-    writer.counters(
-        &format!("{prefix}rejected"),
-        "Requests refused, as the routers count.",
-        series,
-    )
 }

@@ -7,9 +7,11 @@ use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::Met
 
 use super::*;
 use crate::aggregate::State;
+use crate::aggregate::places::{Pod, Reading};
 use crate::epoch::Now;
 use crate::histogram::Edges;
-use crate::poll::{Polled, Reading, RoutePoll, RouterPoll};
+use crate::poll::{self, Polled, RoutePoll, RouterPoll};
+use crate::resolver::{Replicas, Resolver, Source};
 use crate::shared::Committed;
 use crate::tail::{Tail, Where};
 
@@ -39,7 +41,26 @@ fn shared() -> Arc<Shared> {
         at: Now::read(),
     });
     shared.polled(polled(&["router:8090"]));
+    shared.resolved(resolver());
     Arc::new(shared)
+}
+
+fn resolver() -> Resolver {
+    let replicas = |service: &str, desired| Replicas {
+        service: service.into(),
+        route: "chat".into(),
+        endpoints: 3,
+        ready: 2,
+        desired,
+    };
+    let resolver = Resolver {
+        services: vec![replicas("ns/a", Some(4)), replicas("ns/b", None)],
+        routes: Arc::new(["chat".into()]),
+        ..Resolver::default()
+    };
+    resolver.health.asked(&Source::Routes);
+    resolver.health.failed(&Source::Routes, "status 403");
+    resolver
 }
 
 fn polled(routers: &[&str]) -> Polled {
@@ -50,8 +71,8 @@ fn polled(routers: &[&str]) -> Polled {
         "adaptive_cc_min":{"_":8},"adaptive_cc_max":{"_":64},"adaptive_cc_conc":{"_":31,"m":[]},"adaptive_cc_rej":{"_":2}}"#;
     // An empty table of Lua is a list in JSON.
     let ttft = r#"{"active":true,"ewma_ms":{"_":6850},"adaptive_cc":[]}"#;
-    fn reading<T: serde::de::DeserializeOwned>(text: &str) -> Reading<T> {
-        Reading {
+    fn reading<T: serde::de::DeserializeOwned>(text: &str) -> poll::Reading<T> {
+        poll::Reading {
             value: Some(serde_json::from_str(text).unwrap()),
             is_fresh: true,
             at_ms: Some(1_767_369_600_000),
@@ -236,6 +257,7 @@ const COUNTERS: &[&str] = &[
     "bodylog_exporter_capped_total",
     "openresty_rejected_total",
     "openresty_poll_errors_total",
+    "bodylog_route_resolver_errors_total",
 ];
 
 const HISTOGRAMS: &[&str] = &[
@@ -277,6 +299,12 @@ const GAUGES: &[&str] = &[
     "openresty_adaptive_cc_rej",
     "openresty_poll_up",
     "openresty_poll_last_success_seconds",
+    "bodylog_service_replicas",
+    "bodylog_service_replicas_ready",
+    "bodylog_service_replicas_desired",
+    "bodylog_route_resolver_up",
+    "bodylog_route_resolver_pods",
+    "bodylog_route_resolver_routes",
 ];
 
 #[test]
@@ -353,6 +381,13 @@ fn the_numbers_are_those_of_the_rows() {
         r#"openresty_rejected_total{service="chat",route="chat",reason="tps"} 0"#,
         r#"openresty_rejected_total{service="chat",route="chat",reason="rule"} 1"#,
         "openresty_poll_up 1",
+        r#"bodylog_service_replicas{service="ns/a",route="chat"} 3"#,
+        r#"bodylog_service_replicas_ready{service="ns/b",route="chat"} 2"#,
+        r#"bodylog_service_replicas_desired{service="ns/a",route="chat"} 4"#,
+        "bodylog_route_resolver_up 0",
+        "bodylog_route_resolver_pods 0",
+        "bodylog_route_resolver_routes 1",
+        "bodylog_route_resolver_errors_total 1",
     ] {
         assert!(has(&page, line), "no {line} in\n{page}");
     }
@@ -361,6 +396,43 @@ fn the_numbers_are_those_of_the_rows() {
         !page.contains(r#"openresty_peer_max_concurrency{service="chat",route="chat",peer="b:1""#)
     );
     assert!(!page.contains(r#"openresty_tps_ewma{service="chat",route="chat",model="m""#));
+    // Nor is a wish that nobody knows zero.
+    assert!(!page.contains(r#"bodylog_service_replicas_desired{service="ns/b""#));
+}
+
+#[test]
+fn what_a_cluster_tells_is_shown_where_one_is_asked() {
+    let shared = shared();
+    let mut state = State::default();
+    let pod = Pod {
+        address: [10, 0, 0, 1].into(),
+        route: "chat".into(),
+        service: "ns/a".into(),
+    };
+    let reading = Reading {
+        services: BTreeMap::from([("chat".into(), "ns/a".into())]),
+        pods: vec![pod],
+        ..Reading::default()
+    };
+    state.places(Some(&reading), 0);
+    let row = r#"{"backend":"10.0.0.1:8000","model":"m","status":200,"tenant":"t"}"#;
+    state.line(row.as_bytes(), 0).unwrap();
+    shared.publish(Committed {
+        view: state.view(),
+        positions: Tail::from_start(Where::rows(Path::new("nowhere"))).positions(),
+        lag_bytes: 0,
+        is_caught_up: true,
+        at: Now::read(),
+    });
+    let page = page_of(&shared, Format::Text);
+    for line in [
+        r#"bodylog_requests_total{service="ns/a",route="chat",backend="10.0.0.1:8000",model="m",status_class="2xx",stream="unknown"} 1"#,
+        r#"bodylog_tenant_requests_total{service="ns/a",route="chat",tenant="t"} 1"#,
+        r#"openresty_route_active_limit{service="ns/a",route="chat"} 64"#,
+        "bodylog_route_resolver_pods 1",
+    ] {
+        assert!(has(&page, line), "no {line} in\n{page}");
+    }
 }
 
 #[test]
@@ -430,4 +502,5 @@ fn before_the_first_epoch_the_page_is_still_a_page() {
     let families = families(&page);
     assert!(families.contains_key("bodylog_exporter_build_info"));
     assert!(!page.contains("bodylog_requests"));
+    assert!(!page.contains("_resolver_"), "no cluster is asked");
 }

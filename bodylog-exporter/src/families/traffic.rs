@@ -11,8 +11,9 @@ use crate::histogram::Edges;
 
 fn base(series: &Series) -> Labels<'_> {
     let labels = &series.labels;
+    let service = labels.service.as_ref().unwrap_or(&labels.route);
     vec![
-        ("service", (&*labels.route).into()),
+        ("service", (&**service).into()),
         ("route", (&*labels.route).into()),
         ("backend", (&*labels.backend).into()),
         ("model", (&*labels.model).into()),
@@ -211,8 +212,9 @@ fn named(which: Plain) -> (&'static str, &'static str) {
 
 fn tenant(series: &TenantSeries) -> Labels<'_> {
     let labels = &series.labels;
+    let service = labels.service.as_ref().unwrap_or(&labels.route);
     vec![
-        ("service", (&*labels.route).into()),
+        ("service", (&**service).into()),
         ("route", (&*labels.route).into()),
         ("tenant", (&*labels.tenant).into()),
     ]

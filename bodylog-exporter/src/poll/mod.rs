@@ -154,7 +154,11 @@ pub async fn run(config: PollConfig, client: Client, shared: Arc<Shared>, stop: 
         }
         let before = shared.last_polled();
         let kept = config.interval * KEPT_ROUNDS;
-        let round = round::round(&config.routers, &client, &before, kept);
+        let routes = shared
+            .resolver()
+            .map(|resolver| Arc::clone(&resolver.routes));
+        let routes = routes.as_deref().unwrap_or_default();
+        let round = round::round(&config.routers, &client, &before, routes, kept);
         tokio::select! {
             () = stop.cancelled() => return,
             (polled, refusals) = round => {

@@ -13,11 +13,13 @@ use crate::aggregate::RefusalReading;
 /// Refusal counters by router.
 pub(super) type Refusals = Vec<(Box<str>, RefusalReading)>;
 
-/// Asks everybody and merges the answers with what was known `before`.
+/// Asks everybody and merges the answers with what was known `before`. `routes` are those of the
+/// cluster: a router that does not tell its own is asked about them.
 pub(super) async fn round(
     routers: &[RouterUrl],
     client: &Client,
     before: &Polled,
+    routes: &[Box<str>],
     kept: Duration,
 ) -> (Polled, Refusals) {
     let credential = client.credential().await;
@@ -30,6 +32,7 @@ pub(super) async fn round(
             url,
             client,
             credential: credential.as_ref(),
+            routes,
         };
         asking.router(known, kept)
     });
@@ -64,6 +67,7 @@ struct Asking<'a> {
     url: &'a RouterUrl,
     client: &'a Client,
     credential: Option<&'a HeaderValue>,
+    routes: &'a [Box<str>],
 }
 
 impl Asking<'_> {
@@ -74,12 +78,14 @@ impl Asking<'_> {
         kept: Duration,
     ) -> (RouterPoll, Option<RefusalReading>, bool) {
         let listed = self.get::<RouteList>(&["_routes"], &[]).await;
-        let mut is_up = listed.is_some();
-        // A router that does not tell its routes still has those it had.
-        let names = listed.map_or_else(
-            || known.map_or_else(Vec::new, |known| known.routes.keys().cloned().collect()),
-            RouteList::names,
-        );
+        // llm-openresty has no list of its routes; those of the cluster are as good.
+        let mut is_up = listed.is_some() || !self.routes.is_empty();
+        let names = match listed {
+            Some(list) => list.names(),
+            None if !self.routes.is_empty() => self.routes.to_vec(),
+            // A router that does not tell its routes still has those it had.
+            None => known.map_or_else(Vec::new, |known| known.routes.keys().cloned().collect()),
+        };
         let routes = names.iter().map(|name| {
             let before = known.and_then(|known| known.routes.get(name)).cloned();
             self.route(name, before.unwrap_or_default(), kept)

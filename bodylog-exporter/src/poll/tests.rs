@@ -95,6 +95,7 @@ async fn a_round_asks_every_route_and_once_for_refusals() {
         std::slice::from_ref(&url),
         &client(),
         &Polled::default(),
+        &[],
         KEPT,
     )
     .await;
@@ -127,10 +128,10 @@ async fn a_route_that_falls_silent_keeps_its_values_for_a_while_and_others_go_on
     fake.has_route("a");
     fake.has_route("b");
     let client = client();
-    let (first, _) = round(&urls, &client, &Polled::default(), KEPT).await;
+    let (first, _) = round(&urls, &client, &Polled::default(), &[], KEPT).await;
     fake.falls_silent("/b/_tps_status");
     fake.says("/a/_route_state", r#"{"limit":32}"#);
-    let (second, _) = round(&urls, &client, &first, KEPT).await;
+    let (second, _) = round(&urls, &client, &first, &[], KEPT).await;
     assert_eq!(second.is_up, Some(false));
     assert_eq!(second.errors, 1);
     assert_eq!(second.last_success_ms, first.last_success_ms);
@@ -146,7 +147,7 @@ async fn a_route_that_falls_silent_keeps_its_values_for_a_while_and_others_go_on
     let mut old = second;
     let tps = &mut old.routers[0].routes.get_mut("b").unwrap().tps;
     tps.at_ms = tps.at_ms.map(|at| at - KEPT.as_millis() as i64 - 1);
-    let (third, _) = round(&urls, &client, &old, KEPT).await;
+    let (third, _) = round(&urls, &client, &old, &[], KEPT).await;
     let b = &third.routers[0].routes["b"];
     assert_eq!(b.tps.value, None, "too old");
     assert!(b.state.value.is_some());
@@ -165,7 +166,7 @@ async fn a_router_that_is_gone_does_not_hide_another() {
         format!("http://{}", listener.local_addr().unwrap())
     };
     let urls = [RouterUrl::from_str(&gone).unwrap(), url];
-    let (polled, refusals) = round(&urls, &client(), &Polled::default(), KEPT).await;
+    let (polled, refusals) = round(&urls, &client(), &Polled::default(), &[], KEPT).await;
     assert_eq!(polled.is_up, Some(false));
     assert!(polled.routers[0].routes.is_empty());
     assert_eq!(polled.routers[1].routes["a"].up(), [true; 3]);
@@ -181,13 +182,32 @@ async fn routes_that_are_no_more_disappear_but_not_because_nobody_answers() {
     fake.has_route("a");
     fake.has_route("b");
     let client = client();
-    let (first, _) = round(&urls, &client, &Polled::default(), KEPT).await;
+    let (first, _) = round(&urls, &client, &Polled::default(), &[], KEPT).await;
     fake.falls_silent("/_routes");
-    let (second, _) = round(&urls, &client, &first, KEPT).await;
+    let (second, _) = round(&urls, &client, &first, &[], KEPT).await;
     assert_eq!(second.routers[0].routes.len(), 2);
     fake.says("/_routes", r#"{"routes":[{"name":"b"}]}"#);
-    let (third, _) = round(&urls, &client, &second, KEPT).await;
+    let (third, _) = round(&urls, &client, &second, &[], KEPT).await;
     assert_eq!(third.routers[0].routes.len(), 1);
+}
+
+#[tokio::test]
+async fn a_router_that_tells_no_routes_is_asked_about_those_of_the_cluster() {
+    let tasks = TaskTracker::new();
+    let (fake, url) = Fake::start(&tasks).await;
+    let urls = [url];
+    fake.has_route("a");
+    let client = client();
+    let routes = ["a".into()];
+    let (polled, refusals) = round(&urls, &client, &Polled::default(), &routes, KEPT).await;
+    assert_eq!(polled.is_up, Some(true));
+    assert_eq!(polled.routers[0].routes["a"].up(), [true; 3]);
+    assert_eq!(refusals.len(), 1);
+    // What a router tells itself is better.
+    fake.says("/_routes", r#"{"routes":[{"name":"b"}]}"#);
+    fake.has_route("b");
+    let (polled, _) = round(&urls, &client, &polled, &routes, KEPT).await;
+    assert!(polled.routers[0].routes.keys().eq(["b".into()].iter()));
 }
 
 #[tokio::test]
@@ -201,7 +221,7 @@ async fn an_answer_without_end_or_without_sense_is_none() {
         &format!(r#"{{"x":"{}"}}"#, "y".repeat(2 << 20)),
     );
     fake.says("/a/_ttft_status", "<html>");
-    let (polled, _) = round(&[url], &client(), &Polled::default(), KEPT).await;
+    let (polled, _) = round(&[url], &client(), &Polled::default(), &[], KEPT).await;
     assert_eq!(polled.routers[0].routes["a"].up(), [true, false, false]);
 }
 
@@ -219,6 +239,7 @@ async fn the_token_is_read_at_each_round() {
             std::slice::from_ref(&url),
             &client,
             &Polled::default(),
+            &[],
             KEPT,
         )
         .await;

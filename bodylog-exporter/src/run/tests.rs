@@ -26,7 +26,7 @@ async fn start(dir: &Path) -> Running {
         epoch: Duration::from_millis(20),
         ..Config::new(dir.to_owned())
     };
-    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let (ready, is_ready) = oneshot::channel();
     let tasks = TaskTracker::new();
     let ended = tasks.spawn(run(config, listener, stop.clone(), move || {
         let _ = ready.send(());

@@ -19,8 +19,10 @@ use tokio::task::JoinSet;
 
 use crate::common::setup;
 
+mod api_server;
 mod bad_input;
 mod clock;
+mod cluster;
 mod disk;
 mod kills;
 mod port;
