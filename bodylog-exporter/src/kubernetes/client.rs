@@ -103,21 +103,41 @@ pub(super) fn why(error: &kube::Error) -> String {
     }
 }
 
+/// Whether the connection failed, rather than what it carried.
+pub(super) fn is_of_transport(error: &kube::Error) -> bool {
+    use kube::Error::{HyperError, ReadEvents, Service};
+    matches!(error, HyperError(_) | ReadEvents(_) | Service(_)) && refused(error).is_none()
+}
+
 /// The innermost cause, which is one of the transport.
 fn cause(error: &kube::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    loop {
-        if let Some(refused) = innermost.downcast_ref::<Refused>() {
-            return refused.to_string();
-        }
-        match innermost.source() {
-            Some(source) => innermost = source,
-            None => break,
-        }
+    if let Some(refused) = refused(error) {
+        return refused.to_string();
     }
-    let mut cause = innermost.to_string();
+    let innermost = causes(error).last();
+    let mut cause = innermost.map_or_else(String::new, ToString::to_string);
     cause.truncate(cause.floor_char_boundary(CAUSE_MAX));
     cause
+}
+
+fn refused(error: &kube::Error) -> Option<&Refused> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// The error, and what it comes from.
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        // Its source is that of what it holds.
+        let held = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        match held {
+            Some(held) => Some(held as &dyn std::error::Error),
+            None => error.source(),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -142,5 +162,18 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_cause_is_the_innermost_and_says_what_was_cut() {
+        use kube::Error::{ReadEvents, Service};
+        let broken = || io::Error::other(io::Error::new(io::ErrorKind::BrokenPipe, "broken pipe"));
+        assert_eq!(why(&Service(Box::new(broken()))), "broken pipe");
+        assert!(is_of_transport(&ReadEvents(broken())));
+        let cut = ReadEvents(io::Error::other(Refused::TooLarge));
+        assert_eq!(why(&cut), Refused::TooLarge.to_string());
+        assert!(!is_of_transport(&cut));
+        let odd = serde_json::from_str::<u8>("secret").unwrap_err();
+        assert_eq!(why(&kube::Error::SerdeError(odd)), "it is not understood");
     }
 }

@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use super::client::why;
+use super::client::{is_of_transport, why};
 use super::fleet::{Heard, Name, Weigh};
 use crate::resolver::{Health, Source};
 
@@ -136,14 +136,15 @@ where
                     .failed(&self.source, &format!("status {}", status.code));
                 Next::GoOn
             }
-            // What the event said is lost.
-            Error::WatchFailed(error @ kube::Error::SerdeError(_)) => {
+            Error::WatchFailed(error) => {
                 self.health.failed(&self.source, &why(error));
-                Next::ListAnew
+                // What an event said that was not taken is lost; a connection that broke lost nothing.
+                match is_of_transport(error) {
+                    true => Next::GoOn,
+                    false => Next::ListAnew,
+                }
             }
-            Error::InitialListFailed(error)
-            | Error::WatchStartFailed(error)
-            | Error::WatchFailed(error) => {
+            Error::InitialListFailed(error) | Error::WatchStartFailed(error) => {
                 self.health.failed(&self.source, &why(error));
                 Next::GoOn
             }

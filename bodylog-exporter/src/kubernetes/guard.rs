@@ -10,13 +10,17 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tower::{BoxError, Layer, Service};
 
 use crate::resolver::{Health, Source};
 
 /// Largest answer, and largest event of a watch, bytes.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// From the beginning of a watch to that of the next, at least: one that ends at once is no error to
+/// the client, and is begun again at once.
+const WATCH_SPACING: Duration = Duration::from_millis(500);
 
 /// An answer was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +47,7 @@ impl<S> Layer<S> for Guard {
         Guarded {
             inner,
             guard: self.clone(),
+            next_watch: None,
         }
     }
 }
@@ -52,6 +57,8 @@ impl<S> Layer<S> for Guard {
 pub(super) struct Guarded<S> {
     inner: S,
     guard: Guard,
+    /// When a watch may begin again.
+    next_watch: Option<Instant>,
 }
 
 impl<S, Q, B> Service<Request<Q>> for Guarded<S>
@@ -71,10 +78,19 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.split('&').any(|pair| pair == "watch=true");
-        let mut end = Box::pin(tokio::time::sleep(self.guard.timeout));
+        let now = Instant::now();
+        let begin = self
+            .next_watch
+            .filter(|_| is_watch)
+            .map_or(now, |at| at.max(now));
+        if is_watch {
+            self.next_watch = Some(begin + WATCH_SPACING);
+        }
+        let mut end = Box::pin(tokio::time::sleep_until(begin + self.guard.timeout));
         let watched = self.guard.watched.clone();
         let call = self.inner.call(request);
         Box::pin(async move {
+            tokio::time::sleep_until(begin).await;
             let answer = tokio::select! {
                 answer = call => answer.map_err(Into::into)?,
                 () = &mut end => return Err(Refused::TooLong.into()),
@@ -242,6 +258,30 @@ mod tests {
                 .map(|_| ())
                 .unwrap_err();
             assert_eq!(error.downcast_ref(), Some(&Refused::TooLong), "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_at_once_begins_again_later() {
+        let guard = Guard {
+            timeout: Duration::from_secs(4),
+            watched: None,
+        };
+        let inner = tower::service_fn(|_: Request<()>| async {
+            Ok::<_, BoxError>(Response::new(chunks(b"", 0, false)))
+        });
+        let mut guarded = guard.layer(inner);
+        let began = Instant::now();
+        for (path, after) in [
+            ("/list", Duration::ZERO),
+            ("/list?watch=true", Duration::ZERO),
+            ("/list?watch=true", WATCH_SPACING),
+            ("/list", WATCH_SPACING),
+            ("/list?watch=true", 2 * WATCH_SPACING),
+        ] {
+            let request = Request::get(path).body(()).unwrap();
+            guarded.call(request).await.map(|_| ()).unwrap();
+            assert_eq!(Instant::now() - began, after, "{path}");
         }
     }
 

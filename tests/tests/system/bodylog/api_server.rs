@@ -166,9 +166,16 @@ fn line(event: &Value) -> Bytes {
 }
 
 fn status(code: u16) -> Value {
+    let reason = match code {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        410 => "Expired",
+        _ => "InternalError",
+    };
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
-        "message": "secret-looking text of an answer", "reason": "Test",
+        "message": "secret-looking text of an answer", "reason": reason,
     })
 }
 

@@ -81,7 +81,12 @@ async fn small_cluster() -> ApiServer {
 
 /// Waits until the page has each of these samples.
 async fn shows(exporter: &Exporter, samples: &[&str]) -> String {
-    let is_there = |page: &str, sample: &str| page.lines().any(|line| line == sample);
+    // However a number is written.
+    let read = |line: &str| -> Option<(String, f64)> {
+        let (series, value) = line.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    };
+    let is_there = |page: &str, sample: &str| page.lines().any(|line| read(line) == read(sample));
     until_answer(&format!("{samples:#?}"), async || {
         let page = exporter.page().await;
         samples
@@ -141,7 +146,8 @@ async fn rows_get_the_route_and_service_of_their_pod_and_changes_arrive() {
     assert_eq!(
         sum(&page, "bodylog_route_resolver_errors_total"),
         0,
-        "{page}"
+        "{}",
+        exporter.log()
     );
     shows(
         &exporter,
@@ -279,7 +285,7 @@ async fn a_version_that_the_api_server_forgot_is_listed_anew() {
     .await;
     let page = shows(&exporter, &["bodylog_route_resolver_pods 2"]).await;
     let after = sum(&page, "bodylog_route_resolver_errors_total");
-    assert_eq!(after, before, "that is no error");
+    assert_eq!(after, before, "that is no error\n{}", exporter.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -344,7 +350,8 @@ async fn a_cluster_without_the_kind_is_one_without_routes() {
     assert_eq!(
         sum(&page, "bodylog_route_resolver_errors_total"),
         0,
-        "{page}"
+        "{}",
+        exporter.log()
     );
     api.set(Fault::None);
     api.put(&slices("inference"), "vllm-1", slice("vllm", &["10.9.0.1"]));
@@ -378,7 +385,7 @@ async fn in_a_cluster_the_service_account_opens_the_api_server() {
     let token = "token-of-the-account";
     let files = [
         ("ca.crt", fs::read_to_string(authority.root()).unwrap()),
-        ("token", format!("{token}\n")),
+        ("token", token.to_owned()),
         ("namespace", "llm-router".to_owned()),
     ];
     for (name, text) in files {
