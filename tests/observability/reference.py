@@ -15,7 +15,7 @@ SECTIONS = {
     "router": ("Router", "`/metrics` on the admin port; no token is asked for."),
     "router's peers": ("Router, peers as placement sees them", "`/proxy/metrics` on the public port; wants a key where keys exist, and shows the routes that the key opens."),
     "listener": ("bodylog-listener", "`/metrics` on the HTTP port."),
-    "exporter": ("bodylog-exporter", "`/metrics`. `openresty_` is `--poll-prefix`: what the routers say of themselves, under the names of llm-openresty. With several routers those have a label `router`."),
+    "exporter": ("bodylog-exporter", "`/metrics`. `openresty_` is `--poll-prefix`: what the routers say of themselves, under the names of llm-openresty. With several routers those have a label `router`. `bodylog_service_` and `bodylog_route_resolver_` are there in a cluster."),
 }
 
 UNITS = [

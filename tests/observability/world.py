@@ -18,6 +18,7 @@ import urllib.parse
 import urllib.request
 
 import yaml
+from cluster import Cluster
 from stack import BIN, ROOT, Program, address, free_port, get, until
 
 DEPLOY = ROOT / "deploy"
@@ -129,9 +130,11 @@ class World:
                 BIN / "router", "--config", "router.yaml", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", cwd=at / "router"
             )
             self.url, self.admin = self.router.wait_for(r"router ready: public (http://\S+) admin (http://\S+)").groups()
+            cluster = Cluster()
+            self._exit.callback(cluster.stop)
             self.exporter = self._start(
                 BIN / "bodylog-exporter", "--dir", at / "log", "--checkpoint", at / "checkpoint", "--listen", "127.0.0.1:0",
-                "--router", self.admin, "--from-start", "--poll-interval", str(poll_interval),
+                "--router", self.admin, "--from-start", "--poll-interval", str(poll_interval), "--kubernetes", cluster.url,
             )
             self.exporter_url = self.exporter.wait_for(r"exporter ready: (http://\S+)").group(1)
             self.servers = []
@@ -262,6 +265,7 @@ class World:
             "bodylog_rejects_total > 2",
             'bodylog_exporter_series{metric="bodylog_output_tok_per_second"} > 0',
             "openresty_adaptive_cc",
+            "bodylog_service_replicas_desired",
             "rate(llm_router_rate_limit_trips_total[10s]) > 0",
             "sum (increase(llm_router_retries_total[1m])) > 0",
         ):

@@ -95,6 +95,12 @@ EXPORTER = Row("Exporter", [
     graph("Checkpoint", "Size of the checkpoint.", "bytes", (f"bodylog_exporter_checkpoint_bytes{{{I}}}", "{{instance}}")),
 ])
 
+CLUSTER = Row("Exporter: what the cluster says", [
+    states("API server", "Whether the cluster's API server answers for routes and pods. Without it rows are counted by what was known.", (f"bodylog_route_resolver_up{{{I}}}", "{{instance}}"), words={1: "answers", 0: "fails"}, colors={1: GREEN, 0: RED}),
+    graph("Addresses that map", "Addresses of pods by which rows get route and service, and routes that can be polled.", "short", (f"bodylog_route_resolver_pods{{{I}}}", "{{instance}} addresses"), (f"bodylog_route_resolver_routes{{{I}}}", "{{instance}} routes")),
+    graph("Answers that were none", "Answers of the API server that were not as they should be.", "cps", (window("bodylog_route_resolver_errors_total", "instance"), "{{instance}}")),
+])
+
 POLLS = Row("Exporter: what the routers say", [
     states("Answered", "Whether a router answered the last question about a route.", (f"min by (route, endpoint) (bodylog_exporter_poll_up{{{R}}})", "{{route}} {{endpoint}}"), words={1: "yes", 0: "no"}, colors={1: GREEN, 0: RED}),
     graph("Age of the answers", "Age of the oldest last answer of a route. They are asked every 15 seconds.", "s", (f"max by (route) (bodylog_exporter_poll_age_seconds{{{R}}})", "{{route}}")),
@@ -108,7 +114,7 @@ BOARD = board(
     "llm-bodylog",
     "Body-log pipeline",
     "Capture, delivery, storage and counting of exchanges. Made by deploy/grafana/source; the metrics are explained in docs/metrics.md.",
-    [NOW, CAPTURE, LISTENER, DISK, EXPORTER, POLLS],
+    [NOW, CAPTURE, LISTENER, DISK, EXPORTER, CLUSTER, POLLS],
     [
         variable("instance", "Instance", 'label_values(up{job=~"llm-router|bodylog-.*"}, instance)'),
         variable("route", "Route", "label_values(llm_router_limit, route)"),

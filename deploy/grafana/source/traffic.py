@@ -259,6 +259,12 @@ CAPACITY = Row("Capacity", [
         "Time spent waiting", "How long waits for a slot of a full pool took, however they ended (`full_policy: wait`).", "s",
         *[(quantile(q, "llm_router_wait_seconds", R, "route"), f"{{{{route}}}} p{int(q * 100)}") for q in (0.5, 0.95)],
     ),
+    graph(
+        "Replicas", "Pods of a service that are ready, beside as many as there should be. In Kubernetes, from ModelRoutes.", "short",
+        (f"max by (service) (bodylog_service_replicas_ready{{{R}}})", "{{service}} ready"), (f"max by (service) (bodylog_service_replicas_desired{{{R}}})", "{{service}} wanted"),
+        overrides=[dashed(".* wanted")],
+    ),
+    graph("Output of one ready replica", "Completion tokens a second of a service over its ready pods. In Kubernetes, from ModelRoutes.", "short", (f'{over("bodylog_completion_tokens_total", R, "service")} / (max by (service) (bodylog_service_replicas_ready{{{R}}}) > 0)', "{{service}}")),
     graph("Output of one healthy peer", "Completion tokens a second of a route over its healthy peers.", "short", (f'{over("llm_router_tokens_total", RM + chr(44) + "kind=" + chr(34) + "completion" + chr(34), "route")} / (sum by (route) (max by (route, peer) (llm_router_peer_healthy{{{R}}})) > 0)', "{{route}}")),
 ])
 
