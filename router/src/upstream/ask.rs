@@ -48,13 +48,18 @@ pub(super) struct Asker {
     http: Builder,
 }
 
+/// A page and the request for it: made once, sent often.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    uri: Uri,
+    request: Request<Empty<Bytes>>,
+}
+
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'q> {
-    /// Absolute.
-    pub(super) uri: &'q Uri,
-    /// The peer's credential.
-    pub(super) authorization: Option<&'q HeaderValue>,
+    /// For which page.
+    pub(super) place: &'q Place,
     /// When the same place is asked next. A connection is only kept for a question that comes soon.
     pub(super) next_within: Duration,
 }
@@ -114,6 +119,8 @@ impl Asker {
     pub(super) fn new() -> Self {
         let mut http = Builder::new();
         http.read_buf_exact_size(Some(READ_SIZE));
+        // A question has no body: its head goes out in one piece.
+        http.writev(false);
         Self {
             connector: connector(),
             http,
@@ -132,14 +139,14 @@ impl Asker {
         question: Question<'_>,
         connected: &AtomicBool,
     ) -> Result<Answer<'l>, AskError> {
-        if let Some(stream) = line.take(question.uri) {
+        if let Some(stream) = line.take(&question.place.uri) {
             connected.store(true, Ordering::Relaxed);
             if let Ok(answer) = self.send(stream, line, question).await {
                 return Ok(answer);
             }
             connected.store(false, Ordering::Relaxed);
         }
-        let connecting = self.connector.clone().call(question.uri.clone());
+        let connecting = self.connector.clone().call(question.place.uri.clone());
         let stream = connecting.await.map_err(AskError::Connect)?;
         connected.store(true, Ordering::Relaxed);
         Ok(self.send(stream, line, question).await?)
@@ -152,7 +159,10 @@ impl Asker {
         question: Question<'_>,
     ) -> Result<Answer<'l>, hyper::Error> {
         let mut wire = Wire::new(&self.http, stream).await?;
-        let (head, body) = wire.send(question.request()).await?.into_parts();
+        let (head, body) = wire
+            .send(question.place.request.clone())
+            .await?
+            .into_parts();
         Ok(Answer {
             status: head.status,
             headers: head.headers,
@@ -164,32 +174,36 @@ impl Asker {
     }
 }
 
-impl Question<'_> {
-    fn request(&self) -> Request<Empty<Bytes>> {
-        let path = self.uri.path_and_query().cloned();
+impl Place {
+    /// The page at an absolute `uri`; `authorization` is the peer's credential.
+    pub(super) fn new(uri: Uri, authorization: Option<&HeaderValue>) -> Self {
+        let path = uri.path_and_query().cloned();
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = path
             .unwrap_or_else(|| PathAndQuery::from_static("/"))
             .into();
         let headers = request.headers_mut();
-        let host = self.uri.authority().map_or("", Authority::as_str);
+        let host = uri.authority().map_or("", Authority::as_str);
         if let Ok(host) = HeaderValue::from_str(host) {
             headers.insert(header::HOST, host);
         }
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(header::USER_AGENT, USER_AGENT);
-        if let Some(authorization) = self.authorization {
+        if let Some(authorization) = authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
-        request
+        Self { uri, request }
     }
+}
 
+impl Question<'_> {
     /// Whose connection may be kept; `None` where it would be too old for the next question.
     fn origin(&self) -> Option<(Scheme, Authority)> {
         if self.next_within >= KEEP_IDLE {
             return None;
         }
-        let (scheme, authority) = (self.uri.scheme()?, self.uri.authority()?);
+        let uri = &self.place.uri;
+        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
         Some((scheme.clone(), authority.clone()))
     }
 }

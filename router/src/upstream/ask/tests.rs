@@ -25,7 +25,7 @@ enum Then {
 }
 
 struct Server {
-    uri: Uri,
+    place: Place,
     connections: Arc<AtomicUsize>,
     /// Connections that it saw the end of.
     ended: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Server {
             }
         });
         Self {
-            uri: format!("http://{address}/page?a=b").parse().unwrap(),
+            place: place(&format!("http://{address}/page?a=b")),
             connections,
             ended,
             _serving: serving,
@@ -104,10 +104,13 @@ fn asker() -> Asker {
     Asker::new()
 }
 
-fn soon(uri: &Uri) -> Question<'_> {
+fn place(uri: &str) -> Place {
+    Place::new(uri.parse().unwrap(), None)
+}
+
+fn soon(place: &Place) -> Question<'_> {
     Question {
-        uri,
-        authorization: None,
+        place,
         next_within: SOON,
     }
 }
@@ -128,7 +131,7 @@ async fn the_next_question_goes_over_the_same_connection() {
         let server = Server::spawn(Then::Stay(answer)).await;
         for _ in 0..3 {
             assert_eq!(
-                get(&asker, &line, soon(&server.uri)).await.unwrap(),
+                get(&asker, &line, soon(&server.place)).await.unwrap(),
                 "hello"
             );
         }
@@ -143,7 +146,7 @@ async fn a_kept_connection_that_died_is_no_failure() {
         let server = Server::spawn(then).await;
         for _ in 0..3 {
             assert_eq!(
-                get(&asker, &line, soon(&server.uri)).await.unwrap(),
+                get(&asker, &line, soon(&server.place)).await.unwrap(),
                 "hello"
             );
         }
@@ -155,7 +158,7 @@ async fn a_kept_connection_that_died_is_no_failure() {
 async fn a_new_connection_that_dies_is_a_failure_at_once() {
     let (asker, line) = (asker(), Line::default());
     let server = Server::spawn(Then::Vanish).await;
-    let error = get(&asker, &line, soon(&server.uri)).await.unwrap_err();
+    let error = get(&asker, &line, soon(&server.place)).await.unwrap_err();
     assert!(matches!(error, AskError::Broken(_)), "{error}");
     assert_eq!(server.connections(), 1);
 }
@@ -163,12 +166,11 @@ async fn a_new_connection_that_dies_is_a_failure_at_once() {
 #[tokio::test]
 async fn nobody_there_is_told_apart_from_a_broken_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}/", listener.local_addr().unwrap());
-    let uri: Uri = uri.parse().unwrap();
+    let place = place(&format!("http://{}/", listener.local_addr().unwrap()));
     drop(listener);
     let connected = AtomicBool::default();
     let (asker, line) = (asker(), Line::default());
-    let error = asker.get(&line, soon(&uri), &connected);
+    let error = asker.get(&line, soon(&place), &connected);
     let error = error.await.unwrap_err();
     assert!(matches!(error, AskError::Connect(_)), "{error}");
     assert!(!connected.into_inner());
@@ -180,7 +182,7 @@ async fn a_connection_that_the_engine_may_be_closing_is_not_used() {
     let server = Server::spawn(Then::Stay(SHORT)).await;
     for pause in [Duration::ZERO, SOON, KEEP_IDLE] {
         tokio::time::advance(pause).await;
-        get(&asker, &line, soon(&server.uri)).await.unwrap();
+        get(&asker, &line, soon(&server.place)).await.unwrap();
     }
     assert_eq!(server.connections(), 2);
 }
@@ -191,7 +193,7 @@ async fn no_connection_is_kept_for_a_question_that_comes_late() {
     let server = Server::spawn(Then::Stay(SHORT)).await;
     let late = Question {
         next_within: KEEP_IDLE,
-        ..soon(&server.uri)
+        ..soon(&server.place)
     };
     for asked in 1..=2 {
         get(&asker, &line, late).await.unwrap();
@@ -208,7 +210,7 @@ async fn a_connection_to_another_place_is_not_used() {
         Server::spawn(Then::Stay(SHORT)).await,
     ];
     for server in [&servers[0], &servers[1], &servers[0]] {
-        get(&asker, &line, soon(&server.uri)).await.unwrap();
+        get(&asker, &line, soon(&server.place)).await.unwrap();
     }
     assert_eq!([servers[0].connections(), servers[1].connections()], [2, 1]);
 }
@@ -219,16 +221,16 @@ async fn questions_that_meet_have_a_connection_each() {
     let server = Server::spawn(Then::Stay(SHORT)).await;
     let connected = AtomicBool::default();
     let first = asker
-        .get(&line, soon(&server.uri), &connected)
+        .get(&line, soon(&server.place), &connected)
         .await
         .unwrap();
     assert_eq!(
-        get(&asker, &line, soon(&server.uri)).await.unwrap(),
+        get(&asker, &line, soon(&server.place)).await.unwrap(),
         "hello"
     );
     first.leave();
     assert_eq!(
-        get(&asker, &line, soon(&server.uri)).await.unwrap(),
+        get(&asker, &line, soon(&server.place)).await.unwrap(),
         "hello"
     );
     assert_eq!(server.connections(), 2);
@@ -241,7 +243,7 @@ async fn a_redirect_is_the_answer() {
     let server = Server::spawn(Then::Stay(away)).await;
     let connected = AtomicBool::default();
     let answer = asker
-        .get(&line, soon(&server.uri), &connected)
+        .get(&line, soon(&server.place), &connected)
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::TEMPORARY_REDIRECT);
@@ -255,7 +257,7 @@ async fn what_is_too_long_is_given_up_with_its_connection() {
         for (max, read) in [(4, Read::TooLong), (5, Read::Whole)] {
             let connected = AtomicBool::default();
             let answer = asker
-                .get(&line, soon(&server.uri), &connected)
+                .get(&line, soon(&server.place), &connected)
                 .await
                 .unwrap();
             let mut taken = 0;
@@ -279,7 +281,7 @@ async fn an_answer_that_is_left_keeps_its_connection_only_if_it_is_all_there() {
         let server = Server::spawn(Then::Stay(answer)).await;
         for _ in 0..2 {
             let connected = AtomicBool::default();
-            let answer = asker.get(&line, soon(&server.uri), &connected);
+            let answer = asker.get(&line, soon(&server.place), &connected);
             answer.await.unwrap().leave();
         }
         assert_eq!(server.connections(), connections);
@@ -295,7 +297,7 @@ async fn bytes_that_nobody_asked_for_are_no_answer() {
     .await;
     for _ in 0..2 {
         assert_eq!(
-            get(&asker, &line, soon(&server.uri)).await.unwrap(),
+            get(&asker, &line, soon(&server.place)).await.unwrap(),
             "hello"
         );
     }

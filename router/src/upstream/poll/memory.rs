@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::upstream::ask::Line;
+use crate::upstream::ask::{Line, Place};
 use crate::upstream::engine::Dialect;
 
 /// How often llama.cpp is asked for its slots and its sleep.
@@ -21,6 +21,8 @@ const MISSING_FOR: Duration = Duration::from_secs(300);
 /// What is remembered of one peer between polls.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Where it tells its load.
+    pub(super) load_page: Option<Place>,
     pub(super) dialect: Option<Dialect>,
     /// It has no load page. llama.cpp is one of the engines that may have none, by its options.
     pub(super) pageless: bool,

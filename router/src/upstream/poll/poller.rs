@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use router_core::load::{Report, Sample};
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use super::memory::{self, Memory};
 use super::turns::Turns;
 use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::ask::{AskError, Asker, Line, Question, Read};
+use crate::upstream::ask::{AskError, Asker, Line, Place, Question, Read};
 use crate::upstream::engine::{Dialect, Scan};
 use crate::upstream::here::is_exhausted;
 use crate::upstream::probe::Assignment;
@@ -154,7 +154,10 @@ impl Poller {
             Some(dialect) => Scan::of(dialect),
             None => Scan::guessing(memory.dialect),
         };
-        match self.fetch_load(at, &memory.elsewhere, scan).await {
+        if memory.load_page.is_none() {
+            memory.load_page = load_page(at);
+        }
+        match self.fetch_load(at, memory, scan).await {
             Err(Silent { answers_health }) => Report::Hung { answers_health },
             Ok(fetched) => self.told(at, fetched, memory).await,
         }
@@ -198,22 +201,18 @@ impl Poller {
     async fn fetch_load(
         &self,
         at: &Assignment,
-        elsewhere: &Line,
+        memory: &Memory,
         scan: Scan,
     ) -> Result<Fetched<LoadPage>, Silent> {
         let load = &at.route.options.load;
-        let (uri, line, next_within) = match &at.peer.spec.metrics_url {
-            Some(url) => (url.parse().ok(), elsewhere, load.poll_interval.value),
-            None => (uri_of(at, "/metrics"), &*at.line, at.next_within()),
+        let (line, next_within) = match &at.peer.spec.metrics_url {
+            Some(_) => (&memory.elsewhere, load.poll_interval.value),
+            None => (&*at.line, at.next_within()),
         };
-        let Some(uri) = uri else {
+        let Some(place) = &memory.load_page else {
             return Ok(Fetched::Nothing);
         };
-        let question = Question {
-            uri: &uri,
-            authorization: at.peer.target.authorization.as_ref(),
-            next_within,
-        };
+        let question = Question { place, next_within };
         let page = LoadPage {
             scan,
             refusal: Vec::new(),
@@ -297,7 +296,7 @@ impl Poller {
 
     /// A llama.cpp without `--metrics`.
     async fn by_slots(&self, at: &Assignment, memory: &mut Memory) -> Report {
-        match self.fetch(at, uri_of(at, "/slots")).await {
+        match self.fetch(at, "/slots").await {
             Fetched::Page(StatusCode::OK, page) => match llamacpp::slots(&page) {
                 Some(slots) => {
                     if !memory.props.told() {
@@ -326,7 +325,7 @@ impl Poller {
 
     /// An engine that has no load to tell.
     async fn by_health(&self, at: &Assignment, path: &str) -> Report {
-        match self.fetch(at, uri_of(at, path)).await {
+        match self.fetch(at, path).await {
             Fetched::Page(status, _) if status.is_success() => Report::Blind,
             Fetched::Page(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
                 Report::Misconfigured
@@ -345,7 +344,7 @@ impl Poller {
     }
 
     async fn answers(&self, at: &Assignment, path: &str) -> bool {
-        match self.fetch(at, uri_of(at, path)).await {
+        match self.fetch(at, path).await {
             // It speaks HTTP and knows no such path: alive is all that there is to know.
             Fetched::Page(status, _) => status.is_success() || status == StatusCode::NOT_FOUND,
             Fetched::Hung | Fetched::Dead | Fetched::Nothing => false,
@@ -364,7 +363,7 @@ impl Poller {
         if !may_be_llamacpp || !memory.props.is_due(now) {
             return;
         }
-        let came = match self.fetch(at, uri_of(at, "/props")).await {
+        let came = match self.fetch(at, "/props").await {
             Fetched::Page(StatusCode::OK, page) => match Props::parse(&page) {
                 Some(props) => {
                     memory.sleeping = props.is_sleeping;
@@ -402,13 +401,12 @@ impl Poller {
     }
 
     /// Asks the peer itself.
-    async fn fetch(&self, at: &Assignment, uri: Option<Uri>) -> Fetched {
-        let Some(uri) = uri else {
+    async fn fetch(&self, at: &Assignment, path: &str) -> Fetched {
+        let Some(place) = place_of(at, path) else {
             return Fetched::Nothing;
         };
         let question = Question {
-            uri: &uri,
-            authorization: at.peer.target.authorization.as_ref(),
+            place: &place,
             next_within: at.next_within(),
         };
         let connected = AtomicBool::default();
@@ -459,6 +457,20 @@ fn silence<P>(connected: &AtomicBool) -> Fetched<P> {
     }
 }
 
-fn uri_of(at: &Assignment, path: &str) -> Option<Uri> {
-    at.peer.target.uri(path).ok()
+/// A page of the peer itself.
+fn place_of(at: &Assignment, path: &str) -> Option<Place> {
+    let target = &at.peer.target;
+    let uri = target.uri(path).ok()?;
+    Some(Place::new(uri, target.authorization.as_ref()))
+}
+
+/// The page that tells its load.
+fn load_page(at: &Assignment) -> Option<Place> {
+    match &at.peer.spec.metrics_url {
+        Some(url) => Some(Place::new(
+            url.parse().ok()?,
+            at.peer.target.authorization.as_ref(),
+        )),
+        None => place_of(at, "/metrics"),
+    }
 }

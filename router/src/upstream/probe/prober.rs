@@ -10,7 +10,7 @@ use router_core::pool::Evidence;
 use super::verdict::{Outcome, verdict};
 use super::{Assignment, models};
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::ask::{Answer, AskError, Asker, Question, Read};
+use crate::upstream::ask::{Answer, AskError, Asker, Place, Question, Read};
 use crate::upstream::here::is_exhausted;
 
 /// Where engines list what they serve.
@@ -128,10 +128,9 @@ impl Prober {
 
     async fn get<'l>(&self, at: &'l Assignment, path: &str) -> Result<Answer<'l>, NoAnswer> {
         let target = &at.peer.target;
-        let uri = target.uri(path)?;
+        let place = Place::new(target.uri(path)?, target.authorization.as_ref());
         let question = Question {
-            uri: &uri,
-            authorization: target.authorization.as_ref(),
+            place: &place,
             next_within: at.next_within(),
         };
         Ok(self
