@@ -14,6 +14,7 @@
 //! Nothing is asserted: the numbers are read by people.
 
 mod memory;
+#[path = "../shared/report.rs"]
 mod report;
 mod sender;
 mod store;

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use proto::codec::{Codec, Decoded, encode};
 use proto::control::Hello;
 use proto::frame::{Compression, Data, Flags, Frame, HEADER_LEN, Header, Protocol};
+use proto::meta::Meta;
 use serde_json::json;
 use tokio_util::codec::Decoder;
 
@@ -41,11 +42,14 @@ impl Exchange {
             "finish_reason": "stop", "usage": {"prompt": 7, "completion": 9, "cached": 0, "reasoning": 0, "total": 16}, "first_chunk_t": 0.1,
             "last_chunk_t": 1.5, "rt": 1.6, "chunk_count": 100, "resp_bytes": events.len(), "req_bytes": 100, "sampled_by": "all",
             "req_body_truncated": false, "resp_body_truncated": false});
+        // In the order in which a router writes it.
+        let meta = Meta::from_json(meta.to_string().as_bytes()).expect("it is an object");
+        let meta = serde_json::to_vec(&meta).expect("so is this");
         let data = Data {
             protocol: Protocol::V2,
             seq: 1,
             flags: Flags::default(),
-            meta: meta.to_string().into(),
+            meta: meta.into(),
             req: request.to_string().into(),
             resp: events.into(),
         };

@@ -22,7 +22,7 @@ const TURN: u64 = 384 << 20;
 
 /// Runs the comparison and prints it.
 pub(crate) async fn run(rounds: usize) {
-    report::header("MB/s to disk", "plain", "listener");
+    report::header("MB/s to disk", ["plain", "listener"]);
     // The first writer of all pays for pages that a virtual machine had given back.
     plain(&Exchange::new(16 << 10, 68 << 10), TURN / (64 << 10)).await;
     for (name, request, response) in [

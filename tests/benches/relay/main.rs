@@ -20,6 +20,7 @@ mod floor;
 mod latency;
 mod load;
 mod recorded;
+#[path = "../shared/report.rs"]
 mod report;
 
 use std::process::{Command, ExitCode};
@@ -135,9 +136,9 @@ async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
             }
         }
     }
-    report::added(STREAMS, &base, &ours);
-    report::memory("floor", idle[0], open[0], STREAMS);
-    report::memory("router", idle[1], open[1], STREAMS);
+    report_added(&base, &ours);
+    report_memory("floor", idle[0], open[0]);
+    report_memory("router", idle[1], open[1]);
     let cases = [
         Case {
             name: "1 KiB",
@@ -179,5 +180,26 @@ async fn compare(case: &Case, targets: [&Target; 2], rounds: usize) {
             costs[at].push(load::cpu_per_unit(targets[at], case, CONCURRENCY, TURN).await);
         }
     }
-    report::ratio(case, &costs[0], &costs[1]);
+    report::ratio(case.name, &costs, case.limit);
+}
+
+/// Prints the added time to the first chunk.
+fn report_added(floor: &[Duration], router: &[Duration]) {
+    let [base, ours] = [floor, router].map(|times| {
+        let ms: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+        report::median(&ms)
+    });
+    report::line(&format!(
+        "{STREAMS} streams paced at 20 ms, first chunk p50: floor {base:.2} ms, router {ours:.2} ms, added {:.2} ms (promise 0.6)",
+        ours - base
+    ));
+}
+
+/// Prints the resident memory.
+fn report_memory(name: &str, idle_kib: u64, open_kib: u64) {
+    let each = open_kib.saturating_sub(idle_kib) as f64 / STREAMS as f64;
+    report::line(&format!(
+        "{name}: {:.1} MiB idle, {each:.1} KiB more per open stream (router's promise: 12 MiB, 45 KiB)",
+        idle_kib as f64 / 1024.0
+    ));
 }

@@ -89,12 +89,6 @@ async fn latencies(names: [&str; 2], targets: [&Target; 2], rounds: usize) {
         let each = took
             .each_ref()
             .map(|of| of.iter().map(|l| l[at]).collect::<Vec<_>>());
-        let case = Case {
-            name,
-            shape: Shape::Reply,
-            body: 0,
-            limit: None,
-        };
-        report::ratio(&case, &each[0], &each[1]);
+        report::ratio(name, &each, None);
     }
 }

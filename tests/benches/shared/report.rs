@@ -1,4 +1,4 @@
-//! What is printed.
+//! What the benches print. Each includes this file as a module of its own.
 
 /// Prints a line.
 #[expect(
@@ -9,15 +9,16 @@ pub(crate) fn line(text: &str) {
     println!("{text}");
 }
 
-/// The head of a table of ratios.
-pub(crate) fn header(what: &str, base: &str, ours: &str) {
+/// The head of a table of ratios: what is measured, and of whom.
+pub(crate) fn header(what: &str, [base, ours]: [&str; 2]) {
     line(&format!(
-        "{what:<28} {base:>10} {ours:>10} {:>7}  {:<15} {:>8}",
+        "{what:<28} {base:>11} {ours:>10} {:>7}  {:<15} {:>8}",
         "ratio", "of the rounds", "promise"
     ));
 }
 
-/// One row: medians, their ratio, the least and greatest ratio of the rounds.
+/// One row: medians, their ratio, the least and greatest ratio of the rounds, and what the project
+/// promises.
 pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f64>) {
     let mut ratios: Vec<f64> = base
         .iter()
@@ -29,12 +30,13 @@ pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f6
     let promise = promise.map_or_else(|| "-".to_owned(), |promise| format!("{promise:.2}"));
     let (base, ours) = (median(base), median(ours));
     line(&format!(
-        "{name:<28} {base:>10.1} {ours:>10.1} {:>7.2}  {spread:<15} {promise:>8}",
+        "{name:<28} {base:>11.2} {ours:>10.2} {:>7.2}  {spread:<15} {promise:>8}",
         ours / base
     ));
 }
 
-fn median(values: &[f64]) -> f64 {
+/// The middle of some values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
