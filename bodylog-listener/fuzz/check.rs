@@ -21,10 +21,7 @@ pub(super) fn record(bytes: &[u8]) {
         req: part(),
         resp: part(),
     };
-    let sender = Sender {
-        source: [127, 0, 0, 1].into(),
-        run: Some(("p".into(), 3)),
-    };
+    let sender = Sender::new([127, 0, 0, 1].into(), Some(("p".into(), 3)));
     for without_bodies in [false, true] {
         let Ok(made) = lines(&data, &sender, without_bodies) else {
             return;

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -23,9 +24,19 @@ mod verbatim;
 #[derive(Clone, Debug)]
 pub struct Sender {
     /// The address of the connection.
-    pub source: IpAddr,
+    address: Arc<str>,
     /// Producer and epoch; `None` for version 1.
-    pub run: Option<(std::sync::Arc<str>, u64)>,
+    run: Option<(Arc<str>, u64)>,
+}
+
+impl Sender {
+    /// Who sends from this address. `run` is producer and epoch; `None` for version 1.
+    pub fn new(source: IpAddr, run: Option<(Arc<str>, u64)>) -> Self {
+        Self {
+            address: source.to_string().into(),
+            run,
+        }
+    }
 }
 
 /// What a frame became.
@@ -178,8 +189,8 @@ fn write_verbatim<'s>(
     }
     let (shape, asked) = (bodies.shape, bodies.asked);
     let record = Record {
-        source_addr: Some(sender.source.to_string()),
-        ts_end: ts_end(facts.ts.as_deref(), facts.rt),
+        source_addr: Some((&*sender.address).into()),
+        ts_end: ts_end(facts.ts.as_deref(), facts.rt).map(Cow::Owned),
         req_body: bodies.req,
         req_body_b64: bodies.is_req_b64,
         resp_body: bodies.resp,
@@ -217,8 +228,8 @@ fn write_taken(
     let (bodies, found) = Bodies::read(&meta, data, &resp);
     let (shape, asked) = (bodies.shape, bodies.asked);
     let mut record = Record {
-        source_addr: Some(sender.source.to_string()),
-        ts_end: ts_end(meta.ts.as_deref(), meta.rt),
+        source_addr: Some((&*sender.address).into()),
+        ts_end: ts_end(meta.ts.as_deref(), meta.rt).map(Cow::Owned),
         req_body: bodies.req,
         req_body_b64: bodies.is_req_b64,
         resp_body: bodies.resp,
@@ -326,10 +337,51 @@ fn text_or_base64(bytes: &[u8]) -> (Cow<'_, str>, bool) {
 
 fn ts_end(ts: Option<&str>, rt: Option<f64>) -> Option<String> {
     let ts = ts?;
-    let start: DateTime<FixedOffset> = DateTime::parse_from_rfc3339(ts).ok()?;
     let rt = rt.filter(|rt| *rt > 0.0 && *rt < 1e9).unwrap_or(0.0);
-    let end = start.checked_add_signed(TimeDelta::milliseconds((rt * 1000.0).round() as i64))?;
+    let took = (rt * 1000.0).round() as i64;
+    if let Some(end) = later_in_the_minute(ts, took) {
+        return Some(end);
+    }
+    let start: DateTime<FixedOffset> = DateTime::parse_from_rfc3339(ts).ok()?;
+    let end = start.checked_add_signed(TimeDelta::milliseconds(took))?;
     Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
+}
+
+/// The time so many milliseconds later, where neither is anything but plain: as the router writes
+/// times, on a day that every month has, and in the same minute.
+fn later_in_the_minute(ts: &str, ms: i64) -> Option<String> {
+    let bytes = ts.as_bytes();
+    let shape = b"dddd-dd-ddTdd:dd:dd.dddZ";
+    let is_plain = bytes.len() == shape.len()
+        && bytes.iter().zip(shape).all(|(byte, like)| match like {
+            b'd' => byte.is_ascii_digit(),
+            _ => byte == like,
+        });
+    if !is_plain {
+        return None;
+    }
+    let number = |range: Range<usize>| {
+        let digits = bytes[range].iter();
+        digits.fold(0, |n, digit| n * 10 + i64::from(digit - b'0'))
+    };
+    let is_time = (1..=12).contains(&number(5..7))
+        && (1..=28).contains(&number(8..10))
+        && number(11..13) < 24
+        && number(14..16) < 60;
+    let end = number(17..19) * 1000 + number(20..23) + ms;
+    if !is_time || !(0..60_000).contains(&end) {
+        return None;
+    }
+    let mut out = ts.to_owned();
+    out.truncate(17);
+    for (at, place) in [10_000, 1000, 100, 10, 1].into_iter().enumerate() {
+        if at == 2 {
+            out.push('.');
+        }
+        out.push(char::from(b'0' + (end / place % 10) as u8));
+    }
+    out.push('Z');
+    Some(out)
 }
 
 /// Quotes and line ends grow: without some room a large body would be moved for them.
@@ -351,7 +403,7 @@ fn write_row<S: Deref<Target = str>, J, H>(
     fn cut(text: &str, max: usize) -> Cow<'_, str> {
         Cow::Borrowed(&text[..text.floor_char_boundary(max)])
     }
-    fn text<S: Deref<Target = str>>(value: &Option<S>) -> Cow<'_, str> {
+    fn text(value: &Option<impl Deref<Target = str>>) -> Cow<'_, str> {
         cut(value.as_deref().unwrap_or_default(), TEXT_MAX)
     }
     let found = meta.resp_meta.as_ref();

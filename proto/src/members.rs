@@ -7,6 +7,9 @@ use serde::Serialize;
 /// given before it begins.
 const PIECE: usize = 8 << 10;
 
+/// Texts of so many bytes are looked at one by one.
+const SHORT: usize = 48;
+
 /// The members of an object that is open, at the end of `out`.
 pub(crate) struct Members<'o> {
     out: &'o mut Vec<u8>,
@@ -73,6 +76,17 @@ impl<'o> Members<'o> {
 }
 
 fn escape(text: &str, out: &mut Vec<u8>) {
+    // Most texts are short and plain.
+    if text.len() <= SHORT
+        && text
+            .bytes()
+            .all(|byte| byte >= b' ' && !b"\"\\".contains(&byte))
+    {
+        out.reserve(SHORT + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        return out.push(b'"');
+    }
     if text.len() <= PIECE {
         return json_escape_simd::escape_into(text, out);
     }

@@ -15,11 +15,11 @@ pub struct Record<'a> {
     #[serde(flatten)]
     pub meta: Meta,
     /// The address the frame came from. Whatever the sender wrote here is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source_addr: Option<String>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    pub source_addr: Option<Cow<'a, str>>,
     /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is no time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ts_end: Option<String>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    pub ts_end: Option<Cow<'a, str>>,
     /// The request body, or its base64.
     #[serde(default, borrow)]
     pub req_body: Cow<'a, str>,

@@ -48,7 +48,7 @@ pub(crate) struct Ingest {
     pub(crate) outputs: Outputs,
     /// Where lines are made.
     pub(crate) pool: Pool,
-    /// What they are made in.
+    /// What frames are received and lines are made in.
     pub(crate) buffers: Arc<Buffers>,
     /// Broken frames.
     pub(crate) quarantine: Arc<Quarantine>,
@@ -101,7 +101,12 @@ impl Ingest {
         stop: CancellationToken,
     ) {
         let (read, write) = tokio::io::split(stream);
-        let reader = reader::Reader::new(read, self.budget.clone(), self.max_frame);
+        let reader = reader::Reader::new(
+            read,
+            self.budget.clone(),
+            Arc::clone(&self.buffers),
+            self.max_frame,
+        );
         first::serve(self, reader, write, peer, stop).await;
     }
 

@@ -116,6 +116,10 @@ async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Made>>, ingest: Arc<Ing
     }
 }
 
+fn size(data: &Data) -> usize {
+    data.meta.len() + data.req.len() + data.resp.len()
+}
+
 /// A batch as it is made.
 struct Making {
     records: Lines,
@@ -148,6 +152,13 @@ impl Ingest {
             held: 0,
             shapes: Default::default(),
         };
+        // At once, because a buffer that grows is moved.
+        let frames: usize = jobs
+            .iter()
+            .filter_map(|job| job.data.as_ref())
+            .map(size)
+            .sum();
+        making.records.text.reserve(frames + frames / 8);
         for job in jobs {
             self.prepare_one(job, from, &mut making);
         }
@@ -216,7 +227,7 @@ impl Ingest {
         let out = [&mut making.records.text, &mut making.details.text];
         let shape = prepare::write(told, &data, &from.sender, without_bodies, out);
         making.shapes[shape as usize] += 1;
-        making.held += data.meta.len() + data.req.len() + data.resp.len();
+        making.held += size(&data);
         making.end(mark, charge);
     }
 

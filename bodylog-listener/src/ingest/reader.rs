@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::codec::Decoder;
 
 use crate::budget::{Budget, Charge};
+use crate::buffers::Buffers;
 
 /// A frame under way brings [`LEAST`] bytes, or its rest, within this time.
 pub(super) const STALL: Duration = Duration::from_secs(30);
@@ -22,7 +24,7 @@ const LEAST: usize = 16 << 10;
 /// came by one read is worked on at once.
 const BUFFER: usize = 16 << 10;
 /// See [`BUFFER`].
-const BUFFER_MAX: usize = 256 << 10;
+const BUFFER_MAX: usize = 512 << 10;
 
 /// Why no more frames come.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub(super) struct Reader<R> {
     buffer: BytesMut,
     /// Room for the next read, within [`BUFFER`] and [`BUFFER_MAX`].
     room: usize,
+    /// Where a full buffer goes, and the next one comes from.
+    buffers: Arc<Buffers>,
     codec: Codec,
     budget: Budget,
     /// Room for the frame being received.
@@ -97,11 +101,12 @@ pub(super) struct NoRoom {
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(read: R, budget: Budget, max_frame: u32) -> Self {
+    pub(super) fn new(read: R, budget: Budget, buffers: Arc<Buffers>, max_frame: u32) -> Self {
         Self {
             read,
             buffer: BytesMut::with_capacity(BUFFER),
             room: BUFFER,
+            buffers,
             codec: Codec::new(max_frame),
             budget,
             charge: None,
@@ -235,12 +240,26 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(())
     }
 
+    /// Room for the next read.
+    fn make_room(&mut self) {
+        if self.room == BUFFER || self.buffer.try_reclaim(self.room) {
+            return self.buffer.reserve(self.room);
+        }
+        let least = self.buffer.len() + self.room / 2;
+        let next = self.buffers.reclaim(least);
+        // A part of a frame is taken along, and room should be left nevertheless.
+        let mut next = next.unwrap_or_else(|| BytesMut::with_capacity(least + self.room));
+        next.extend_from_slice(&self.buffer);
+        let full = std::mem::replace(&mut self.buffer, next);
+        self.buffers.retire(full);
+    }
+
     async fn fill(&mut self) -> Result<(), End> {
         let free = |buffer: &BytesMut| buffer.capacity() - buffer.len();
         // The codec makes room for what is left of a larger frame.
         let is_small = self.buffer.len() < self.room;
         if is_small && free(&self.buffer) < self.room / 2 {
-            self.buffer.reserve(self.room);
+            self.make_room();
         }
         self.buffer.reserve(1);
         let free = free(&self.buffer);

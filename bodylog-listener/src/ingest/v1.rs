@@ -55,11 +55,7 @@ struct Way {
 }
 
 fn lane(ingest: &Arc<Ingest>, peer: Peer, origin: Origin) -> Lane {
-    let sender = Sender {
-        source: peer.source,
-        run: None,
-    };
-    Lane::new(ingest, sender, peer, origin)
+    Lane::new(ingest, Sender::new(peer.source, None), peer, origin)
 }
 
 /// Reads to the end; once the listener stops, to a silence or until time is up. It is left off only
@@ -280,7 +276,12 @@ async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
         lane: lane(ingest, peer, Origin::V1 { held: Some(held) }),
         peer,
     };
-    let mut reader = Reader::new(file, ingest.budget.clone(), ingest.max_frame);
+    let mut reader = Reader::new(
+        file,
+        ingest.budget.clone(),
+        Arc::clone(&ingest.buffers),
+        ingest.max_frame,
+    );
     let end = loop {
         let taken = match reader.next().await {
             Ok(received) => take(ingest, &mut reader, &way, received).await,

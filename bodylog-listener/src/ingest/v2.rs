@@ -30,9 +30,9 @@ const SILENCE: Duration = Duration::from_secs(45);
 /// stop.
 const LAST_ACKS: Duration = Duration::from_secs(10);
 /// Bytes that are enough for one batch of the pool.
-const BATCH_BYTES: usize = 256 << 10;
+const BATCH_BYTES: usize = 512 << 10;
 /// Frames that are enough for one batch of the pool.
-const BATCH_FRAMES: usize = 64;
+const BATCH_FRAMES: usize = 128;
 /// Answers besides acknowledgements and refusals that may wait.
 const ANSWERS: usize = 16;
 
@@ -77,10 +77,8 @@ where
     if let Err(error) = first::send(write, &[Frame::Welcome(welcome)]).await {
         return End::Io(error);
     }
-    let sender = Sender {
-        source: peer.source,
-        run: Some((hello.producer.as_str().into(), hello.epoch)),
-    };
+    let run = (hello.producer.as_str().into(), hello.epoch);
+    let sender = Sender::new(peer.source, Some(run));
     reader.expects_signs(SILENCE);
     let (answers, waiting) = mpsc::channel(ANSWERS);
     let reading = Reading {

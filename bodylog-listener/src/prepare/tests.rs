@@ -17,10 +17,8 @@ fn frame(protocol: Protocol, meta: &[u8], req: &[u8], resp: &[u8]) -> Data {
 }
 
 fn sender(protocol: Protocol) -> Sender {
-    Sender {
-        source: "127.0.0.1".parse().unwrap(),
-        run: (protocol == Protocol::V2).then(|| ("p".into(), 3)),
-    }
+    let run = (protocol == Protocol::V2).then(|| ("p".into(), 3));
+    Sender::new("127.0.0.1".parse().unwrap(), run)
 }
 
 fn stored_as(protocol: Protocol, meta: &[u8], req: &[u8], resp: &[u8]) -> (Value, Value) {
@@ -304,6 +302,24 @@ fn a_row_holds_nothing_private() {
 #[test]
 fn the_end_is_the_start_and_the_time_it_took() {
     for (ts, rt, end) in [
+        (
+            json!("2026-05-04T10:30:57.999Z"),
+            json!(2.0),
+            json!("2026-05-04T10:30:59.999Z"),
+        ),
+        (
+            json!("2026-05-04T10:30:57.999Z"),
+            json!(2.001),
+            json!("2026-05-04T10:31:00.000Z"),
+        ),
+        (
+            json!("2026-12-31T23:59:59.999Z"),
+            json!(0.001),
+            json!("2027-01-01T00:00:00.000Z"),
+        ),
+        (json!("2026-02-30T10:30:00.000Z"), json!(1), Value::Null),
+        (json!("2026-13-01T10:30:00.000Z"), json!(1), Value::Null),
+        (json!("2026-01-01T24:30:00.000Z"), json!(1), Value::Null),
         (
             json!("2026-05-04T10:30:00.123Z"),
             json!(2.2),

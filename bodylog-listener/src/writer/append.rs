@@ -10,6 +10,9 @@ use crate::storage::{SegmentFile, Storage};
 
 /// Most slices of one write: what Linux takes.
 const SLICES_MAX: usize = 1024;
+/// Most bytes of one write. For larger ones the system keeps them in blocks of memory so large that a
+/// virtual machine may have to get them from its host first: some of them took ten times as long.
+const WRITE_MAX: usize = 256 << 10;
 
 /// The file of the current hour.
 pub(super) struct Segment {
@@ -112,14 +115,22 @@ impl Segment {
     }
 }
 
+/// Writes all of it, in pieces: see [`WRITE_MAX`].
 fn write_all(file: &mut dyn SegmentFile, lines: &[&[u8]]) -> io::Result<u64> {
     let mut bytes = 0;
-    for lines in lines.chunks(SLICES_MAX) {
-        let mut slices: Vec<IoSlice<'_>> = lines
-            .iter()
-            .filter(|line| !line.is_empty())
-            .map(|line| IoSlice::new(line))
-            .collect();
+    let mut pieces = lines
+        .iter()
+        .flat_map(|lines| lines.chunks(WRITE_MAX))
+        .peekable();
+    while pieces.peek().is_some() {
+        let mut slices = Vec::new();
+        let mut len = 0;
+        while slices.len() < SLICES_MAX
+            && let Some(piece) = pieces.next_if(|piece| len + piece.len() <= WRITE_MAX)
+        {
+            len += piece.len();
+            slices.push(IoSlice::new(piece));
+        }
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
             match file.write_vectored(rest) {

@@ -189,7 +189,7 @@ pub(crate) struct Parts {
     pub(crate) position: Option<Position>,
     /// Every run.
     pub(crate) streams: Arc<Streams>,
-    /// Where what lines were made in goes back to.
+    /// Where buffers of lines go back to.
     pub(crate) buffers: Arc<Buffers>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
