@@ -30,8 +30,21 @@ const SECRET_HEADERS: [&str; 10] = [
     "x-amz-security-token",
 ];
 
-/// Nor headers or query parameters that sound like these, in any case.
-const SECRET_WORDS: [&str; 3] = ["secret", "token", "passw"];
+/// Nor headers or query parameters that sound like these, in any case: clouds and gateways each have
+/// a name of their own for a key, and signed URLs for what signs them.
+const SECRET_WORDS: [&str; 11] = [
+    "secret",
+    "token",
+    "passw",
+    "authorization",
+    "cookie",
+    "api-key",
+    "api_key",
+    "apikey",
+    "subscription-key",
+    "credential",
+    "signature",
+];
 
 /// Query parameters whose values are not recorded.
 const SECRET_PARAMETERS: [&str; 4] = ["key", "token", "api_key", "sig"];
@@ -448,7 +461,16 @@ mod tests {
         for name in SECRET_HEADERS {
             headers.insert(name, "sk-hidden".parse().unwrap());
         }
-        for name in ["x-my-secret-thing", "x-csrf-token", "x-password"] {
+        for name in [
+            "x-my-secret-thing",
+            "x-csrf-token",
+            "x-password",
+            "apikey",
+            "x-openai-api-key",
+            "ocp-apim-subscription-key",
+            "x-forwarded-authorization",
+            "x-amz-signature",
+        ] {
             headers.insert(name, "sk-hidden".parse().unwrap());
         }
         headers.insert("accept", "a/b".parse().unwrap());
@@ -492,6 +514,10 @@ mod tests {
             (
                 "/v1/x?api%5fkey=s&access_token=t",
                 "/v1/x?api%5fkey=[REDACTED]&access_token=[REDACTED]",
+            ),
+            (
+                "/v1/x?api-key=s&ApiKey=s&X-Amz-Credential=s&X-Amz-Signature=s",
+                "/v1/x?api-key=[REDACTED]&ApiKey=[REDACTED]&X-Amz-Credential=[REDACTED]&X-Amz-Signature=[REDACTED]",
             ),
             ("/v1/x?keyboard=1&key", "/v1/x?keyboard=1&key"),
         ] {
