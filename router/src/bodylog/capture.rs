@@ -48,6 +48,8 @@ pub struct Capture {
     request_cost: usize,
     /// A request body was announced and not read: nothing is known of it.
     pub(super) awaits_body: bool,
+    /// What the request says of `stream`.
+    pub(super) asked_for_stream: Option<bool>,
     pub(super) tap: Tap,
     pub(super) answer: Option<Answer>,
     pub(super) refusal: Option<&'static str>,
@@ -113,6 +115,7 @@ impl Capture {
             request_bytes: 0,
             request_cost: 0,
             awaits_body: announces_body(headers),
+            asked_for_stream: None,
             tap,
             answer: None,
             refusal: None,
@@ -145,6 +148,11 @@ impl Capture {
             true => body.slice(..kept),
             false => Bytes::copy_from_slice(&body[..kept]),
         });
+    }
+
+    /// What its body, which may not be kept, says of `stream`.
+    pub fn asked_for_stream(&mut self, asked: Option<bool>) {
+        self.asked_for_stream = asked;
     }
 
     /// The session it belongs to, as a log may show it.

@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat};
 use http::{Method, Uri};
 use proto::meta::{MetaOf, RespMetaOf, SCHEMA, Usage};
 use router_core::decision::Choice;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::budget::Charge;
@@ -248,7 +248,8 @@ impl Record {
             .and_then(|answer| answer.encoding.as_deref())
             .map(Cow::from);
         meta.forwarded_to = answer.and_then(|answer| answer.forwarded_to.as_deref().map(Cow::from));
-        meta.stream = asks_for_stream(capture.request.as_deref().unwrap_or_default())
+        meta.stream = capture
+            .asked_for_stream
             .or(answer.filter(|answer| answer.is_stream).map(|_| true));
     }
 
@@ -324,21 +325,6 @@ fn raw(json: &[u8]) -> Option<Json<'_>> {
 /// Seconds, rounded to milliseconds.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
-}
-
-/// What a request says of `stream`; `None` when it is no readable JSON object or says nothing.
-fn asks_for_stream(body: &[u8]) -> Option<bool> {
-    #[derive(Deserialize)]
-    struct Asked<'a> {
-        #[serde(borrow)]
-        stream: Option<&'a RawValue>,
-    }
-    let asked: Asked<'_> = serde_json::from_slice(body).ok()?;
-    match asked.stream?.get() {
-        "true" => Some(true),
-        "false" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

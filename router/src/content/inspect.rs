@@ -11,17 +11,17 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The top-level keys worth keeping, made once per route table: `model` and the first segment of
-/// every body path that some route looks for a session id under.
+/// The top-level keys worth keeping, made once per route table: `model`, `stream` and the first
+/// segment of every body path that some route looks for a session id under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     names: Box<[Box<str>]>,
 }
 
 impl Fields {
-    /// `model` plus `names`, without duplicates.
+    /// `model` and `stream` plus `names`, without duplicates.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut all: Vec<Box<str>> = vec!["model".into()];
+        let mut all: Vec<Box<str>> = vec!["model".into(), "stream".into()];
         for name in names {
             if !all.iter().any(|have| **have == *name) {
                 all.push(name.into());
@@ -74,6 +74,15 @@ impl<'b> Inspection<'b> {
         serde_json::from_str::<BorrowedStr<'b>>(raw.get())
             .ok()
             .map(|s| s.0)
+    }
+
+    /// Whether it asks for a stream; `None` when it does not say, or not with true or false.
+    pub fn stream(&self) -> Option<bool> {
+        match self.top("stream")?.get() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
     }
 
     /// The value under a dotted path as a session id sees it: a string's decoded bytes or an
@@ -241,6 +250,26 @@ mod tests {
     fn model(body: &[u8]) -> Option<String> {
         let fields = Fields::new([]);
         Inspection::read(&fields, body).model().map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_request_says_whether_it_asks_for_a_stream() {
+        for (body, expected) in [
+            (r#"{"stream":true}"#, Some(true)),
+            (r#"{"a":1 , "stream" : false}"#, Some(false)),
+            (r#"{"stream_options":{"include_usage":true}}"#, None),
+            (r#"{"stream":"true"}"#, None),
+            (r#"{"stream":null}"#, None),
+            (
+                r#"{"metadata":{"stream":true},"stream":false}"#,
+                Some(false),
+            ),
+            (r#"{"stream":true"#, None),
+        ] {
+            let fields = Fields::new([]);
+            let found = Inspection::read(&fields, body.as_bytes()).stream();
+            assert_eq!(found, expected, "{body}");
+        }
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub(super) async fn decide(
         [] => Inspection::empty(&table.fields),
         body => Inspection::read(&table.fields, body),
     };
+    if let Some(capture) = &mut exchange.capture {
+        capture.asked_for_stream(inspection.stream());
+    }
     let model = inspection
         .model()
         .or_else(|| local::query_value(parts.uri.query(), "model").map(Cow::Owned));

@@ -244,21 +244,27 @@ fn the_end_of_a_cut_stream_does_not_bring_back_what_is_hidden() {
 }
 
 #[test]
-fn a_request_says_whether_it_asks_for_a_stream() {
-    for (body, expected) in [
-        (r#"{"stream":true}"#, Some(true)),
-        (r#"{"a":1 , "stream" : false}"#, Some(false)),
-        (r#"{"stream_options":{"include_usage":true}}"#, None),
-        (r#"{"stream":"true"}"#, None),
-        (
-            r#"{"metadata":{"stream":true},"stream":false}"#,
-            Some(false),
-        ),
-        (r#"{"stream":true"#, None),
-        ("", None),
+fn whether_a_stream_was_asked_for_is_told_whatever_is_stored() {
+    let body = Bytes::from_static(br#"{"stream":false,"messages":[{"content":"long"}]}"#);
+    for options in [
+        "",
+        "bodylog_bodies: none\n",
+        "bodylog_bodies: truncate(8)\n",
     ] {
-        assert_eq!(asks_for_stream(body.as_bytes()), expected, "{body}");
+        for asked in [Some(true), Some(false), None] {
+            let meta = meta_of(options, &[], |capture, _| {
+                capture.request(&body);
+                capture.asked_for_stream(asked);
+                answer(capture, 200, "application/json");
+            });
+            assert_eq!(meta.stream, asked, "{options}");
+        }
     }
+    // An engine may stream without being asked, or to a request that cannot be read.
+    let meta = meta_of("", &[], |capture, _| {
+        answer(capture, 200, "text/event-stream");
+    });
+    assert_eq!(meta.stream, Some(true));
 }
 
 #[test]
