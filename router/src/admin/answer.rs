@@ -46,14 +46,15 @@ pub(super) fn detail(status: StatusCode, code: &str, message: impl Into<String>)
     }
 }
 
-/// An error.
+/// An error. One that asking again does not help says so, as on the client port.
 pub(super) fn error(status: StatusCode, code: &str, message: impl Into<String>) -> Answer {
-    json(
-        status,
-        &ErrorBody {
-            error: detail(status, code, message),
-        },
-    )
+    let error = detail(status, code, message);
+    let mut answer = json(status, &ErrorBody { error });
+    if status.is_client_error() {
+        let no = HeaderValue::from_static("false");
+        answer.headers_mut().insert("x-should-retry", no);
+    }
+    answer
 }
 
 /// 400: the request says something that means nothing; nothing was changed.

@@ -173,12 +173,18 @@ impl RouteTally {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records queued so far.
+    /// Begins to count anew.
+    pub fn reset(&self) {
+        self.written.store(0, Ordering::Relaxed);
+        self.dropped.store(0, Ordering::Relaxed);
+    }
+
+    /// Records queued since the start, or the last reset.
     pub fn write_count(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records lost before they were queued.
+    /// Records lost before they were queued, likewise.
     pub fn drop_count(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

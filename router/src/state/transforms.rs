@@ -52,11 +52,6 @@ impl Transforms {
             .collect()
     }
 
-    /// Whether a switch's transform counts anything.
-    pub fn has_counts(&self, switch: Switch) -> bool {
-        self.of(switch).next().is_some()
-    }
-
     /// Zeroes what a switch's transform counted.
     pub fn reset(&self, switch: Switch) {
         for (_, counter) in self.of(switch) {

@@ -21,7 +21,7 @@ use crate::state::{Route, Switch};
 use crate::telemetry::events::Events;
 
 /// Parameters that change something.
-const CHANGES: [&str; 4] = ["on", "pct", "bodies", "reset"];
+const CHANGES: [&str; 5] = ["on", "pct", "bodies", "reset", "reset_counters"];
 
 /// `GET _bodylog_status`.
 pub(super) fn status(route: &Route, log: &BodyLog) -> Answer {
@@ -90,11 +90,23 @@ pub(in crate::admin) fn recording(route: &Route) -> Recording {
 }
 
 /// `POST ?on=0|1&pct=0..100&bodies=full|none|truncate(<size>)` sets what is given, `?reset=1`
-/// removes all of it.
+/// removes all of it. `?reset_counters=1` zeroes the route's counts, alone or with the others.
 pub(super) fn set(route: &Route, params: &Params, events: &Events) -> Result<Answer, Refused> {
-    let change = Change::of(params)?;
+    let (change, counters_reset) = Change::of(params)?;
     let before = route.capture();
     let (overrides, capture) = (&route.state.overrides, &route.state.capture);
+    if counters_reset {
+        route.state.bodylog.reset();
+        tracing::info!(route = &*route.name, switch = "bodylog", "counters zeroed");
+    }
+    let changes = !matches!(
+        change,
+        Change::Set {
+            on: None,
+            pct: None,
+            bodies: None
+        }
+    );
     match change {
         Change::Reset => {
             overrides.set(Switch::Bodylog, None);
@@ -114,7 +126,9 @@ pub(super) fn set(route: &Route, params: &Params, events: &Events) -> Result<Ans
         }
     }
     let after = route.capture();
-    events.capture_set(&route.name, &before, &after);
+    if changes {
+        events.capture_set(&route.name, &before, &after);
+    }
     let source = after.enabled.source.as_str();
     let toggled = BodylogToggled {
         toggled: Toggled {
@@ -125,7 +139,7 @@ pub(super) fn set(route: &Route, params: &Params, events: &Events) -> Result<Ans
             after: after.enabled.value,
             enabled: after.enabled.value,
             source: source.to_owned(),
-            counters_reset: false,
+            counters_reset,
         },
         sample_pct: changed(before.pct, after.pct, |pct| pct),
         bodies: changed(before.bodies, after.bodies, |bodies| bodies.to_string()),
@@ -152,8 +166,10 @@ enum Change {
 }
 
 impl Change {
-    fn of(params: &Params) -> Result<Self, Refused> {
+    /// With whether counters are to be zeroed.
+    fn of(params: &Params) -> Result<(Self, bool), Refused> {
         params.only(&CHANGES)?;
+        let counters = params.flag("reset_counters")?;
         let on = match params.get("on")? {
             None => None,
             Some("1") => Some(true),
@@ -165,12 +181,11 @@ impl Change {
         let bodies = bodies
             .map_err(|_| "'bodies' must be full, none or truncate(<size>), as truncate(64k)")?;
         let sets = on.is_some() || pct.is_some() || bodies.is_some();
-        match (params.get("reset")?, sets) {
-            (None, true) => Ok(Self::Set { on, pct, bodies }),
-            (Some("1"), false) => Ok(Self::Reset),
-            (Some("1"), true) => Err("give either 'reset' or what to set".to_owned()),
-            (Some(_), _) => Err("'reset' must be 1".to_owned()),
-            (None, false) => Err("say on=, pct=, bodies= or reset=1".to_owned()),
+        match (params.flag("reset")?, sets) {
+            (true, true) => Err("give either 'reset' or what to set".to_owned()),
+            (true, false) => Ok((Self::Reset, counters)),
+            (false, false) if !counters => Err("say on=, pct=, bodies= or reset=1".to_owned()),
+            (false, _) => Ok((Self::Set { on, pct, bodies }, counters)),
         }
     }
 }

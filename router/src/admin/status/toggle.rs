@@ -31,7 +31,7 @@ pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
 }
 
 /// `POST ?on=0|1` sets an override, `?reset=1` removes it, `?reset_counters=1` zeroes what the switch
-/// counts, alone or with one of the others.
+/// counts, if anything, alone or with one of the others.
 pub(super) fn set(
     route: &Route,
     switch: Switch,
@@ -41,7 +41,7 @@ pub(super) fn set(
     let Change {
         to,
         counters: counters_reset,
-    } = change(route, switch, params)?;
+    } = change(params)?;
     let below = switch.below(&route.options);
     let overrides = &route.state.overrides;
     let (before, after) = match to {
@@ -82,12 +82,9 @@ struct Change {
     counters: bool,
 }
 
-fn change(route: &Route, switch: Switch, params: &Params) -> Result<Change, Refused> {
+fn change(params: &Params) -> Result<Change, Refused> {
     params.only(&CHANGES)?;
     let counters = params.flag("reset_counters")?;
-    if counters && !has_counters(route, switch) {
-        return Err("this switch has no counters".to_owned());
-    }
     let to = match (params.get("on")?, params.flag("reset")?) {
         (Some(_), true) => return Err("give either 'on' or 'reset'".to_owned()),
         (Some("1"), false) => Some(Some(true)),
@@ -106,11 +103,6 @@ fn counters(route: &Route, switch: Switch) -> BTreeMap<String, u64> {
         .into_iter()
         .map(|(name, count)| (name.to_owned(), count))
         .collect()
-}
-
-fn has_counters(route: &Route, switch: Switch) -> bool {
-    let elsewhere = [Switch::RateLimit, Switch::SessionPrio, Switch::RejectRules];
-    elsewhere.contains(&switch) || route.state.transforms.has_counts(switch)
 }
 
 fn reset_counters(route: &Route, switch: Switch) {

@@ -278,7 +278,6 @@ async fn a_limit_that_means_nothing_is_400_and_changes_nothing() {
         "/chat/_429_status?reset=0",
         "/chat/_429_status?reset=1&all=yes",
         "/chat/_rate_limit_toggle?on=1&reset_counters=2",
-        "/chat/_ttft_toggle?reset_counters=1",
     ] {
         let reply = port.post(target).await;
         assert_eq!(

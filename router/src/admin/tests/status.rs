@@ -305,6 +305,32 @@ async fn a_toggle_answers_before_after_and_source() {
 }
 
 #[tokio::test]
+async fn counters_can_be_zeroed_on_every_switch_whether_it_has_any_or_not() {
+    let port = Port::chat();
+    for switch in [
+        "rate_limit",
+        "ttft",
+        "ttft_429",
+        "tps",
+        "session_prio",
+        "reject_rules",
+        "affinity",
+        "include_usage",
+        "cch_strip",
+        "kimi_normalize",
+        "bodylog",
+    ] {
+        let reply = port
+            .post(&format!("/chat/_{switch}_toggle?reset_counters=1"))
+            .await;
+        let shown = (reply.status, &reply.json()["counters_reset"]);
+        assert_eq!(shown, (StatusCode::OK, &json!(true)), "{switch}");
+        let source = port.get(&format!("/chat/_{switch}_toggle")).await.json()["source"].clone();
+        assert_ne!(source, "runtime", "{switch}");
+    }
+}
+
+#[tokio::test]
 async fn a_bad_value_is_400_and_changes_nothing() {
     let port = Port::chat();
     port.post("/chat/_affinity_toggle?on=0").await;
@@ -318,7 +344,7 @@ async fn a_bad_value_is_400_and_changes_nothing() {
         "?reset=0",
         "?reset",
         "?on=1&ttl=5",
-        "?reset_counters=1",
+        "?reset_counters=0",
     ] {
         let reply = port.post(&format!("/chat/_affinity_toggle{query}")).await;
         assert_eq!(
@@ -326,6 +352,7 @@ async fn a_bad_value_is_400_and_changes_nothing() {
             (StatusCode::BAD_REQUEST, &Value::Null),
             "{query}"
         );
+        assert_eq!(reply.headers["x-should-retry"], "false", "{query}");
         assert_eq!(
             port.get("/chat/_affinity_toggle").await.json()["enabled"],
             json!(false),
