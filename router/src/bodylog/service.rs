@@ -118,9 +118,16 @@ impl Service {
         match &self.sender {
             None if is_on => self.start(wanted).await,
             Some(_) if dir != self.spool => {
-                tracing::warn!("bodylog.spool has changed: the old one is used until the restart");
+                tracing::warn!(
+                    "bodylog.spool.dir has changed: the old one is used until the restart"
+                );
             }
-            _ => {}
+            Some(sender) => {
+                if let (Some(spool), Some(wanted)) = (&sender.shared.spool, &wanted.spool) {
+                    spool.set_max(wanted.max_bytes);
+                }
+            }
+            None => {}
         }
         let pipe = self.sender.as_ref().filter(|_| is_on).map(|sender| {
             Arc::new(Pipe {
@@ -215,6 +222,13 @@ mod tests {
             status.is_on && status.spool_limit_bytes == 1 << 20,
             "{status:?}"
         );
+        // Room that is given while the listener is away helps at once.
+        let mut roomy = Bodylog::clone(&wanted(Some("127.0.0.1:1"), Some(dir.path())));
+        if let Some(spool) = &mut roomy.spool {
+            spool.max_bytes = 2 << 20;
+        }
+        follower.follow(&Arc::new(roomy)).await;
+        assert_eq!(log.status().spool_limit_bytes, 2 << 20);
         follower.follow(&wanted(None, Some(dir.path()))).await;
         assert!(!log.status().is_on);
         stop.send(Duration::ZERO).unwrap();

@@ -140,7 +140,7 @@ pub struct Keys {
     pub on_missing: OnMissing,
 }
 
-/// `bodylog:`. A change of `spool` needs a restart.
+/// `bodylog:`. A change of `spool.dir` needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bodylog {
     /// `host:port`, an IPv6 host in brackets; `None`: nothing is recorded. The environment's

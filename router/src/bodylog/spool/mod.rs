@@ -101,7 +101,7 @@ pub struct Left {
 pub struct Spool {
     dir: PathBuf,
     used: AtomicU64,
-    max: u64,
+    max: AtomicU64,
     _lock: File,
 }
 
@@ -131,7 +131,7 @@ impl Spool {
         let spool = Self {
             dir: dir.to_owned(),
             used: AtomicU64::new(used),
-            max,
+            max: AtomicU64::new(max),
             _lock: lock,
         };
         Ok((Arc::new(spool), identity, left))
@@ -149,12 +149,17 @@ impl Spool {
 
     /// Most bytes of segments.
     pub fn max(&self) -> u64 {
-        self.max
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Another limit; what is there stays.
+    pub fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     /// Whether another frame of `len` bytes fits.
     pub fn has_room(&self, len: u64) -> bool {
-        self.used().saturating_add(len) <= self.max
+        self.used().saturating_add(len) <= self.max()
     }
 
     /// Bytes were written.

@@ -73,7 +73,7 @@ static SPOOL_KEYS: &[&Meta] = &[&SPOOL_DIR.meta, &SPOOL_MAX_BYTES.meta];
 pub(in crate::config) static BODYLOG_SECTION: Meta = section(
     "bodylog",
     BODYLOG_KEYS,
-    "Where records of requests and responses are sent. A change of `spool` needs a restart.",
+    "Where records of requests and responses are sent. A change of `spool.dir` needs a restart.",
 );
 /// The section `bodylog.spool`.
 pub(in crate::config) static BODYLOG_SPOOL: Meta = section(
