@@ -78,6 +78,8 @@ pub(super) enum AskError {
     Read(#[source] reqwest::Error),
     #[error("take the answer: status {0}")]
     Status(http::StatusCode),
+    #[error("take the answer: the route has no peers")]
+    NoPeers,
     #[error("take the answer: more than {ANSWER_BYTES_MAX} bytes")]
     TooLarge,
     #[error("understand the answer")]
@@ -143,8 +145,12 @@ impl Client {
             request = request.header(AUTHORIZATION, credential.clone());
         }
         let mut answer = request.send().await.map_err(AskError::Send)?;
-        if answer.status() != http::StatusCode::OK {
-            return Err(AskError::Status(answer.status()));
+        let status = answer.status();
+        if !matches!(
+            status,
+            http::StatusCode::OK | http::StatusCode::SERVICE_UNAVAILABLE
+        ) {
+            return Err(AskError::Status(status));
         }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(AskError::Read)? {
@@ -153,8 +159,23 @@ impl Client {
             }
             body.extend_from_slice(&chunk);
         }
-        serde_json::from_slice(&body).map_err(AskError::Json)
+        if status == http::StatusCode::OK {
+            return serde_json::from_slice(&body).map_err(AskError::Json);
+        }
+        Err(match has_no_peers(&body) {
+            true => AskError::NoPeers,
+            false => AskError::Status(status),
+        })
     }
+}
+
+/// Whether an error says that a route has no peers: in this router's words, or llm-openresty's.
+fn has_no_peers(body: &[u8]) -> bool {
+    let Ok(body) = serde_json::from_slice::<serde_json::Value>(body) else {
+        return false;
+    };
+    let error = &body["error"];
+    error["code"] == "no_healthy_peer" || error == "no peers configured"
 }
 
 fn read_token(path: &std::path::Path) -> std::io::Result<HeaderValue> {

@@ -80,6 +80,15 @@ pub struct PeerState {
 }
 
 impl RouteState {
+    /// That of a route that has no peers.
+    pub(super) fn without_peers() -> Self {
+        Self {
+            limit: Some(0.0),
+            healthy_peers_in_level: Some(0.0),
+            ..Self::default()
+        }
+    }
+
     /// Every distinct peer, by tier, address and name.
     pub fn peers(&self) -> Vec<PeerState> {
         let tiers = self

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::client::{AskError, Client, RouterUrl};
 use super::decode::{RefusalStatus, RouteList};
-use super::{ENDPOINTS, Polled, Reading, RoutePoll, RouterPoll};
+use super::{ENDPOINTS, Polled, Reading, RoutePoll, RouteState, RouterPoll};
 use crate::aggregate::RefusalReading;
 
 /// Refusal counters by router.
@@ -112,7 +112,7 @@ impl Asking<'_> {
     async fn route(self, name: &str, before: RoutePoll, kept: Duration) -> RoutePoll {
         let [state, tps, ttft] = ENDPOINTS.map(|endpoint| [name, endpoint]);
         let (state, tps, ttft) = tokio::join!(
-            self.get(&state, &[]),
+            self.state(&state),
             self.get(&tps, &[]),
             self.get(&ttft, &[])
         );
@@ -124,23 +124,41 @@ impl Asking<'_> {
         }
     }
 
+    /// A route that has no peers answers with an error that says so. It is an answer, and must not
+    /// pass for a router that is not there.
+    async fn state(self, path: &[&str]) -> Option<RouteState> {
+        match self.ask(path, &[]).await {
+            Err(AskError::NoPeers) => Some(RouteState::without_peers()),
+            answer => self.heard(path, answer),
+        }
+    }
+
     async fn get<T: DeserializeOwned>(self, path: &[&str], query: &[(&str, &str)]) -> Option<T> {
-        let answer: Result<T, AskError> = self
-            .client
+        let answer = self.ask(path, query).await;
+        self.heard(path, answer)
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, AskError> {
+        self.client
             .ask(self.url, self.credential, path, query)
-            .await;
-        match answer {
-            Ok(answer) => Some(answer),
-            Err(error) => {
+            .await
+    }
+
+    fn heard<T>(self, path: &[&str], answer: Result<T, AskError>) -> Option<T> {
+        answer
+            .inspect_err(|error| {
                 tracing::debug!(
                     router = self.url.label(),
                     path = path.join("/"),
                     %error,
                     "a router did not answer"
                 );
-                None
-            }
-        }
+            })
+            .ok()
     }
 }
 

@@ -15,7 +15,7 @@ use super::*;
 
 type Asked = (String, Option<String>);
 
-/// A router: answers by path and query. What it does not know is 503.
+/// A router: answers by path and query. What it does not know is 503, as is an error.
 #[derive(Clone, Default)]
 struct Fake {
     answers: Arc<Mutex<BTreeMap<String, String>>>,
@@ -29,6 +29,9 @@ async fn answer(State(fake): State<Fake>, uri: Uri, headers: HeaderMap) -> (Stat
     let credential = credential.map(|value| value.to_str().unwrap().to_owned());
     fake.asked.lock().push((path.clone(), credential));
     match fake.answers.lock().get(&path) {
+        Some(answer) if answer.contains("error") => {
+            (StatusCode::SERVICE_UNAVAILABLE, answer.clone())
+        }
         Some(answer) => (StatusCode::OK, answer.clone()),
         None => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
     }
@@ -80,6 +83,39 @@ fn client() -> Client {
 }
 
 const KEPT: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn a_route_without_peers_is_no_router_that_does_not_answer() {
+    let tasks = TaskTracker::new();
+    let (fake, url) = Fake::start(&tasks).await;
+    fake.says("/_routes", r#"{"routes":[{"name":"a","status":"ok"}]}"#);
+    fake.has_route("a");
+    let routers = std::slice::from_ref(&url);
+    for (error, is_up) in [
+        (
+            r#"{"error":{"message":"no peers","code":"no_healthy_peer"}}"#,
+            true,
+        ),
+        (r#"{"error":"no peers configured","route":"a"}"#, true),
+        (r#"{"error":{"code":"route_invalid"}}"#, false),
+        (r#"{"error"#, false),
+    ] {
+        fake.says("/a/_route_state", error);
+        let (polled, _) = round(routers, &client(), &Polled::default(), &[], KEPT).await;
+        let a = &polled.routers[0].routes["a"];
+        assert_eq!(
+            (polled.is_up, a.state.is_fresh),
+            (Some(is_up), is_up),
+            "{error}"
+        );
+        let healthy = a
+            .state
+            .value
+            .as_ref()
+            .map(|state| state.healthy_peers_in_level);
+        assert_eq!(healthy, is_up.then_some(Some(0.0)), "{error}");
+    }
+}
 
 #[tokio::test]
 async fn a_round_asks_every_route_and_once_for_refusals() {
