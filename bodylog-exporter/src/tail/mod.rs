@@ -50,6 +50,11 @@ impl Where {
 /// Hours before the newest that are still looked at for late lines.
 const LATE_HOURS: i32 = 6;
 
+/// How far ahead of our clock an hour may be that says which others are over. What lies further ahead
+/// was written by a clock that was wrong for a while: it is read, but the hours that are written
+/// after it are not old for that.
+const AHEAD_HOURS: i32 = 24;
+
 /// An hour that cannot be read is given up when it is this old.
 const UNREADABLE_HOURS: i32 = 24;
 
@@ -234,7 +239,9 @@ impl Tail {
             is_caught_up: true,
             ..Pass::default()
         };
-        let newest = on_disk.last_key_value().map(|(hour, _)| *hour);
+        let plausible = Hour::at(chrono::Utc::now().timestamp_millis()).plus(AHEAD_HOURS);
+        let newest = on_disk.range(..=plausible).next_back();
+        let newest = newest.or(on_disk.last_key_value()).map(|(hour, _)| *hour);
         for (&hour, cursor) in &mut self.cursors {
             if budget.is_spent() {
                 pass.is_caught_up = false;

@@ -218,6 +218,30 @@ fn a_closed_hour_that_grows_again_is_read_again_from_there() {
 }
 
 #[test]
+fn an_hour_of_a_clock_that_was_wrong_hides_none_that_follows() {
+    let mut log = Log::new();
+    log.append(10, "{1}\n");
+    log.pass();
+    let ahead = log.dir.path().join("2999-01-01");
+    fs::create_dir(&ahead).unwrap();
+    append(&ahead.join("00.jsonl"), "{ahead}\n");
+    for _ in 0..3 {
+        log.pass();
+        log.later(3);
+    }
+    // The clock is right again.
+    log.append(10, "{2}\n{3");
+    log.pass();
+    log.restart();
+    log.pass();
+    log.append(10, "}\n");
+    log.append(11, "{4}\n");
+    log.pass();
+    assert_eq!(log.heard.lines, ["{1}", "{ahead}", "{2}", "{3}", "{4}"]);
+    assert!(log.heard.bad.is_empty(), "{:?}", log.heard.bad);
+}
+
+#[test]
 fn an_earlier_hour_that_appears_late_is_read() {
     let mut log = Log::new();
     log.append(12, "{1}\n");
