@@ -3,7 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ pub async fn run(
     let shared = Arc::new(Shared::default());
     let client = Client::new(POLL_TIMEOUT, config.token_file)?;
     let pipeline = {
+        look_at(&config.dir)?;
         let log = Where::rows(&config.dir);
         let checkpoint = config
             .checkpoint
@@ -172,6 +174,21 @@ async fn await_cluster(cluster: oneshot::Receiver<()>, stop: &CancellationToken)
         _ = cluster => {}
         () = tokio::time::sleep(CLUSTER_WAIT) => {
             tracing::warn!("counting begins without all that the cluster should tell");
+        }
+    }
+}
+
+/// A directory that is none would look like one in which nothing was written yet.
+fn look_at(dir: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(OpenError::Details {
+            path: dir.to_owned(),
+            source: io::ErrorKind::NotADirectory.into(),
+        }),
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), %error, "there are no rows to read there yet");
+            Ok(())
         }
     }
 }

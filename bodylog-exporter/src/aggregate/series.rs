@@ -185,7 +185,9 @@ impl Series {
         let is_usage_missing = is_success(row)
             && row.method != "GET"
             && row.prompt_tokens == 0
-            && row.completion_tokens == 0;
+            && row.completion_tokens == 0
+            // All that a rerank says.
+            && row.total_tokens == 0;
         self.usage_missing += u64::from(is_usage_missing);
         self.measure(row, now_ms);
     }
@@ -459,6 +461,10 @@ mod tests {
             row(200, "POST", 5),
             row(200, "GET", 0),
             row(500, "POST", 0),
+            DetailRow {
+                total_tokens: 5,
+                ..row(200, "POST", 0)
+            },
         ]);
         assert_eq!(series.usage_missing, 2);
     }

@@ -151,6 +151,10 @@ async fn probes_and_the_checkpoint_answer() {
     assert_eq!(body["hours"][0]["lines"], 1);
     assert_eq!(body["hours"][0]["offset"], ROW.len() + 1);
     assert_eq!(body["counters"]["cold_starts"], 1);
+    let (status, _, body) = running.get("/metric", "").await;
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(status, 404);
+    assert!(body["error"]["message"].is_string(), "{body}");
     running.end().await;
 }
 
@@ -168,4 +172,20 @@ async fn two_exporters_of_one_checkpoint_do_not_start() {
     let error = second.await.unwrap_err().to_string();
     assert!(error.contains("another exporter"), "{error}");
     first.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_none_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    install_crypto_provider();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = Config {
+        checkpoint: Some(dir.path().join("checkpoint")),
+        ..Config::new(file.clone())
+    };
+    let refused = run(config, listener, CancellationToken::new(), || {}).await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains(&*file.to_string_lossy()), "{error}");
 }
