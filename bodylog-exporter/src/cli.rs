@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use listenfd::ListenFd;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::epoch::ColdStart;
 #[cfg(feature = "kubernetes")]
@@ -25,7 +25,12 @@ use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, ru
 /// Turns the rows of a body-log directory into Prometheus metrics, each row once: over restarts,
 /// crashes, rotated and compressed files.
 #[derive(Debug, Parser)]
-#[command(name = "bodylog-exporter", version, after_help = EXAMPLES)]
+#[command(
+    name = "bodylog-exporter",
+    version,
+    after_help = EXAMPLES,
+    subcommand_precedence_over_arg = true
+)]
 struct Args {
     /// The listener's directory; rows are read from its `details`.
     #[arg(
@@ -46,21 +51,23 @@ struct Args {
         value_parser = clap::builder::FalseyValueParser::new()
     )]
     from_start: bool,
-    /// Where /metrics, /healthz and /readyz are served.
+    /// Where /metrics, /healthz and /readyz are served: a port on every address, or address and port.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_LISTEN",
-        value_name = "ADDR:PORT",
-        default_value = "0.0.0.0:9110",
+        value_name = "[ADDR:]PORT",
+        default_value = "9110",
+        value_parser = address,
         global = true
     )]
     listen: SocketAddr,
-    /// Admin URL of a router whose state is shown too; repeat it for several.
+    /// Admin URLs of routers whose state is shown too.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_ROUTER",
         value_name = "URL",
-        value_delimiter = ','
+        value_delimiter = ',',
+        num_args = 1..
     )]
     router: Vec<RouterUrl>,
     /// File with the routers' admin token, for routers that are not on this machine.
@@ -196,7 +203,16 @@ Examples:
   curl localhost:9110/metrics
 
 The directory may be mounted read-only when the checkpoint lies elsewhere. TERM, INT and QUIT commit
-and end. RUST_LOG sets the log level; log lines go to stderr.";
+and end; a second one ends at once. There is nothing to reload, so HUP does nothing. RUST_LOG sets the
+log level; log lines go to stderr.";
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.trim_start_matches(':').parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port));
+    }
+    text.parse()
+        .map_err(|_| "expected a port, as 9110, or address and port, as 127.0.0.1:9110".to_owned())
+}
 
 /// A metric name may begin with it.
 fn poll_prefix(text: &str) -> Result<String, String> {
@@ -245,18 +261,19 @@ fn blank_is_unset(command: clap::Command) -> clap::Command {
 fn serve(args: Args) -> anyhow::Result<()> {
     log::init(args.log_format).context("set up the log")?;
     install_crypto_provider();
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?
-        .block_on(serve_until_stopped(args))
+        .context("start the runtime")?;
+    let ended = runtime.block_on(serve_until_stopped(args));
+    // A second signal leaves blocking work behind.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
-    let stop = CancellationToken::new();
-    let tasks = TaskTracker::new();
-    tasks.spawn(stop_on_signal(stop.clone())?);
-    let listener = TcpListener::bind(args.listen)
+    let mut signals = Signals::new().context("handle signals")?;
+    let listener = listener(args.listen)
         .await
         .with_context(|| format!("listen on {}", args.listen))?;
     let address = listener.local_addr().context("tell the address")?;
@@ -274,35 +291,57 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
         kubernetes: Some(args.kubernetes.config()),
         ..Config::new(args.dir)
     };
-    let ran = run(config, listener, stop.clone(), || {
+    let stop = CancellationToken::new();
+    let running = run(config, listener, stop.clone(), || {
         // Whoever started the process reads where it listens.
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "bodylog-exporter ready: http://{address}");
         let _ = out.flush();
-    })
-    .await;
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
-    Ok(ran?)
+    });
+    let signalled_twice = async {
+        signals.next().await;
+        stop.cancel();
+        signals.next().await;
+    };
+    tokio::select! {
+        ran = running => Ok(ran?),
+        () = signalled_twice => Err(anyhow::anyhow!("commit: stopped before that was done")),
+    }
 }
 
-/// Cancels `stop` at the first signal.
-fn stop_on_signal(
-    stop: CancellationToken,
-) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
-    let mut term = signal(SignalKind::terminate()).context("handle signals")?;
-    let mut int = signal(SignalKind::interrupt()).context("handle signals")?;
-    let mut quit = signal(SignalKind::quit()).context("handle signals")?;
-    Ok(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-            _ = quit.recv() => {}
-            () = stop.cancelled() => {}
+/// The socket a supervisor opened, or one of our own.
+async fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    if let Some(socket) = ListenFd::from_env().take_tcp_listener(0)? {
+        socket.set_nonblocking(true)?;
+        return TcpListener::from_std(socket);
+    }
+    TcpListener::bind(address).await
+}
+
+/// The signals that end the process. HUP is taken, or it would be another one.
+struct Signals([Signal; 4]);
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::quit())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let [term, int, quit, hup] = &mut self.0;
+        loop {
+            tokio::select! {
+                _ = term.recv() => return,
+                _ = int.recv() => return,
+                _ = quit.recv() => return,
+                _ = hup.recv() => tracing::info!("there is nothing to reload"),
+            }
         }
-        stop.cancel();
-    })
+    }
 }
 
 #[cfg(test)]
@@ -312,6 +351,29 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn words_are_read_as_people_write_them() {
+        let read = |words: &[&str]| Args::try_parse_from([&["bodylog-exporter"], words].concat());
+        for (text, expected) in [
+            ("9110", "0.0.0.0:9110"),
+            (":9110", "0.0.0.0:9110"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            let listen = read(&["--listen", text]).unwrap().listen;
+            assert_eq!(listen.to_string(), expected);
+        }
+        assert!(read(&["--listen", "localhost"]).is_err());
+        for words in [
+            &["--router", "http://a:1", "http://b:2"][..],
+            &["--router", "http://a:1", "--router", "http://b:2"],
+            &["--router", "http://a:1,http://b:2", "healthcheck"],
+        ] {
+            let labels = read(words).unwrap().router;
+            let labels: Vec<_> = labels.iter().map(RouterUrl::label).collect();
+            assert_eq!(labels, ["a:1", "b:2"], "{words:?}");
+        }
     }
 
     #[test]

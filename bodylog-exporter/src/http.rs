@@ -62,7 +62,19 @@ pub fn router(shared: Arc<Shared>, page: Page) -> Router {
         .route("/healthz", get(async || "OK\n"))
         .route("/readyz", get(ready))
         .route("/debug/checkpoint", get(checkpoint))
+        .fallback(async || error(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            error(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path takes GET and HEAD",
+            )
+        })
         .with_state(state)
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    let body = json!({ "error": { "message": message } });
+    (status, axum::Json(body)).into_response()
 }
 
 async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Response {
