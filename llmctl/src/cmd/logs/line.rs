@@ -4,59 +4,106 @@
 use std::borrow::Cow;
 
 use chrono::DateTime;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// One record. Members that are absent are none; those of either version are understood.
-#[derive(Debug, Deserialize)]
+/// One record. Members that are absent are none, as are those that hold another thing than they
+/// should: old senders and engines write what they like, and the rest of the record is still one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Line<'a> {
+    #[serde(deserialize_with = "lenient")]
     v: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
     ts: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     ts_end: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) request_id: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) route: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) session_id: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) status: Option<u16>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) peer_name: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) peer: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) mode: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     model: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     model_req: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) first_chunk_t: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) rt: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
     finish_reason: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     reject_reason: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    complete: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
+    client_gone: Option<bool>,
+    #[serde(deserialize_with = "lenient")]
     usage: Option<Usage>,
+    #[serde(deserialize_with = "lenient")]
     resp_meta: Option<RespMeta>,
     #[serde(borrow)]
     req_body: Option<&'a RawValue>,
+    #[serde(deserialize_with = "lenient")]
     req_body_b64: Option<bool>,
     #[serde(borrow)]
     resp_body: Option<&'a RawValue>,
+    #[serde(deserialize_with = "lenient")]
     resp_body_b64: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct RespMeta {
+    #[serde(deserialize_with = "lenient")]
     model: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     finish_reason: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    stop_reason: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     usage: Option<EngineUsage>,
 }
 
 /// Version 2: one set of names.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Usage {
-    prompt: Option<u64>,
-    completion: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    prompt: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
+    completion: Option<f64>,
 }
 
-/// As engines spell it.
-#[derive(Debug, Deserialize)]
+/// As engines spell it, some of them both ways at once, and some counts as floats.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct EngineUsage {
-    #[serde(alias = "input_tokens")]
-    prompt_tokens: Option<u64>,
-    #[serde(alias = "output_tokens")]
-    completion_tokens: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    prompt_tokens: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
+    completion_tokens: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
+    input_tokens: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
+    output_tokens: Option<f64>,
+}
+
+/// A value of the type that is wanted; none for another.
+fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
+    let value: &RawValue = Deserialize::deserialize(from)?;
+    Ok(serde_json::from_str(value.get()).ok())
 }
 
 impl<'a> Line<'a> {
@@ -101,24 +148,38 @@ impl<'a> Line<'a> {
         model.or(self.model_req.as_ref()).map(String::as_str)
     }
 
-    /// Why it ended: the refusal, or the finish reason.
+    /// Why it ended: the refusal, or the finish reason; without one, what cut it off, in the words
+    /// of `bodylog_truncated_total`.
     pub(super) fn ending(&self) -> Option<&str> {
-        let of_response = self
-            .resp_meta
-            .as_ref()
-            .and_then(|meta| meta.finish_reason.as_ref());
-        let finish = self.finish_reason.as_ref().or(of_response);
-        self.reject_reason.as_ref().or(finish).map(String::as_str)
+        let of_response = self.resp_meta.as_ref().and_then(|meta| {
+            let finish = meta.finish_reason.as_deref();
+            finish.or(meta.stop_reason.as_deref())
+        });
+        let finish = self.finish_reason.as_deref().or(of_response);
+        let said = self.reject_reason.as_deref().or(finish);
+        said.or_else(|| self.cut_by())
+    }
+
+    fn cut_by(&self) -> Option<&'static str> {
+        if self.status == Some(499) || self.client_gone == Some(true) {
+            return Some("client_abort");
+        }
+        let is_cut = self.status == Some(200) && self.complete == Some(false);
+        is_cut.then_some("no_finish")
     }
 
     /// Prompt and completion tokens.
     pub(super) fn tokens(&self) -> (Option<u64>, Option<u64>) {
+        // Saturates: what is no count is none.
+        let count = |tokens: f64| tokens as u64;
         if let Some(usage) = &self.usage {
-            return (usage.prompt, usage.completion);
+            return (usage.prompt.map(count), usage.completion.map(count));
         }
         let usage = self.resp_meta.as_ref().and_then(|meta| meta.usage.as_ref());
         usage.map_or((None, None), |usage| {
-            (usage.prompt_tokens, usage.completion_tokens)
+            let prompt = usage.prompt_tokens.or(usage.input_tokens);
+            let completion = usage.completion_tokens.or(usage.output_tokens);
+            (prompt.map(count), completion.map(count))
         })
     }
 
@@ -141,5 +202,65 @@ fn body(raw: Option<&RawValue>) -> Cow<'_, str> {
         Ok(text) => text.into(),
         // Not a string: shown as it is.
         Err(_) => raw.get().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Line<'_> {
+        Line::read(text.as_bytes()).unwrap_or_else(|| panic!("a record: {text}"))
+    }
+
+    #[test]
+    fn a_member_of_another_kind_costs_itself_and_not_the_record() {
+        let line = read(
+            r#"{"v":null,"request_id":"r","status":"200","rt":"fast","peer":5,"route":["x"],"client_gone":"yes",
+            "usage":"none","resp_meta":{"model":7,"finish_reason":"stop","usage":"many"},"req_body":{"a":1}}"#,
+        );
+        assert_eq!(line.request_id.as_deref(), Some("r"));
+        assert_eq!((line.status, line.ending()), (None, Some("stop")));
+        assert_eq!(line.tokens(), (None, None));
+        assert_eq!(line.request().0, r#"{"a":1}"#);
+        assert!(Line::read(b"{\"v\":3}").is_none() && Line::read(b"[]").is_none());
+    }
+
+    #[test]
+    fn tokens_are_found_however_an_engine_spells_them() {
+        for usage in [
+            r#"{"prompt_tokens":7,"completion_tokens":2}"#,
+            r#"{"prompt_tokens":7.0,"completion_tokens":2.0}"#,
+            r#"{"input_tokens":7,"output_tokens":2}"#,
+            r#"{"prompt_tokens":7,"input_tokens":7,"completion_tokens":2,"output_tokens":2}"#,
+            r#"{"prompt_tokens":null,"input_tokens":7,"output_tokens":2}"#,
+        ] {
+            let text = format!(r#"{{"resp_meta":{{"usage":{usage}}}}}"#);
+            assert_eq!(read(&text).tokens(), (Some(7), Some(2)), "{usage}");
+        }
+    }
+
+    #[test]
+    fn an_end_says_what_cut_the_answer_off() {
+        for (text, ending) in [
+            (r#"{"status":200,"complete":true}"#, None),
+            (r#"{"status":200,"complete":false}"#, Some("no_finish")),
+            (
+                r#"{"status":200,"complete":false,"client_gone":true}"#,
+                Some("client_abort"),
+            ),
+            (r#"{"status":499}"#, Some("client_abort")),
+            (
+                r#"{"status":200,"client_gone":true,"finish_reason":"stop"}"#,
+                Some("stop"),
+            ),
+            (
+                r#"{"status":200,"resp_meta":{"stop_reason":"end_turn"}}"#,
+                Some("end_turn"),
+            ),
+            (r#"{"status":502,"complete":false}"#, None),
+        ] {
+            assert_eq!(read(text).ending(), ending, "{text}");
+        }
     }
 }
