@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
@@ -17,6 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, Durability, MinFree, Secret};
+use crate::renew::Renewed;
 use crate::run::{Listeners, run};
 use crate::tls;
 
@@ -146,7 +147,8 @@ Examples:
   bodylog-listener --dir ./log --listen 127.0.0.1:9999 --http-listen 127.0.0.1:9998
   bodylog-listener --token-file /etc/bodylog/token --allow 10.0.0.0/8
 
-Signals: TERM, INT and QUIT stop accepting and store what was taken; a second one ends at once.
+Signals: TERM, INT and QUIT stop accepting and store what was taken; a second one ends at once. Token
+and certificates are read again when their files are renewed; HUP does nothing besides.
 RUST_LOG sets the log level; log lines go to stderr.";
 
 /// Runs the program.
@@ -206,22 +208,31 @@ fn configured(args: Args) -> Result<Config, String> {
     config.allow = args.allow;
     config.max_connections = args.max_connections as usize;
     if let Some(file) = args.token_file {
-        let text = std::fs::read_to_string(&file)
-            .map_err(|error| format!("cannot read the token file {}: {error}", file.display()))?;
-        let token = text.trim();
-        if token.is_empty() || token.len() > TOKEN_MAX {
-            return Err(format!(
-                "the token file {} must hold 1 to {TOKEN_MAX} bytes",
-                file.display()
-            ));
-        }
-        config.token = Some(Secret::new(token));
+        let from = file.clone();
+        config.token = Some(Renewed::new("token", vec![file], move || token(&from))?);
     }
-    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
-        let tls = tls::server_config(cert, key, args.tls_client_ca.as_deref());
+    if let (Some(cert), Some(key)) = (args.tls_cert, args.tls_key) {
+        let client_ca = args.tls_client_ca;
+        let files = [&cert, &key].into_iter().chain(&client_ca).cloned();
+        let tls = Renewed::new("certificate", files.collect(), move || {
+            tls::server_config(&cert, &key, client_ca.as_deref()).map_err(|error| error.to_string())
+        });
         config.tls = Some(tls.map_err(|error| format!("TLS cannot be used: failed to {error}"))?);
     }
     Ok(config)
+}
+
+fn token(file: &Path) -> Result<Secret, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read the token file {}: {error}", file.display()))?;
+    let token = text.trim();
+    if token.is_empty() || token.len() > TOKEN_MAX {
+        return Err(format!(
+            "the token file {} must hold 1 to {TOKEN_MAX} bytes",
+            file.display()
+        ));
+    }
+    Ok(Secret::new(token))
 }
 
 async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Result<(), String> {
@@ -236,9 +247,10 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
             signal(SignalKind::quit())?,
+            signal(SignalKind::hangup())?,
         ])
     };
-    let [mut term, mut int, mut quit] =
+    let [mut term, mut int, mut quit, mut hup] =
         signals().map_err(|error| format!("signals cannot be handled: {error}"))?;
     let (first, told) = tokio::sync::oneshot::channel();
     let stopped = async {
@@ -257,6 +269,10 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
                 _ = term.recv() => {}
                 _ = int.recv() => {}
                 _ = quit.recv() => {}
+                _ = hup.recv() => {
+                    tracing::info!("there is nothing to reload: files are looked at with each connection");
+                    continue;
+                }
             }
             match first.take() {
                 Some(first) => {

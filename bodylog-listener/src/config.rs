@@ -7,6 +7,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use subtle::ConstantTimeEq;
 
+use crate::renew::Renewed;
+
 /// A secret that is compared in constant time and never shown.
 #[derive(Clone)]
 pub struct Secret(String);
@@ -78,9 +80,9 @@ pub struct Config {
     /// When a frame counts as stored.
     pub durability: Durability,
     /// What senders of version 2 and HTTP callers from elsewhere must show.
-    pub token: Option<Secret>,
+    pub token: Option<Renewed<Secret>>,
     /// TLS of the frame port.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<Renewed<Arc<rustls::ServerConfig>>>,
     /// Addresses that may connect to the frame port; empty: all of them. With a token, senders of
     /// version 1, who cannot show it, must be named here.
     pub allow: Vec<IpNet>,

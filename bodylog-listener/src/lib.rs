@@ -21,6 +21,7 @@ mod pack;
 pub mod prepare;
 mod quarantine;
 mod recent;
+pub mod renew;
 mod retention;
 mod root;
 mod run;

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use proto::codec::encode;
 use proto::control::{GoAway, GoAwayCode};
 use proto::frame::{Compression, Frame};
+use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::ingest::{Ingest, Peer};
+use crate::renew::Renewed;
 
 /// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -51,7 +53,7 @@ const LAST_ACCEPTS: usize = 1024;
 /// The frame port at work.
 struct Port {
     gate: Gate,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Renewed<Arc<ServerConfig>>>,
     room: Arc<Semaphore>,
     ingest: Arc<Ingest>,
     connections: TaskTracker,
@@ -70,7 +72,7 @@ pub(crate) async fn run(
             allow: config.allow.clone(),
             has_token: config.token.is_some(),
         },
-        tls: config.tls.clone().map(TlsAcceptor::from),
+        tls: config.tls.clone(),
         room: Arc::new(Semaphore::new(config.max_connections)),
         ingest,
         connections: TaskTracker::new(),
@@ -128,14 +130,19 @@ impl Port {
 async fn serve(
     ingest: Arc<Ingest>,
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Renewed<Arc<ServerConfig>>>,
     peer: Peer,
     stop: CancellationToken,
 ) {
     let Some(tls) = tls else {
         return ingest.serve(stream, peer, stop).await;
     };
-    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+    let handshake = async {
+        let config = tokio::task::spawn_blocking(move || tls.now()).await;
+        let config = config.map_err(io::Error::other)?;
+        TlsAcceptor::from(config).accept(stream).await
+    };
+    match tokio::time::timeout(HANDSHAKE, handshake).await {
         Ok(Ok(stream)) => ingest.serve(stream, peer, stop).await,
         Ok(Err(error)) => {
             tracing::info!(source = %peer.source, %error, "a sender's TLS handshake failed");

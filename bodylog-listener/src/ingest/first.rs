@@ -108,7 +108,9 @@ async fn hello<R: AsyncRead + Unpin>(
         return refused(GoAwayCode::Protocol, "no common protocol version");
     }
     if let Some(token) = &ingest.token
-        && !token.matches(hello.token.as_deref().unwrap_or_default())
+        && !token
+            .now()
+            .matches(hello.token.as_deref().unwrap_or_default())
     {
         return refused(GoAwayCode::Auth, "the token is missing or wrong");
     }

@@ -25,6 +25,7 @@ use crate::config::Secret;
 use crate::metrics::{FrameResult, Metrics};
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
+use crate::renew::Renewed;
 use crate::space::Pressure;
 use crate::spill::Spill;
 use crate::stream::Streams;
@@ -63,7 +64,7 @@ pub(crate) struct Ingest {
     /// The time.
     pub(crate) clock: WallClock,
     /// What a sender of version 2 must show.
-    pub(crate) token: Option<Secret>,
+    pub(crate) token: Option<Renewed<Secret>>,
     /// Largest payload.
     pub(crate) max_frame: u32,
     /// Higher at each start.

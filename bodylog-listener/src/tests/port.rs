@@ -5,6 +5,7 @@ use proto::frame::{Frame, HEADER_LEN, Header};
 
 use super::harness::{Home, bytes_of, data, hello};
 use crate::config::Secret;
+use crate::renew::Renewed;
 use crate::stream::Output;
 
 async fn bye(wire: &mut super::harness::Wire) -> GoAwayCode {
@@ -106,7 +107,7 @@ async fn a_sender_must_introduce_itself_soundly() {
 #[tokio::test]
 async fn a_token_is_asked_for_and_version_1_cannot_show_it() {
     let mut home = Home::new();
-    home.config.token = Some(Secret::new("sesame"));
+    home.config.token = Some(Renewed::fixed(Secret::new("sesame")));
     let listener = home.start().await;
     for token in [None, Some("Sesame".to_owned())] {
         let mut wire = listener.connect().await;

@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::codec::Decoder;
 
 use super::harness::{Home, Running, bytes_of, hello};
+use crate::renew::Renewed;
 use crate::tls::server_config;
 
 fn fixture(name: &str) -> PathBuf {
@@ -68,8 +69,8 @@ async fn is_welcomed(listener: &Running, with_certificate: bool) -> bool {
 #[tokio::test]
 async fn senders_are_served_over_tls_and_not_without() {
     let mut home = Home::new();
-    home.config.tls =
-        Some(server_config(&fixture("server.pem"), &fixture("server.key"), None).unwrap());
+    let config = server_config(&fixture("server.pem"), &fixture("server.key"), None).unwrap();
+    home.config.tls = Some(Renewed::fixed(config));
     let listener = home.start().await;
     assert!(is_welcomed(&listener, false).await);
     let mut plain = listener.connect().await;
@@ -83,14 +84,12 @@ async fn senders_are_served_over_tls_and_not_without() {
 async fn a_certificate_is_asked_of_senders_where_there_are_authorities() {
     let mut home = Home::new();
     let authorities = fixture("ca.pem");
-    home.config.tls = Some(
-        server_config(
-            &fixture("server.pem"),
-            &fixture("server.key"),
-            Some(&authorities),
-        )
-        .unwrap(),
+    let config = server_config(
+        &fixture("server.pem"),
+        &fixture("server.key"),
+        Some(&authorities),
     );
+    home.config.tls = Some(Renewed::fixed(config.unwrap()));
     let listener = home.start().await;
     assert!(is_welcomed(&listener, true).await);
     assert!(!is_welcomed(&listener, false).await);
