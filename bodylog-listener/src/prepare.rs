@@ -96,11 +96,11 @@ enum Form<'d> {
 }
 
 impl Told<'_> {
-    /// The `x-request-id`.
-    pub(crate) fn request_id(&self) -> Option<&str> {
+    /// The `x-request-id`, and the start.
+    pub(crate) fn request(&self) -> (Option<&str>, Option<&str>) {
         match &self.0 {
-            Form::Verbatim(told) => told.facts.request_id.as_deref(),
-            Form::Taken(meta) => meta.request_id.as_deref(),
+            Form::Verbatim(told) => (told.facts.request_id.as_deref(), told.facts.ts.as_deref()),
+            Form::Taken(meta) => (meta.request_id.as_deref(), meta.ts.as_deref()),
         }
     }
 }

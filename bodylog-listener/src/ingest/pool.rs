@@ -214,7 +214,7 @@ impl Ingest {
                 self.metrics.frame(Protocol::V1, FrameResult::Lost);
                 return;
             }
-            if self.is_repeated(told.request_id(), from.peer) {
+            if self.is_repeated(told.request(), from.peer) {
                 charge.forget();
                 self.metrics.duplicates.inc();
                 self.metrics.frame(Protocol::V1, FrameResult::Duplicate);
@@ -231,12 +231,14 @@ impl Ingest {
         making.end(mark, charge);
     }
 
-    fn is_repeated(&self, request_id: Option<&str>, peer: Peer) -> bool {
-        let Some(request_id) = request_id else {
+    fn is_repeated(&self, request: (Option<&str>, Option<&str>), peer: Peer) -> bool {
+        let (Some(request_id), start) = request else {
             return false;
         };
         let now = self.clock.now().timestamp();
-        !self.recent.lock().insert((request_id, peer.source), now)
+        // A client may give one id to many requests; a buffer sent again has the same start.
+        let key = (request_id, start, peer.source);
+        !self.recent.lock().insert(key, now)
     }
 
     fn reject(&self, data: &Data, from: &From, error: &Unstorable) {

@@ -90,7 +90,8 @@ async fn a_buffer_sent_again_is_stored_once_for_ten_minutes() {
     let listener = home.start().await;
     let buffer = [
         v1(r#"{"request_id":"a"}"#, b""),
-        v1(r#"{"request_id":"b"}"#, b""),
+        v1(r#"{"request_id":"b","ts":"2026-01-02T10:29:01.000Z"}"#, b""),
+        v1(r#"{"request_id":"b","ts":"2026-01-02T10:29:02.000Z"}"#, b""),
         v1("{}", b""),
     ]
     .concat();
@@ -103,12 +104,13 @@ async fn a_buffer_sent_again_is_stored_once_for_ten_minutes() {
         assert!(wire.next().await.is_none());
     }
     // One without an id is not recognised.
-    listener.metric_becomes(STORED, 4.0).await;
+    listener.metric_becomes(STORED, 5.0).await;
     listener
-        .metric_becomes("bodylog_listener_duplicates_total", 2.0)
+        .metric_becomes("bodylog_listener_duplicates_total", 3.0)
         .await;
     listener.stop().await;
-    assert_eq!(ids(&home), ["-", "-", "a", "b"]);
+    // Two requests of one id are two.
+    assert_eq!(ids(&home), ["-", "-", "a", "b", "b"]);
 }
 
 #[tokio::test]
