@@ -139,6 +139,16 @@ impl Answer {
         self.model.get_or_insert(model);
     }
 
+    /// Why the generation ended, unless that is known: in OpenAI's member of a choice, or
+    /// Anthropic's of the message.
+    pub(super) fn ended_by(&mut self, is_of_choice: bool, reason: String) {
+        if is_of_choice {
+            self.at(0).finish_reason.get_or_insert(reason);
+        } else {
+            self.stop_reason.get_or_insert(reason);
+        }
+    }
+
     /// A usage object, or a part of one.
     pub(super) fn usage_of(&mut self, json: &str) {
         if let Some(usage) = value(json) {
@@ -356,8 +366,10 @@ impl Answer {
             error: self.error,
         };
         let is_nothing = meta.is_empty() && !has_answer;
+        // Of a body that was cut, nothing is left but the body.
+        let is_text = |text: &String| shape != Shape::Tail || !text.is_empty();
         Extracted {
-            text: has_answer.then_some(text),
+            text: has_answer.then_some(text).filter(is_text),
             meta,
             choices,
             shape: if is_nothing { Shape::None } else { shape },

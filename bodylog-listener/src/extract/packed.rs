@@ -16,7 +16,9 @@ const RATIO_FREE: u64 = 1 << 20;
 /// The body itself if it is not packed, or in a way that is not known. `encoding` is its
 /// `content-encoding`, where that is known; gzip is recognised without it.
 pub(crate) fn unpacked<'a>(body: &'a [u8], encoding: Option<&str>) -> (Cow<'a, [u8]>, bool) {
-    let read = match encoding {
+    // A name in any case (RFC 9110, section 8.4.1).
+    let encoding = encoding.map(|encoding| encoding.trim().to_ascii_lowercase());
+    let read = match encoding.as_deref() {
         Some("gzip" | "x-gzip") | None if looks_like_gzip(body) => {
             read_up_to(MultiGzDecoder::new(body), body.len())
         }
@@ -61,7 +63,7 @@ mod tests {
     #[test]
     fn gzip_and_deflate_are_unpacked() {
         let text = b"{\"a\":1}".repeat(10);
-        for encoding in [Some("gzip"), None] {
+        for encoding in [Some("gzip"), Some(" GZip"), None] {
             assert_eq!(
                 unpacked(&gzip(&text), encoding),
                 (Cow::Borrowed(&text[..]), false)

@@ -1,4 +1,7 @@
-//! A JSON response whose middle or end is missing: its usage usually stands near its end.
+//! A JSON response whose middle or end is missing: its usage usually stands near its end, and so does
+//! why it ended.
+
+use serde_json::Value;
 
 use super::answer::Answer;
 
@@ -7,27 +10,43 @@ const TAIL: usize = 64 << 10;
 /// So far from the start the model is looked for.
 const HEAD: usize = 4 << 10;
 
-/// Takes the last whole `"usage"` object, and the first `"model"`.
+/// Takes the last whole `"usage"` object, the last reason to stop, and the first `"model"`.
 pub(super) fn look(body: &[u8], answer: &mut Answer) {
     let tail = String::from_utf8_lossy(&body[body.len().saturating_sub(TAIL)..]);
-    let mut end = tail.len();
-    while let Some(at) = tail[..end].rfind("\"usage\"") {
-        if let Some(usage) = value_behind(&tail[at..]).filter(|value| value.is_object()) {
-            answer.usage(usage);
-            break;
+    if let Some(usage) = last(&tail, "\"usage\"", Value::is_object) {
+        answer.usage(usage);
+    }
+    for name in ["\"finish_reason\"", "\"stop_reason\""] {
+        if let Some(Value::String(reason)) = last(&tail, name, is_word) {
+            answer.ended_by(name == "\"finish_reason\"", reason);
         }
-        end = at;
     }
     let head = String::from_utf8_lossy(&body[..body.len().min(HEAD)]);
     if let Some(at) = head.find("\"model\"")
-        && let Some(serde_json::Value::String(model)) = value_behind(&head[at..])
+        && let Some(Value::String(model)) = value_behind(&head[at..])
     {
         answer.model(model);
     }
 }
 
+/// The value of the last member of this name that is `wanted`. Within a text the quotes would have
+/// backslashes before them.
+fn last(tail: &str, name: &str, wanted: impl Fn(&Value) -> bool) -> Option<Value> {
+    let places = tail.rmatch_indices(name);
+    let mut values = places.filter_map(|(at, _)| value_behind(&tail[at..]));
+    values.find(wanted)
+}
+
+/// A reason to stop is one word; what a model makes up is hardly.
+fn is_word(value: &Value) -> bool {
+    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    value
+        .as_str()
+        .is_some_and(|text| (1..=64).contains(&text.len()) && text.bytes().all(is_of_word))
+}
+
 /// The value of the member that `text` starts with.
-fn value_behind(text: &str) -> Option<serde_json::Value> {
+fn value_behind(text: &str) -> Option<Value> {
     let (_, rest) = text.split_once(':')?;
     serde_json::Deserializer::from_str(rest)
         .into_iter()

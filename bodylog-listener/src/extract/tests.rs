@@ -224,7 +224,8 @@ fn an_error_in_a_stream_or_alone_is_kept() {
 
 #[test]
 fn a_cut_json_body_keeps_its_usage_and_model() {
-    let body = json!({"id":"c1","model":"m","choices":[{"message":{"content":"x".repeat(5000)}}],
+    let said = format!("{} \"finish_reason\":\"made_up\" ", "x".repeat(5000));
+    let body = json!({"id":"c1","model":"m","choices":[{"message":{"content":said},"finish_reason":"length"}],
         "usage":{"prompt_tokens":7,"completion_tokens_details":{"reasoning_tokens":1}}})
     .to_string();
     let at = body.find("xxx").unwrap() + 100;
@@ -239,6 +240,20 @@ fn a_cut_json_body_keeps_its_usage_and_model() {
     assert_eq!(found.text, None);
     assert_eq!(found.meta.model.as_deref(), Some("m"));
     assert_eq!(counts(found.meta.usage.as_ref().unwrap()).reasoning, 1);
+    assert_eq!(found.meta.finish_reason.as_deref(), Some("length"));
+}
+
+#[test]
+fn a_cut_anthropic_body_keeps_why_it_stopped() {
+    let body = format!(
+        r#"{{"id":"m1","model":"c","content":[{{"type":"text","text":"{0}{1}{0}"}}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{{"input_tokens":3,"output_tokens":4}}}}"#,
+        "x".repeat(100),
+        "\n[BODYLOG_TRUNCATED 4000 BYTES MISSING IN MIDDLE]\n",
+    );
+    let found = extract(body.as_bytes());
+    assert_eq!((found.shape, found.text), (Shape::Tail, None));
+    assert_eq!(found.meta.stop_reason.as_deref(), Some("max_tokens"));
+    assert_eq!(counts(found.meta.usage.as_ref().unwrap()).total, 7);
 }
 
 #[test]
