@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::State;
 
@@ -17,10 +17,22 @@ pub(super) struct PeerAddr(pub(super) SocketAddr);
 /// Lets a request through, or answers it.
 pub(super) async fn guard(
     Shared(state): Shared<State>,
-    Extension(PeerAddr(peer)): Extension<PeerAddr>,
+    Extension(peer): Extension<PeerAddr>,
     request: Request,
     next: Next,
 ) -> Response {
+    match refusal(&state, peer, &request) {
+        None => next.run(request).await,
+        Some(refused) => refused,
+    }
+}
+
+/// What a request is answered that may not read what is stored.
+pub(super) fn refusal(
+    state: &State,
+    PeerAddr(peer): PeerAddr,
+    request: &Request,
+) -> Option<Response> {
     let headers = request.headers();
     let authority = request
         .uri()
@@ -29,23 +41,22 @@ pub(super) async fn guard(
     let has_token = state
         .token
         .as_ref()
-        .is_some_and(|token| bearer(headers).is_some_and(|shown| token.matches(shown)));
+        .is_some_and(|token| bearer(headers).is_some_and(|shown| token.now().matches(shown)));
     if has_token || is_loopback(peer.ip(), authority, headers) {
-        return next.run(request).await;
+        return None;
     }
     if state.token.is_none() {
-        return super::error(
+        return Some(super::error(
             StatusCode::FORBIDDEN,
             "only callers on this host may read this: there is no token",
-        );
+        ));
     }
-    let mut response =
-        super::error(StatusCode::UNAUTHORIZED, "the token is missing or wrong").into_response();
+    let mut response = super::error(StatusCode::UNAUTHORIZED, "the token is missing or wrong");
     response.headers_mut().insert(
         header::WWW_AUTHENTICATE,
         header::HeaderValue::from_static("Bearer"),
     );
-    response
+    Some(response)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -10,13 +10,13 @@ mod summary;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, RawQuery, State as Shared};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Query, RawQuery, Request, State as Shared};
+use axum::http::{StatusCode, header};
 use axum::middleware;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use chrono::{DateTime, TimeDelta, Utc};
 use proto::exposition::Format;
 use proto::row::DetailRow;
@@ -26,9 +26,11 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Config, Secret};
 use crate::ingest::Ingest;
+use crate::renew::Renewed;
 use crate::space::Level;
 use crate::stream::Output;
 use crate::writer::Status;
+use access::PeerAddr;
 pub(crate) use serve::serve;
 
 /// Requests that read files, at once: the rest waits, so that they do not take the disk from the
@@ -41,7 +43,7 @@ const UNREADY: TimeDelta = TimeDelta::seconds(30);
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     root: PathBuf,
-    token: Option<Secret>,
+    token: Option<Renewed<Secret>>,
     ingest: Arc<Ingest>,
     statuses: [Arc<Status>; 2],
     readers: Arc<Semaphore>,
@@ -80,6 +82,12 @@ impl State {
 
 /// Every path.
 pub(super) fn router(state: State) -> Router {
+    let wrong_method = || async {
+        error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this path takes GET and HEAD",
+        )
+    };
     let guarded = Router::new()
         .route("/stats", get(stats))
         .route("/summary", get(summary_of))
@@ -92,6 +100,7 @@ pub(super) fn router(state: State) -> Router {
         .route("/metrics", get(metrics))
         .merge(guarded)
         .fallback(|| async { error(StatusCode::NOT_FOUND, "there is nothing at this path") })
+        .method_not_allowed_fallback(wrong_method)
         .with_state(state)
 }
 
@@ -107,13 +116,19 @@ async fn readyz(Shared(state): Shared<State>) -> Response {
 
 async fn metrics(
     Shared(state): Shared<State>,
+    Extension(peer): Extension<PeerAddr>,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    request: Request,
 ) -> Response {
     // Version 1 of this program served rows here.
-    if let Some(query) = query.filter(|query| query.split('&').any(|p| p.starts_with("end="))) {
-        return Redirect::temporary(&format!("/details?{query}")).into_response();
+    if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("end="))) {
+        if let Some(refused) = access::refusal(&state, peer, &request) {
+            return refused;
+        }
+        let asked = Query::try_from_uri(request.uri());
+        return details_of(Shared(state), asked).await;
     }
+    let headers = request.headers();
     let accept: Vec<&str> = headers
         .get_all(header::ACCEPT)
         .iter()
@@ -193,6 +208,10 @@ async fn summary_of(Shared(state): Shared<State>, asked: Asked<summary::Asked>) 
         Ok(Query(asked)) => asked,
         Err(rejection) => return unreadable(&rejection),
     };
+    let asked = match asked.read() {
+        Ok(wanted) => wanted,
+        Err(message) => return error(StatusCode::BAD_REQUEST, &message),
+    };
     let (root, now) = (state.root.clone(), state.ingest.clock.now());
     read(&state, move || summary::of(&root, &asked, now)).await
 }
@@ -222,9 +241,9 @@ fn row<'l>(line: &'l [u8], bad: &mut u64) -> Option<DetailRow<'l>> {
 /// Which record is looked for.
 #[derive(Debug, Deserialize)]
 struct Wanted {
-    request_id: String,
+    request_id: Option<String>,
     /// How far back, hours.
-    hours: Option<u32>,
+    hours: Option<String>,
 }
 
 async fn records(Shared(state): Shared<State>, wanted: Asked<Wanted>) -> Response {
@@ -232,18 +251,25 @@ async fn records(Shared(state): Shared<State>, wanted: Asked<Wanted>) -> Respons
         Ok(Query(wanted)) => wanted,
         Err(rejection) => return unreadable(&rejection),
     };
-    if wanted.request_id.is_empty() || wanted.request_id.len() > 256 {
-        return error(StatusCode::BAD_REQUEST, "request_id has 1 to 256 bytes");
+    let id = wanted.request_id.unwrap_or_default();
+    if id.is_empty() || id.len() > 256 {
+        return error(
+            StatusCode::BAD_REQUEST,
+            "'request_id' must have 1 to 256 bytes",
+        );
     }
+    let hours = match wanted.hours.map(|hours| hours.parse::<u32>()) {
+        None => find::HOURS,
+        Some(Ok(hours)) => hours.clamp(1, find::HOURS_MAX),
+        Some(Err(_)) => {
+            return error(
+                StatusCode::BAD_REQUEST,
+                "'hours' must be a number of hours to look back",
+            );
+        }
+    };
     let (root, now) = (state.root.clone(), state.ingest.clock.now());
-    let hours = wanted
-        .hours
-        .unwrap_or(find::HOURS)
-        .clamp(1, find::HOURS_MAX);
-    let found = blocking(&state, move || {
-        find::record(&root, &wanted.request_id, hours, now)
-    })
-    .await;
+    let found = blocking(&state, move || find::record(&root, &id, hours, now)).await;
     match found {
         Some(Ok(Some(line))) => {
             ([(header::CONTENT_TYPE, "application/json")], line).into_response()

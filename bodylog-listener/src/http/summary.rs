@@ -22,9 +22,37 @@ const MINUTES_MAX: i64 = 10_080;
 /// The query.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Asked {
-    minutes: Option<i64>,
-    breakdown: Option<bool>,
+    minutes: Option<String>,
+    breakdown: Option<String>,
     stream: Option<String>,
+}
+
+/// What a query means.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    minutes: Option<i64>,
+    breakdown: bool,
+    stream: Option<String>,
+}
+
+impl Asked {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// Which one is wrong, and what it should be.
+    pub(super) fn read(self) -> Result<Wanted, String> {
+        let minutes = self.minutes.map(|text| text.parse()).transpose();
+        let breakdown = match self.breakdown.as_deref() {
+            None | Some("" | "false" | "0") => false,
+            Some("true" | "1") => true,
+            Some(_) => return Err("'breakdown' must be true or false".to_owned()),
+        };
+        Ok(Wanted {
+            minutes: minutes.map_err(|_| "'minutes' must be a number of minutes")?,
+            breakdown,
+            stream: self.stream,
+        })
+    }
 }
 
 /// Counts of a backend, over all or in one minute.
@@ -146,7 +174,7 @@ struct Summary {
 }
 
 /// Reads the rows whose exchange ended in the last minutes.
-pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<Value> {
+pub(super) fn of(root: &Path, asked: &Wanted, now: DateTime<Utc>) -> io::Result<Value> {
     let minutes = match asked.minutes {
         Some(minutes) if minutes > 0 => minutes.min(MINUTES_MAX),
         _ => MINUTES,
@@ -190,7 +218,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
                     counts.add(&row);
                 };
                 of_peer(peers.entry(row.backend.to_string()).or_default());
-                if asked.breakdown == Some(true) {
+                if asked.breakdown {
                     of_peer(counts.entry((minute, row.backend.to_string())).or_default());
                 }
             }
@@ -207,7 +235,7 @@ pub(super) fn of(root: &Path, asked: &Asked, now: DateTime<Utc>) -> io::Result<V
         to: text(now),
         minutes,
         peers: peers.into_values().collect(),
-        buckets: (asked.breakdown == Some(true)).then_some(buckets),
+        buckets: asked.breakdown.then_some(buckets),
         bad_lines,
     })?)
 }
@@ -258,11 +286,11 @@ mod tests {
             .concat(),
         );
         let now = "2026-01-02T10:02:30Z".parse().unwrap();
-        let of = |asked: Asked| of(root.path(), &asked, now).unwrap();
+        let of = |asked: Wanted| of(root.path(), &asked, now).unwrap();
 
-        let all = of(Asked {
-            breakdown: Some(true),
-            ..Asked::default()
+        let all = of(Wanted {
+            breakdown: true,
+            ..Wanted::default()
         });
         assert_eq!(
             (&all["from"], &all["to"]),
@@ -306,29 +334,48 @@ mod tests {
         assert_eq!(minutes, [1_767_347_880, 1_767_348_060, 1_767_348_060]);
         assert_eq!(all["bad_lines"], 1);
 
-        let streams = of(Asked {
+        let streams = of(Wanted {
             stream: Some("true".into()),
-            ..Asked::default()
+            ..Wanted::default()
         });
         assert_eq!(streams["peers"].as_array().unwrap().len(), 2);
         assert!(streams.get("buckets").is_none());
         assert_eq!(
-            of(Asked {
-                breakdown: Some(true),
+            of(Wanted {
+                breakdown: true,
                 stream: Some("0".into()),
-                ..Asked::default()
+                ..Wanted::default()
             })["buckets"],
             json!([{"minute": 1_767_348_060, "peer": "a:1", "stream": "false", "requests": 1, "status_2xx": 0,
                 "status_4xx": 0, "status_5xx": 1, "prompt_tok": 3, "cached_tok": 0, "compl_tok": 0, "total_tok": 0,
                 "req_bytes": 0, "resp_bytes": 0, "resp_wire_bytes": 0, "rt_sum_ms": 3000.0, "rt_max_ms": 3000.0,
                 "frt_sum_ms": 1500.0, "frt_max_ms": 1500.0, "frt_n": 1}])
         );
-        let week = of(Asked {
+        let week = of(Wanted {
             minutes: Some(1_000_000),
-            ..Asked::default()
+            ..Wanted::default()
         });
         assert_eq!(week["minutes"], 10_080);
         assert_eq!(week["peers"][1]["requests"], 3);
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        let read = |name: &str, text: &str| {
+            let asked: Asked = serde_json::from_value(json!({ name: text })).unwrap();
+            asked.read()
+        };
+        for text in ["true", "1"] {
+            assert!(read("breakdown", text).unwrap().breakdown, "{text}");
+        }
+        for text in ["false", "0", ""] {
+            assert!(!read("breakdown", text).unwrap().breakdown, "{text}");
+        }
+        assert_eq!(read("minutes", "-3").unwrap().minutes, Some(-3));
+        for (name, text) in [("minutes", "few"), ("breakdown", "yes")] {
+            let refused = read(name, text).unwrap_err();
+            assert!(refused.contains(&format!("'{name}'")), "{refused}");
+        }
     }
 
     #[test]
@@ -338,9 +385,9 @@ mod tests {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let row = row("2026-01-03T00:00:00.100+08:00", "a:1", 200, 0.2, Some(true));
         std::fs::write(path, row).unwrap();
-        let asked = Asked {
-            breakdown: Some(true),
-            ..Asked::default()
+        let asked = Wanted {
+            breakdown: true,
+            ..Wanted::default()
         };
         let now = "2026-01-02T16:01:00Z".parse().unwrap();
         let summary = of(root.path(), &asked, now).unwrap();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::harness::Home;
 use crate::config::Secret;
+use crate::renew::Renewed;
 
 fn parsed(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
@@ -103,7 +104,8 @@ async fn rows_come_page_by_page() {
     assert_eq!(status, 400);
     assert!(body.contains("'start' must be a time"), "{body}");
     // Where version 1 had them.
-    assert_eq!(listener.local(&format!("/metrics?{window}")).await.0, 307);
+    let (status, body) = listener.local(&format!("/metrics?{window}")).await;
+    assert_eq!((status, &parsed(&body)["count"]), (200, &json!(1)));
 }
 
 #[tokio::test]
@@ -115,6 +117,7 @@ async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
         "/summary",
         "/records?request_id=r",
         "/details?start=1&end=2",
+        "/metrics?start=1&end=2",
     ] {
         assert_eq!(
             listener.get(path, "host: logs.example\r\n").await.0,
@@ -130,7 +133,7 @@ async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
         );
     }
     listener.stop().await;
-    home.config.token = Some(Secret::new("sesame"));
+    home.config.token = Some(Renewed::fixed(Secret::new("sesame")));
     let listener = home.start().await;
     for (shown, status) in [
         ("", 401),
@@ -149,6 +152,24 @@ async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
         401
     );
     assert_eq!(listener.local("/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_wrong_parameter_is_named() {
+    let home = Home::new();
+    let listener = home.start().await;
+    for (path, name) in [
+        ("/records", "'request_id'"),
+        ("/records?request_id=r&hours=many", "'hours'"),
+        ("/summary?minutes=few", "'minutes'"),
+        ("/summary?breakdown=yes", "'breakdown'"),
+        ("/details?start=1&end=never", "'end'"),
+    ] {
+        let (status, body) = listener.local(path).await;
+        let message = parsed(&body)["error"]["message"].to_string();
+        assert!(status == 400 && message.contains(name), "{path}: {body}");
+    }
+    assert_eq!(listener.local("/summary?breakdown=1").await.0, 200);
 }
 
 #[tokio::test]
