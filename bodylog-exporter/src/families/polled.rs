@@ -48,7 +48,7 @@ impl Polling<'_> {
     fn each<T>(&self, get: impl Fn(&RoutePoll, Labels<'static>) -> Vec<T>) -> Vec<T> {
         let is_alone = self.polled.routers.len() == 1;
         let mut found = Vec::new();
-        for RouterPoll { router, routes } in &self.polled.routers {
+        for RouterPoll { router, routes, .. } in &self.polled.routers {
             for (name, route) in routes {
                 found.extend(get(route, self.labels(is_alone, router, name)));
             }
@@ -266,7 +266,7 @@ impl Polling<'_> {
             false => (router, route, reason),
         };
         let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-        for RouterPoll { router, routes } in &polled.routers {
+        for RouterPoll { router, routes, .. } in &polled.routers {
             for route in routes.keys() {
                 for reason in REASONS {
                     counts.insert(key(&**router, &**route, reason), 0);

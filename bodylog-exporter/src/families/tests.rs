@@ -85,6 +85,7 @@ fn polled(routers: &[&str]) -> Polled {
     };
     let routers = routers.iter().map(|router| RouterPoll {
         router: (*router).into(),
+        tells_routes: true,
         routes: BTreeMap::from([("chat".into(), route.clone())]),
     });
     Polled {

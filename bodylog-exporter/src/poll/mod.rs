@@ -45,7 +45,7 @@ impl Polled {
     pub fn nothing_from(routers: &[RouterUrl]) -> Self {
         let routers = routers.iter().map(|url| RouterPoll {
             router: url.label().into(),
-            routes: BTreeMap::new(),
+            ..RouterPoll::default()
         });
         Self {
             routers: routers.collect(),
@@ -59,6 +59,8 @@ impl Polled {
 pub struct RouterPoll {
     /// `host:port`.
     pub router: Box<str>,
+    /// It told its routes itself, once at least.
+    pub tells_routes: bool,
     /// By name.
     pub routes: BTreeMap<Box<str>, RoutePoll>,
 }

@@ -78,13 +78,17 @@ impl Asking<'_> {
         kept: Duration,
     ) -> (RouterPoll, Option<RefusalReading>, bool) {
         let listed = self.get::<RouteList>(&["_routes"], &[]).await;
+        let tells_routes = listed.is_some() || known.is_some_and(|known| known.tells_routes);
         // llm-openresty has no list of its routes; those of the cluster are as good.
-        let mut is_up = listed.is_some() || !self.routes.is_empty();
-        let names = match listed {
-            Some(list) => list.names(),
-            None if !self.routes.is_empty() => self.routes.to_vec(),
-            // A router that does not tell its routes still has those it had.
-            None => known.map_or_else(Vec::new, |known| known.routes.keys().cloned().collect()),
+        let given = Some(self.routes).filter(|routes| !tells_routes && !routes.is_empty());
+        let mut is_up = listed.is_some() || given.is_some();
+        let names = match (listed, given) {
+            (Some(list), _) => list.names(),
+            (None, Some(given)) => given.to_vec(),
+            // A router that does not tell its routes now still has those it had.
+            (None, None) => {
+                known.map_or_else(Vec::new, |known| known.routes.keys().cloned().collect())
+            }
         };
         let routes = names.iter().map(|name| {
             let before = known.and_then(|known| known.routes.get(name)).cloned();
@@ -104,6 +108,7 @@ impl Asking<'_> {
         is_up &= polls.iter().all(|poll| poll.up() == [true; 3]);
         let router = RouterPoll {
             router: self.url.label().into(),
+            tells_routes,
             routes: names.into_iter().zip(polls).collect(),
         };
         (router, refused.map(RefusalStatus::reading), is_up)

@@ -244,6 +244,11 @@ async fn a_router_that_tells_no_routes_is_asked_about_those_of_the_cluster() {
     fake.has_route("b");
     let (polled, _) = round(&urls, &client, &polled, &routes, KEPT).await;
     assert!(polled.routers[0].routes.keys().eq(["b".into()].iter()));
+    // One that did so once is silent, no more.
+    fake.falls_silent("/_routes");
+    let (polled, _) = round(&urls, &client, &polled, &routes, KEPT).await;
+    assert_eq!(polled.is_up, Some(false));
+    assert!(polled.routers[0].routes.keys().eq(["b".into()].iter()));
 }
 
 #[tokio::test]
