@@ -10,6 +10,14 @@ const PIECE: usize = 8 << 10;
 /// Texts of so many bytes are looked at one by one.
 const SHORT: usize = 48;
 
+/// A name as [`Members`] takes it: with the comma before it and the colon behind it.
+macro_rules! named {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+pub(crate) use named;
+
 /// The members of an object that is open, at the end of `out`.
 pub(crate) struct Members<'o> {
     out: &'o mut Vec<u8>,
@@ -21,44 +29,41 @@ impl<'o> Members<'o> {
         Self { out }
     }
 
-    fn name(&mut self, name: &str) {
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        self.out.push(b'"');
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":");
+    fn name(&mut self, name: &'static str) {
+        let is_first = self.out.last() == Some(&b'{');
+        self.out
+            .extend_from_slice(&name.as_bytes()[usize::from(is_first)..]);
     }
 
     /// A string.
-    pub(crate) fn text(&mut self, name: &str, value: &str) {
+    pub(crate) fn text(&mut self, name: &'static str, value: &str) {
         self.name(name);
         escape(value, self.out);
     }
 
     /// A string, if there is one.
-    pub(crate) fn optional(&mut self, name: &str, value: Option<&str>) {
+    pub(crate) fn optional(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
         }
     }
 
     /// A string, unless it is empty.
-    pub(crate) fn filled(&mut self, name: &str, value: &str) {
+    pub(crate) fn filled(&mut self, name: &'static str, value: &str) {
         if !value.is_empty() {
             self.text(name, value);
         }
     }
 
     /// True, or nothing.
-    pub(crate) fn flag(&mut self, name: &str, value: bool) {
+    pub(crate) fn flag(&mut self, name: &'static str, value: bool) {
         if value {
             self.boolean(name, true);
         }
     }
 
     /// True or false.
-    pub(crate) fn boolean(&mut self, name: &str, value: bool) {
+    pub(crate) fn boolean(&mut self, name: &'static str, value: bool) {
         self.name(name);
         let word: &[u8] = if value { b"true" } else { b"false" };
         self.out.extend_from_slice(word);
@@ -67,7 +72,7 @@ impl<'o> Members<'o> {
     /// Any value. An error is that of `serde_json`.
     pub(crate) fn json(
         &mut self,
-        name: &str,
+        name: &'static str,
         value: &(impl Serialize + ?Sized),
     ) -> serde_json::Result<()> {
         self.name(name);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::members::Members;
+use crate::members::{Members, named};
 use crate::meta::Meta;
 
 /// One exchange as stored. The meta fields are on the top level, beside these.
@@ -77,14 +77,14 @@ impl Record<'_> {
     /// See [`Record::write_json`].
     pub fn write_beside_meta(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let mut object = Members::of(out);
-        object.optional("source_addr", self.source_addr.as_deref());
-        object.optional("ts_end", self.ts_end.as_deref());
-        object.text("req_body", &self.req_body);
-        object.flag("req_body_b64", self.req_body_b64);
-        object.text("resp_body", &self.resp_body);
-        object.flag("resp_body_b64", self.resp_body_b64);
+        object.optional(named!("source_addr"), self.source_addr.as_deref());
+        object.optional(named!("ts_end"), self.ts_end.as_deref());
+        object.text(named!("req_body"), &self.req_body);
+        object.flag(named!("req_body_b64"), self.req_body_b64);
+        object.text(named!("resp_body"), &self.resp_body);
+        object.flag(named!("resp_body_b64"), self.resp_body_b64);
         if !self.resp_choices.is_empty() {
-            object.json("resp_choices", &self.resp_choices)?;
+            object.json(named!("resp_choices"), &self.resp_choices)?;
         }
         out.push(b'}');
         Ok(())

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::members::Members;
+use crate::members::{Members, named};
 use crate::meta::SCHEMA;
 
 /// What an exchange without a peer has as its backend.
@@ -213,63 +213,63 @@ impl DetailRow<'_> {
     pub fn write_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         out.push(b'{');
         let mut object = Members::of(out);
-        object.json("v", &self.v)?;
-        object.text("ts", &self.ts);
-        object.filled("ts_end", &self.ts_end);
-        object.filled("request_id", &self.request_id);
-        object.filled("pid", &self.pid);
+        object.json(named!("v"), &self.v)?;
+        object.text(named!("ts"), &self.ts);
+        object.filled(named!("ts_end"), &self.ts_end);
+        object.filled(named!("request_id"), &self.request_id);
+        object.filled(named!("pid"), &self.pid);
         if self.epoch != 0 {
-            object.json("epoch", &self.epoch)?;
+            object.json(named!("epoch"), &self.epoch)?;
         }
         if self.seq != 0 {
-            object.json("seq", &self.seq)?;
+            object.json(named!("seq"), &self.seq)?;
         }
-        object.filled("source_addr", &self.source_addr);
-        object.filled("method", &self.method);
-        object.filled("uri", &self.uri);
-        object.filled("route", &self.route);
-        object.filled("tenant", &self.tenant);
-        object.filled("model_req", &self.model_req);
-        object.filled("model", &self.model);
+        object.filled(named!("source_addr"), &self.source_addr);
+        object.filled(named!("method"), &self.method);
+        object.filled(named!("uri"), &self.uri);
+        object.filled(named!("route"), &self.route);
+        object.filled(named!("tenant"), &self.tenant);
+        object.filled(named!("model_req"), &self.model_req);
+        object.filled(named!("model"), &self.model);
         if let Some(stream) = self.stream {
-            object.boolean("stream", stream);
+            object.boolean(named!("stream"), stream);
         }
-        object.json("status", &self.status)?;
-        object.filled("peer", &self.peer);
-        object.filled("peer_name", &self.peer_name);
-        object.filled("forwarded_to", &self.forwarded_to);
-        object.text("backend", &self.backend);
+        object.json(named!("status"), &self.status)?;
+        object.filled(named!("peer"), &self.peer);
+        object.filled(named!("peer_name"), &self.peer_name);
+        object.filled(named!("forwarded_to"), &self.forwarded_to);
+        object.text(named!("backend"), &self.backend);
         if self.attempts != 0 {
-            object.json("attempts", &self.attempts)?;
+            object.json(named!("attempts"), &self.attempts)?;
         }
-        object.filled("mode", &self.mode);
-        object.filled("session_src", &self.session_src);
-        object.filled("reject_reason", &self.reject_reason);
-        object.filled("finish_reason", &self.finish_reason);
+        object.filled(named!("mode"), &self.mode);
+        object.filled(named!("session_src"), &self.session_src);
+        object.filled(named!("reject_reason"), &self.reject_reason);
+        object.filled(named!("finish_reason"), &self.finish_reason);
         if let Some(complete) = self.complete {
-            object.boolean("complete", complete);
+            object.boolean(named!("complete"), complete);
         }
-        object.flag("client_gone", self.client_gone);
-        object.flag("resp_body_truncated", self.resp_body_truncated);
-        object.json("frt", &self.frt)?;
-        object.json("lct", &self.lct)?;
-        object.json("rt", &self.rt)?;
+        object.flag(named!("client_gone"), self.client_gone);
+        object.flag(named!("resp_body_truncated"), self.resp_body_truncated);
+        object.json(named!("frt"), &self.frt)?;
+        object.json(named!("lct"), &self.lct)?;
+        object.json(named!("rt"), &self.rt)?;
         if let Some(upstream_connect_t) = self.upstream_connect_t {
-            object.json("upstream_connect_t", &upstream_connect_t)?;
+            object.json(named!("upstream_connect_t"), &upstream_connect_t)?;
         }
         if let Some(queue_t) = self.queue_t {
-            object.json("queue_t", &queue_t)?;
+            object.json(named!("queue_t"), &queue_t)?;
         }
-        object.json("chunk_count", &self.chunk_count)?;
-        object.json("req_bytes", &self.req_bytes)?;
-        object.json("resp_bytes", &self.resp_bytes)?;
-        object.json("prompt_tokens", &self.prompt_tokens)?;
-        object.json("completion_tokens", &self.completion_tokens)?;
-        object.json("cached_tokens", &self.cached_tokens)?;
-        object.json("total_tokens", &self.total_tokens)?;
-        object.json("reasoning_tokens", &self.reasoning_tokens)?;
-        object.filled("sampled_by", &self.sampled_by);
-        object.filled("shed", &self.shed);
+        object.json(named!("chunk_count"), &self.chunk_count)?;
+        object.json(named!("req_bytes"), &self.req_bytes)?;
+        object.json(named!("resp_bytes"), &self.resp_bytes)?;
+        object.json(named!("prompt_tokens"), &self.prompt_tokens)?;
+        object.json(named!("completion_tokens"), &self.completion_tokens)?;
+        object.json(named!("cached_tokens"), &self.cached_tokens)?;
+        object.json(named!("total_tokens"), &self.total_tokens)?;
+        object.json(named!("reasoning_tokens"), &self.reasoning_tokens)?;
+        object.filled(named!("sampled_by"), &self.sampled_by);
+        object.filled(named!("shed"), &self.shed);
         out.push(b'}');
         Ok(())
     }
