@@ -481,10 +481,11 @@ fn backend<S: Deref<Target = str>, J, H>(meta: &MetaOf<S, J, H>) -> &str {
         return host.split(['/', '?']).next().unwrap_or(host);
     }
     let peer = meta.peer_clean.as_deref().or(meta.peer.as_deref());
-    peer.filter(|peer| !peer.is_empty())
-        .map_or(NO_BACKEND, |peer| {
-            peer.split_once(" (retry#").map_or(peer, |(clean, _)| clean)
-        })
+    match peer.filter(|peer| !peer.is_empty()) {
+        None => NO_BACKEND,
+        Some(peer) if !peer.contains('(') => peer,
+        Some(peer) => peer.split_once(" (retry#").map_or(peer, |(clean, _)| clean),
+    }
 }
 
 #[cfg(test)]

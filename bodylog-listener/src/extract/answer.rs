@@ -11,6 +11,9 @@ use super::{Extracted, Shape};
 /// Most choices that are told apart; what belongs to others is put with the last.
 const CHOICES_MAX: usize = 128;
 
+/// Room for the text of a choice, bytes: short answers are not moved.
+const TEXT_ROOM: usize = 256;
+
 /// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
@@ -166,6 +169,8 @@ impl Answer {
             Err(place) => {
                 let choice = Choice {
                     index,
+                    // It grows by a word at a time.
+                    text: String::with_capacity(TEXT_ROOM),
                     ..Choice::default()
                 };
                 self.choices.insert(place, choice);

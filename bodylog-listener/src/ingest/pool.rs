@@ -1,8 +1,10 @@
 //! Lines are made on blocking threads, as many at once as there are processors, and go to the
-//! writers in the order their frames came.
+//! writers in the order their frames came. Where that would leave no processor free, they are made
+//! on the spot: what was just read is still in the cache there, and nobody has to be woken.
 
 use std::sync::Arc;
 
+use memchr::memmem;
 use proto::control::NackCode;
 use proto::frame::{Data, Protocol};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -10,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Ingest, Peer};
 use crate::budget::Charge;
-use crate::extract::Shape;
+use crate::extract::{Shape, looks_like_gzip};
 use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::{self, Sender, Unstorable};
 use crate::space::Level;
@@ -18,6 +20,9 @@ use crate::writer::{Bundle, Lines, Mark, Origin};
 
 /// Batches of one connection on their way through the pool.
 const IN_FLIGHT: usize = 8;
+
+/// Bytes of frames that are made on the spot at most.
+const LIGHT_BYTES: usize = 1 << 20;
 
 /// Bounds how many batches are worked on at once.
 #[derive(Clone, Debug)]
@@ -27,6 +32,11 @@ impl Pool {
     /// For so many processors.
     pub(crate) fn new(processors: usize) -> Self {
         Self(Arc::new(Semaphore::new(processors.max(1))))
+    }
+
+    /// Whether there is one processor left at most.
+    fn is_last(&self) -> bool {
+        self.0.available_permits() <= 1
     }
 
     async fn enter(&self) -> OwnedSemaphorePermit {
@@ -51,10 +61,19 @@ pub(super) struct Job {
 /// What a batch became in each output, if anything.
 type Made = Option<[Bundle; 2]>;
 
+/// A batch on its way.
+#[derive(Debug)]
+enum Batch {
+    /// It was made at once.
+    Made(Made),
+    /// It is being made.
+    Making(JoinHandle<Made>),
+}
+
 /// The way of one connection's frames to the writers. Ending it lets what is on its way arrive.
 #[derive(Debug)]
 pub(super) struct Lane {
-    batches: mpsc::Sender<JoinHandle<Made>>,
+    batches: mpsc::Sender<Batch>,
     from: From,
 }
 
@@ -86,7 +105,14 @@ impl Lane {
     /// Hands frames on, in order, once there is a processor for them. Dropping this midway loses
     /// the frames.
     pub(super) async fn submit(&self, ingest: &Arc<Ingest>, jobs: Vec<Job>) -> Result<(), Broken> {
+        let is_last = ingest.pool.is_last();
         let permit = ingest.pool.enter().await;
+        if is_last && is_light(&jobs) {
+            let made = ingest.prepare(jobs, &self.from);
+            drop(permit);
+            let sent = self.batches.send(Batch::Made(made)).await;
+            return sent.map_err(|_| Broken);
+        }
         let from = self.from.clone();
         let worker = Arc::clone(ingest);
         let batch = ingest.tasks.spawn_blocking(move || {
@@ -94,15 +120,24 @@ impl Lane {
             drop(permit);
             made
         });
-        self.batches.send(batch).await.map_err(|_| Broken)
+        self.batches
+            .send(Batch::Making(batch))
+            .await
+            .map_err(|_| Broken)
     }
 }
 
-async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Made>>, ingest: Arc<Ingest>) {
+async fn forward(mut arriving: mpsc::Receiver<Batch>, ingest: Arc<Ingest>) {
     while let Some(batch) = arriving.recv().await {
-        let Ok(made) = batch.await else {
-            // A panic while making lines: the frames were not stored and are not acknowledged.
-            return;
+        let made = match batch {
+            Batch::Made(made) => made,
+            Batch::Making(making) => {
+                let Ok(made) = making.await else {
+                    // A panic while making lines: the frames were not stored and are not acknowledged.
+                    return;
+                };
+                made
+            }
         };
         let Some([records, details]) = made else {
             continue;
@@ -118,6 +153,16 @@ async fn forward(mut arriving: mpsc::Receiver<JoinHandle<Made>>, ingest: Arc<Ing
 
 fn size(data: &Data) -> usize {
     data.meta.len() + data.req.len() + data.resp.len()
+}
+
+/// Whether it takes at most some milliseconds to make the lines of these frames: nothing has to be
+/// unpacked.
+fn is_light(jobs: &[Job]) -> bool {
+    let frames = || jobs.iter().filter_map(|job| job.data.as_ref());
+    let is_packed = |data: &Data| {
+        looks_like_gzip(&data.resp) || memmem::find(&data.meta, b"resp_encoding").is_some()
+    };
+    frames().map(size).sum::<usize>() <= LIGHT_BYTES && !frames().any(is_packed)
 }
 
 /// A batch as it is made.
@@ -260,5 +305,55 @@ impl Ingest {
         if let Origin::V2 { claim } = &from.origin {
             claim.stream().reject(data.seq, code, &error.to_string());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proto::frame::Flags;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::metrics::Metrics;
+
+    fn job(meta: &'static str, req: usize, resp: &'static [u8]) -> Job {
+        let budget = Budget::new(1, Arc::new(Metrics::new()));
+        Job {
+            data: Some(Data {
+                protocol: Protocol::V2,
+                seq: 1,
+                flags: Flags::default(),
+                meta: meta.into(),
+                req: vec![b'x'; req].into(),
+                resp: resp.into(),
+            }),
+            mark: Mark::default(),
+            charge: budget.overdraw(0),
+        }
+    }
+
+    #[test]
+    fn what_takes_long_to_make_is_not_made_on_the_spot() {
+        for (job, expected) in [
+            (job("{}", 10, b"plain"), true),
+            (job("{}", LIGHT_BYTES - 1, b""), false),
+            (job("{}", 10, b"\x1f\x8b"), false),
+            (job(r#"{"resp_encoding":"deflate"}"#, 10, b"x"), false),
+        ] {
+            let is = is_light(&[job]);
+            assert_eq!(is, expected);
+        }
+        assert!(!is_light(&[job("{}", 9, b""), job("{}", LIGHT_BYTES, b"")]));
+    }
+
+    #[tokio::test]
+    async fn the_last_processor_is_known() {
+        let pool = Pool::new(2);
+        assert!(!pool.is_last());
+        let _first = pool.enter().await;
+        assert!(pool.is_last());
+        assert!(Pool::new(1).is_last());
     }
 }
