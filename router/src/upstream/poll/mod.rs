@@ -49,7 +49,7 @@ pub(super) async fn poll_peer(
         let Some(pace_now) = &mut pace else {
             poller.poll_first(&asked, &mut memory).await;
             drop(first_poll.take());
-            pace = Some(Pace::begin(interval, &mut rng));
+            pace = Some(Pace::begin(interval, poller.epoch(), &mut rng));
             continue;
         };
         let due = pace_now.due(interval);

@@ -5,6 +5,13 @@ use std::time::Duration;
 use rand::{Rng, RngExt};
 use tokio::time::Instant;
 
+/// Polls that are due about the same time are due at the same time, where the interval allows: this
+/// process then wakes up once for several.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Share of the interval that a poll may be late for this.
+const LATE_MAX: u32 = 100;
+
 /// Polls come at a fixed pace. Where many begin at once, as at a start and after a reload, each takes a
 /// place of its own within the interval.
 #[derive(Debug)]
@@ -12,50 +19,61 @@ pub(super) struct Pace {
     /// Where in the interval its polls stand: the tick of the last one.
     last: Instant,
     interval: Duration,
+    /// Steps are counted from here, by every peer.
+    epoch: Instant,
 }
 
 impl Pace {
     /// The first poll is over. The second one comes within an interval, at any time of it.
-    pub(super) fn begin(interval: Duration, rng: &mut impl Rng) -> Self {
-        Self::anywhere(interval, Instant::now(), rng)
+    pub(super) fn begin(interval: Duration, epoch: Instant, rng: &mut impl Rng) -> Self {
+        Self::anywhere(interval, epoch, rng)
     }
 
-    fn anywhere(interval: Duration, now: Instant, rng: &mut impl Rng) -> Self {
+    fn anywhere(interval: Duration, epoch: Instant, rng: &mut impl Rng) -> Self {
+        let now = Instant::now();
         // A tick that nobody saw: the next one is less than an interval away.
         let since = interval.mul_f64(rng.random::<f64>());
         Self {
             last: now.checked_sub(since).unwrap_or(now),
             interval,
+            epoch,
         }
     }
 
-    /// The next tick. The interval may be another one than before: it counts from the last poll.
+    /// When to poll next. The interval may be another one than before: it counts from the last poll.
     pub(super) fn due(&self, interval: Duration) -> Instant {
+        let step = STEP.min(interval / LATE_MAX).as_nanos();
+        let since = self.tick(interval).duration_since(self.epoch);
+        let late = match since.as_nanos().checked_rem(step) {
+            None | Some(0) => 0,
+            Some(over) => step - over,
+        };
+        // Less than a step.
+        self.epoch + since + Duration::from_nanos(u64::try_from(late).unwrap_or(0))
+    }
+
+    fn tick(&self, interval: Duration) -> Instant {
         self.last + interval
     }
 
     /// A poll is over that was due by this interval. Ticks that passed meanwhile are skipped.
     pub(super) fn polled(&mut self, interval: Duration, rng: &mut impl Rng) {
-        let (due, now) = (self.due(interval), Instant::now());
-        *self = if self.interval != interval {
+        let now = Instant::now();
+        if self.interval != interval {
             // A reload: the others changed theirs in the same moment.
-            Self::anywhere(interval, now, rng)
-        } else if due + interval > now {
-            Self {
-                last: due,
-                interval,
-            }
+            *self = Self::anywhere(interval, self.epoch, rng);
+        } else if self.due(interval) + interval > now {
+            self.last = self.tick(interval);
         } else {
-            Self {
-                last: now,
-                interval,
-            }
-        };
+            self.last = now;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
@@ -75,28 +93,37 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn polls_that_began_at_once_are_spread_over_the_interval() {
+        let epoch = Instant::now();
         // Also those that a reload made hurry in the same moment.
         for before in [SECOND, HOUR] {
-            let mut tenths = [0; 10];
+            let (mut tenths, mut moments) = ([0; 10], BTreeSet::new());
             for seed in 0..1000 {
                 let mut rng = rng(seed);
-                let mut pace = Pace::begin(before, &mut rng);
+                let mut pace = Pace::begin(before, epoch, &mut rng);
                 if before == HOUR {
                     tokio::time::advance(SECOND).await;
                     pace.polled(SECOND, &mut rng);
                 }
                 let wait = pace.due(SECOND).duration_since(Instant::now());
-                assert!(wait <= SECOND);
+                assert!(wait < SECOND + STEP);
+                moments.insert(pace.due(SECOND));
                 tenths[(wait.as_millis() / 100).min(9) as usize] += 1;
             }
             assert!(tenths.iter().all(|tenth| *tenth > 50), "{tenths:?}");
+            if before == SECOND {
+                assert!(
+                    moments.len() <= 101,
+                    "many share a moment: {}",
+                    moments.len()
+                );
+            }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn pace_is_fixed_and_ticks_that_a_slow_poll_missed_are_skipped() {
         let mut rng = rng(1);
-        let mut pace = Pace::begin(SECOND, &mut rng);
+        let mut pace = Pace::begin(SECOND, Instant::now(), &mut rng);
         for (took, wait) in [(0, 1000), (300, 700), (999, 1), (1000, 1000), (5000, 1000)] {
             until(pace.due(SECOND)).await;
             tokio::time::advance(Duration::from_millis(took)).await;
@@ -109,7 +136,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn another_interval_counts_from_the_last_poll() {
         let mut rng = rng(1);
-        let mut pace = Pace::begin(HOUR, &mut rng);
+        let mut pace = Pace::begin(HOUR, Instant::now(), &mut rng);
         until(pace.due(HOUR)).await;
         pace.polled(HOUR, &mut rng);
         let polled = Instant::now();

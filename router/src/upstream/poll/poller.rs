@@ -27,6 +27,7 @@ pub(in crate::upstream) struct Poller {
     asker: Asker,
     events: Arc<Events>,
     turns: Turns,
+    epoch: Instant,
 }
 
 /// An answer to one fetch.
@@ -89,7 +90,13 @@ impl Poller {
             asker,
             events,
             turns: Turns::new(),
+            epoch: Instant::now(),
         }
+    }
+
+    /// From where the steps of all peers' polls are counted.
+    pub(super) fn epoch(&self) -> Instant {
+        self.epoch
     }
 
     /// Polls a peer for the first time, in its turn. Cancel safe.
