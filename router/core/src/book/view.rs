@@ -193,8 +193,9 @@ impl<'a> View<'a> {
             return (peer, Mode::Prefix);
         }
         let mode = match self.pin {
-            Some(_) => Mode::Pin,
-            None => self.route.balance.into(),
+            Some(pin) if self.leaves_out(pin) => Mode::Pin,
+            // Where every engine serves the model, `balance` alone has chosen.
+            _ => self.route.balance.into(),
         };
         (self.balance(active, rng), mode)
     }
@@ -442,6 +443,12 @@ impl<'a> View<'a> {
         all.chain(pinned.iter().copied())
             .filter_map(move |index| Some((index, *seats.get(index)?)))
             .filter(move |(_, seat)| seat.is_usable && seat.fixed.tier == active.tier)
+    }
+
+    /// Whether some peer of the pool is not for the request.
+    fn leaves_out(&self, pin: &[usize]) -> bool {
+        let takes_requests = |spec: &&PeerSpec| spec.enabled && spec.role == self.role;
+        pin.len() < self.specs.iter().filter(takes_requests).count()
     }
 
     fn is_pinned(&self, index: usize) -> bool {

@@ -258,6 +258,13 @@ fn v13_a_model_pins_its_requests_to_the_engines_that_list_it() {
         "what nobody lists is placed as ever"
     );
     bench.end_all();
+    let found = sent(&mut bench, pinned(&[0, 1], false)).expect("both are idle");
+    assert_eq!(
+        found.1,
+        Mode::IdleAware,
+        "what all list leaves it to balance"
+    );
+    bench.end_all();
 
     bench.now += SECOND * 4;
     report(&mut bench, "a", 0);

@@ -70,7 +70,8 @@ impl Reason {
             _ if is_full => Self::Overflow,
             _ if facts.waited_ms.is_some() => Self::Waited,
             _ if listed && facts.pinned.is_none() => Self::PinFallback,
-            _ if listed => Self::Pin,
+            Mode::Pin => Self::Pin,
+            Mode::HashFallback if listed => Self::Pin,
             _ => Self::Strategy,
         }
     }
@@ -359,6 +360,7 @@ mod tests {
             (Mode::LeastBusy, waited, false, Reason::Waited),
             (Mode::LeastBusy, late, false, Reason::Overflow),
             (Mode::Pin, pinned, true, Reason::Pin),
+            (Mode::IdleAware, pinned, true, Reason::Strategy),
             (Mode::IdleAware, facts(0), true, Reason::PinFallback),
             (Mode::Sticky, facts(1), false, Reason::Sticky),
             (Mode::Prefix, facts(0), false, Reason::Prefix),
