@@ -228,20 +228,20 @@ pub async fn run(
     Ok(ended)
 }
 
-/// Waits until every engine was asked once for what placement needs, at most one poll's time: a peer
-/// that was never polled is no candidate, and while some lists of models are missing a pin would
-/// move sessions away from where they live. Connections made meanwhile wait in the listeners'
-/// backlogs.
+/// Waits until every engine was asked once for what dispatch and placement need, at most one poll's
+/// time. A peer that was never polled is no candidate; while lists of models are missing, a model
+/// that is served has no route and `GET /v1/models` lacks it, and a pin would move sessions away from
+/// where they live; and readiness counts peers that nobody has met. Connections made meanwhile wait
+/// in the listeners' backlogs.
 async fn wait_for_first_round(
     tables: &ArcSwap<RouteTable>,
     first_round: &TaskTracker,
     drain: &CancellationToken,
 ) {
     let table = tables.load_full();
-    let waiting = table
+    let timeouts = table
         .routes()
-        .filter(|route| route.polls() || route.options.load.pin_model.value);
-    let timeouts = waiting.map(|route| route.options.load.poll_timeout.value);
+        .map(|route| route.options.load.poll_timeout.value);
     let Some(longest) = timeouts.max() else {
         return;
     };

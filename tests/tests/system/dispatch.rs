@@ -357,6 +357,7 @@ async fn anything_else_is_a_json_404() {
             "{target}"
         );
         assert!(reply.json()["error"]["message"].is_string(), "{target}");
+        assert_eq!(reply.header("x-should-retry"), "false", "{target}");
     }
 }
 
@@ -386,4 +387,30 @@ async fn merge_models_off_proxies_the_list() {
     let peer = peer.await;
     let router = over(&[&peer], "merge_models: false").start().await;
     assert_eq!(router.get("/r/v1/models").await.json()["from"], "engine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_peers_serve_is_known_from_the_first_request_on() {
+    let lists = |model: &'static str| {
+        Peer::spawn_with_probes(move |seen, mut exchange| async move {
+            let body = if seen.is_probe() {
+                tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+                json!({"object": "list", "data": [{"id": model, "object": "model"}]})
+            } else {
+                json!({"answered": model})
+            };
+            let json = [("content-type", "application/json")];
+            exchange.reply(200, &json, body.to_string()).await;
+            exchange
+        })
+    };
+    let (a, b) = (lists("ma").await, lists("mb").await);
+    let setup = setup().route("a", &peers(&[&a])).route("b", &peers(&[&b]));
+    let router = setup.start().await;
+    let ask = router.post("/v1/chat/completions", r#"{"model":"mb"}"#);
+    assert_eq!(ask.await.json()["answered"], "mb");
+    let list = router.get("/v1/models").await.json();
+    let ids = list["data"].as_array().unwrap();
+    let ids: Vec<_> = ids.iter().map(|entry| &entry["id"]).collect();
+    assert_eq!(ids, ["ma", "mb"]);
 }

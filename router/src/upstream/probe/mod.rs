@@ -38,7 +38,7 @@ const JITTER: f64 = 0.1;
 
 /// Probes the peers of the table in force until cancelled; `replaced` says when it is another one.
 /// `first_round` is closed once every peer of the first table has its tasks, and is empty when each
-/// of them was asked once for all that placement needs: its load, and its models where they pin.
+/// of them was asked once for all that is wanted of it: whether it lives, its models and its load.
 pub async fn supervise(
     tables: Arc<ArcSwap<RouteTable>>,
     mut replaced: watch::Receiver<u64>,
@@ -199,9 +199,6 @@ async fn watch_peer(
     mut rng: StdRng,
 ) {
     let mut first_probe = Some(first_probe);
-    if !assigned.borrow().route.options.load.pin_model.value {
-        drop(first_probe.take());
-    }
     tokio::time::sleep(FIRST_WITHIN.mul_f64(rng.random::<f64>())).await;
     loop {
         let asked = assigned.borrow_and_update().clone();
