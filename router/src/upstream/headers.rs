@@ -1,6 +1,6 @@
 //! Headers across the hop: what ends here, what is set here, what passes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -100,17 +100,17 @@ impl Client<'_> {
             .iter()
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
-            .map(|hop| hop.trim().parse::<IpAddr>());
+            .map(hop_address);
         let mut client = None;
         for hop in forwarded.rev() {
             // Beyond an unreadable hop nothing is vouched for.
-            let Ok(hop) = hop else { break };
+            let Some(hop) = hop else { break };
             client = Some(hop);
             if !self.is_trusted(hop) {
                 break;
             }
         }
-        let real_ip = || headers.get(X_REAL_IP)?.to_str().ok()?.trim().parse().ok();
+        let real_ip = || hop_address(headers.get(X_REAL_IP)?.to_str().ok()?);
         client.or_else(real_ip).unwrap_or(self.peer)
     }
 
@@ -143,6 +143,16 @@ impl Client<'_> {
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
         }
     }
+}
+
+/// An address as proxies write it: some add the port, some put IPv6 in brackets.
+fn hop_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let address = text.parse().ok();
+    address
+        .or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
+        .or_else(bare)
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -258,6 +268,32 @@ mod tests {
         );
         assert_eq!(headers["x-real-ip"], "198.51.100.7");
         assert_eq!(headers["x-forwarded-proto"], "https");
+    }
+
+    #[test]
+    fn an_address_may_have_a_port_and_brackets() {
+        let (peer, trusted) = client("10.0.0.1", &["10.0.0.0/8".parse().unwrap()]);
+        let from = Client {
+            peer,
+            trusted: &trusted,
+        };
+        for (said, client) in [
+            ("198.51.100.7:4711", "198.51.100.7"),
+            ("[2001:db8::1]:4711", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("198.51.100.7:x", "10.0.0.1"),
+            ("unknown", "10.0.0.1"),
+        ] {
+            for header in ["x-forwarded-for", "x-real-ip"] {
+                let headers = map(&[(header, said)]);
+                assert_eq!(
+                    from.address(&headers).to_string(),
+                    client,
+                    "{header}: {said}"
+                );
+            }
+        }
     }
 
     #[test]
