@@ -75,16 +75,34 @@ pub(super) struct Expanded {
 /// Expands every scalar value below `node` in place. A scalar that cannot be expanded is reported
 /// and marked [`Style::Unusable`].
 pub(super) fn expand_tree(node: &mut Node, env: &Env, reader: &mut Reader) {
-    expand_below(node, env, reader, false);
+    expand_below(node, env, reader, Unset::Refused, false);
 }
 
+/// The same for a file that is only carried over: a variable that is not set here is a warning, for it
+/// may be set where the result is used. Its scalar is marked all the same.
+pub(super) fn expand_known(node: &mut Node, env: &Env, reader: &mut Reader) {
+    expand_below(node, env, reader, Unset::Kept, false);
+}
+
+/// What a variable without a value and a default means.
+#[derive(Clone, Copy)]
+enum Unset {
+    Refused,
+    Kept,
+}
+
+/// What a variable that is carried over unseen is called in reports.
+const UNSET_VARIABLE: &str = "unset-variable";
+
 /// `hidden`: the keys of this mapping may be secrets, and are left out of key paths.
-fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, hidden: bool) {
+fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, unset: Unset, hidden: bool) {
     let (span, defined) = (node.span.clone(), node.defined.clone());
     match &mut node.value {
         Value::Seq(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                reader.item(index, |reader| expand_below(item, env, reader, hidden));
+                reader.item(index, |reader| {
+                    expand_below(item, env, reader, unset, hidden);
+                });
             }
         }
         Value::Map(pairs) => {
@@ -92,7 +110,7 @@ fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, hidden: bool) {
                 let below = hidden || sounds_secret(&key.text);
                 // What `keys:` of the main file holds is no secret, but its name sounds like one.
                 let hide = hidden && !matches!(key.text.as_str(), "file" | "on_missing");
-                let inner = |reader: &mut Reader| expand_below(value, env, reader, below);
+                let inner = |reader: &mut Reader| expand_below(value, env, reader, unset, below);
                 if hide {
                     reader.secret_key(inner);
                 } else {
@@ -111,7 +129,16 @@ fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, hidden: bool) {
             }
             Err(fault) => {
                 scalar.style = Style::Unusable;
-                report(&fault, if span.is_empty() { defined } else { span }, reader);
+                let span = if span.is_empty() { defined } else { span };
+                match (&fault, unset) {
+                    (Fault::Undefined(name), Unset::Kept) => {
+                        let message = format!(
+                            "the variable `{name}` is not set here: its value is not checked"
+                        );
+                        reader.warning(UNSET_VARIABLE, span, message);
+                    }
+                    _ => report(&fault, span, reader),
+                }
             }
         },
         Value::Scalar(_) => {}

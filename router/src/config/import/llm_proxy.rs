@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::Imported;
 use super::source::{Pair, as_text, as_written, belongs, option, section};
 use crate::config::check::Reader;
-use crate::config::env::{Env, expand_tree};
+use crate::config::env::{Env, expand_known};
 use crate::config::load::{parse, read};
 use crate::config::options::{
     API_KEY, BALANCE, ENABLED, ENGINE, FULL_POLICY, HOLD_MAX, LOAD_MODEL, MAX_CONCURRENCY,
@@ -66,7 +66,8 @@ const BACKEND: [&str; 9] = [
 const STRATEGIES: [&str; 3] = ["least_busy", "round_robin", "idle_aware"];
 
 /// Reads an llm-proxy configuration as a route file of this name. `env` completes its variables, for
-/// the check alone: they stay variables, but for the accepted keys, whose digests are written.
+/// the check alone: they stay variables, set here or not, but for the accepted keys, whose digests are
+/// written.
 pub fn llm_proxy(path: &Path, name: &str, env: &Env) -> Imported {
     let parsed = read(path).and_then(|read| parse(path, read.text));
     let (text, written) = match parsed {
@@ -75,7 +76,7 @@ pub fn llm_proxy(path: &Path, name: &str, env: &Env) -> Imported {
     };
     let mut reader = Reader::new();
     let mut expanded = written.clone();
-    expand_tree(&mut expanded, env, &mut reader);
+    expand_known(&mut expanded, env, &mut reader);
     let root = Pair {
         written: &written,
         node: &expanded,
@@ -287,7 +288,8 @@ transparent: true           # bodies pass byte for byte; without it usage is ask
     }
 }
 
-/// The accepted keys as digests: keys of a route file are never expanded, and no secret is copied.
+/// The accepted keys as digests: keys of a route file are never expanded, and no secret is copied. A key
+/// that is not known here gets an entry that opens nothing: left out, it could leave the route open.
 fn keys(reader: &mut Reader, keys: Option<Pair<'_>>) -> String {
     const OPEN: &str = "api_keys: {}                # no key is asked for\n";
     let Some(list) = keys else {
@@ -304,6 +306,10 @@ fn keys(reader: &mut Reader, keys: Option<Pair<'_>>) -> String {
             reader.item(index, |reader| {
                 let key = item.text();
                 if item.node.is_unusable() {
+                    if item.is_variable() {
+                        seen.insert(key);
+                        text += &unknown_key(&item.quoted(), index + 1);
+                    }
                     return;
                 }
                 if item.node.as_scalar().is_none() || key.trim().is_empty() {
@@ -321,6 +327,13 @@ fn keys(reader: &mut Reader, keys: Option<Pair<'_>>) -> String {
     })
 }
 
+/// The entry of a key that the import does not see. No key has this digest.
+fn unknown_key(written: &str, number: usize) -> String {
+    format!(
+        "  # {written} was not set for the import: put the SHA-256 of its value here.\n  \"sha256:{number:064}\": llm-proxy-{number}\n"
+    )
+}
+
 /// A key as key files and route files hold it without telling it.
 fn digest(key: &str) -> String {
     let hex: String = Sha256::digest(key)
@@ -335,7 +348,9 @@ fn routing(reader: &mut Reader, routing: Option<Pair<'_>>) -> String {
         section(reader, routing, &ROUTING);
     }
     let strategy = routing.and_then(|routing| routing.get("strategy"));
-    let is_known = strategy.is_none_or(|strategy| STRATEGIES.contains(&strategy.text()));
+    let is_known = strategy.is_none_or(|strategy| {
+        strategy.node.is_unusable() || STRATEGIES.contains(&strategy.text())
+    });
     if let Some(strategy) = strategy.filter(|_| !is_known) {
         reader.key("strategy", |reader| {
             let allowed = format!("one of {}", STRATEGIES.join(", "));

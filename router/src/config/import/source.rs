@@ -58,7 +58,7 @@ impl<'t> Pair<'t> {
     }
 
     /// The text as a YAML string, before expansion: both programs expand alike.
-    fn quoted(self) -> String {
+    pub(super) fn quoted(self) -> String {
         let written = self.written.as_scalar();
         let text = written.map_or("", |scalar| scalar.text.as_str());
         // Every JSON string is a YAML string.
@@ -104,6 +104,10 @@ pub(super) fn option<T>(
     show: impl FnOnce(T, Pair<'_>) -> String,
 ) -> Option<String> {
     let pair = section?.get(key)?;
+    if pair.node.is_unusable() {
+        // Not set here, which was said.
+        return pair.is_variable().then(|| pair.quoted());
+    }
     let value = reader.key(key, |reader| knob.read(reader, pair.node))?;
     Some(if pair.is_variable() {
         pair.quoted()

@@ -116,6 +116,31 @@ fn variables_stay_variables_and_dollars_stay_dollars() {
 }
 
 #[test]
+fn variables_that_are_not_set_here_are_carried_over() {
+    let text = "server: {api_keys: ['${NO_KEY}', sk-plain]}\nbackends:\n- {name: a, url: 'http://${NO_HOST}:1', slots: '${NO_SLOTS}', api_key: '${NO_TOKEN}'}\n";
+    let imported = imported(text);
+    let report = report(&imported);
+    for name in ["NO_KEY", "NO_HOST", "NO_SLOTS", "NO_TOKEN"] {
+        let said = format!("the variable `{name}` is not set here");
+        assert!(report.contains(&said), "{name}: {report}");
+    }
+    let text = imported.text.unwrap();
+    for line in [
+        "url: \"http://${NO_HOST}:1\"",
+        "max_concurrency: \"${NO_SLOTS}\"",
+        "api_key: \"${NO_TOKEN}\"",
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    let [unknown, known] = ["sha256:0000", "sha256:"].map(|key| text.matches(key).count());
+    assert_eq!(
+        (unknown, known),
+        (1, 2),
+        "one opens nothing, one is the key's:\n{text}"
+    );
+}
+
+#[test]
 fn a_file_of_something_else_is_refused_as_a_whole() {
     for (text, why) in [
         ("peers: []\n", "it has no `backends`"),

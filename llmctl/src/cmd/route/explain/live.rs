@@ -76,7 +76,9 @@ fn known<T: DeserializeOwned>(answer: Value, router: &Router) -> Result<T, Failu
         let unknown: UnknownModel = router.read_as(answer)?;
         let asked = unknown
             .model
-            .map_or("no model".to_owned(), |model| format!("model `{model}`"));
+            .map_or("a request without a model".to_owned(), |model| {
+                format!("model `{model}`")
+            });
         return Err(super::model_not_supported(
             &unknown.route,
             &asked,

@@ -36,7 +36,9 @@ pub(super) fn explain(
         let models: Vec<&str> = route.models().collect();
         let asked = model
             .as_deref()
-            .map_or("no model".to_owned(), |model| format!("model `{model}`"));
+            .map_or("a request without a model".to_owned(), |model| {
+                format!("model `{model}`")
+            });
         return Err(super::model_not_supported(&route.name, &asked, &models));
     };
     // Nobody was asked, so every engine that would be counts as idle.
