@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::healthcheck::Sick;
-use clap::builder::Resettable;
+use clap::builder::{FalseyValueParser, Resettable};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::load::Sources;
@@ -34,7 +34,7 @@ struct Args {
     #[arg(long, env = "LLM_ROUTER_CONFIG", value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Check every file, report every problem and exit: 0 fine, 1 errors.
-    #[arg(long)]
+    #[arg(long, env = "LLM_ROUTER_CHECK", value_parser = FalseyValueParser::new())]
     check: bool,
     /// Public address, in place of `server.listen`.
     #[arg(long, env = "LLM_ROUTER_LISTEN", value_name = "ADDR:PORT")]

@@ -28,6 +28,16 @@ async fn an_empty_variable_counts_as_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_variable_asks_for_the_check_as_the_flag_does() {
+    let setup = || setup().route("r", "peers: []");
+    let asked = setup().env("LLM_ROUTER_CHECK", "1").run(&[]).await;
+    assert_eq!(asked.code, Some(0), "{}", asked.stderr);
+    assert!(asked.stdout.contains("1 route file"), "{}", asked.stdout);
+    let router = setup().env("LLM_ROUTER_CHECK", "0").start().await;
+    assert_eq!(router.get("/health").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_problem_of_every_file_is_reported_at_once() {
     let setup = setup()
         .server("listn: 1.2.3.4:5")
