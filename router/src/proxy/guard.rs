@@ -46,6 +46,29 @@ pub(super) fn admit(
     }
 }
 
+/// Checks that the caller holds a key, where any key exists: an open route beside it opens nothing
+/// here.
+///
+/// # Errors
+/// 401 without a key of the shared file or of any route.
+pub(super) fn admit_holder(table: &RouteTable, headers: &HeaderMap) -> Result<(), ApiError> {
+    let demands = |access: &Access| matches!(access, Access::Denied);
+    let has_own = |route: &Route| matches!(&route.keys, RouteKeys::Own(keys) if !keys.is_empty());
+    let keys_exist =
+        demands(&table.keys.access(None)) || table.routes().any(|route| has_own(route));
+    let is_holder = || {
+        matches!(table.keys.access(presented(headers)), Access::Granted(_))
+            || table
+                .routes()
+                .filter_map(|route| admit(table, route, headers).ok())
+                .any(|admitted| admitted.is_validated())
+    };
+    if !keys_exist || is_holder() {
+        return Ok(());
+    }
+    Err(ApiError::invalid_api_key())
+}
+
 /// The routes that the caller's key opens, open ones included.
 pub(super) fn opened<'t>(table: &'t RouteTable, headers: &HeaderMap) -> Vec<&'t Arc<Route>> {
     table

@@ -199,7 +199,7 @@ impl Proxy {
             ))),
             Destination::ProxyMetrics => {
                 call.exchange.logged = false;
-                guard::admit_any(call.table, &parts.headers)?;
+                guard::admit_holder(call.table, &parts.headers)?;
                 let routes = guard::opened(call.table, &parts.headers);
                 backends::answer(&parts, &routes).map(Reply::Local)
             }
@@ -313,7 +313,8 @@ impl Proxy {
             body: call.table.max_body_size(),
             buffered: call.table.server.max_buffered_bytes,
         };
-        let collected = self.read(call.exchange, body, bounds, None).await?;
+        let deadline = longest_deadline(call.exchange, call.table);
+        let collected = self.read(call.exchange, body, bounds, deadline).await?;
         let inspection = Inspection::read(&call.table.fields, &collected.bytes);
         let model = inspection.model().map(Cow::into_owned);
         let route = Arc::clone(route_of_model(call.table, model.as_deref())?);
@@ -530,9 +531,11 @@ fn relayed(
     if way.edits.is_some() {
         Edits::fix(&mut head.headers);
     }
-    let speaks = !transparent
-        && !head.headers.contains_key(header::CONTENT_ENCODING)
-        && !head.headers.contains_key(header::CONTENT_LENGTH);
+    let speaks = !transparent && !head.headers.contains_key(header::CONTENT_ENCODING);
+    if is_stream && speaks && exchange.method != Method::HEAD {
+        // An event may have to be added.
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
     // Connection extensions of the upstream hop are not this hop's.
     head.extensions = http::Extensions::new();
     head.version = http::Version::HTTP_11;
@@ -562,6 +565,15 @@ async fn when_whole(response: Response<Body>, stamp: Stamp) -> Response<Body> {
 
 fn deadline(exchange: &Exchange, route: &Route) -> Deadline {
     let limit = route.options.request_timeout.value?;
+    Some((exchange.times.arrived + limit, limit))
+}
+
+/// The deadline of a request whose body decides its route: that of the most patient one.
+fn longest_deadline(exchange: &Exchange, table: &RouteTable) -> Deadline {
+    let limits = table
+        .routes()
+        .map(|route| route.options.request_timeout.value);
+    let limit = limits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
     Some((exchange.times.arrived + limit, limit))
 }
 

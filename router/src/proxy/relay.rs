@@ -27,7 +27,8 @@ use crate::content::Meter;
 use crate::state::Lifecycle;
 use crate::upstream::client::chain;
 
-/// How often is looked whether the error event has left for the socket. An abort drops what has not.
+/// How often is looked whether what was handed over has left for the socket. An abort drops what has
+/// not: the error event, or the head and the first part of a body.
 const FLUSH_TICK: Duration = Duration::from_millis(10);
 
 /// The abort comes after this many looks even so: the client does not read.
@@ -149,8 +150,7 @@ pub struct Relay {
 pub struct Stream {
     /// The client's.
     pub dialect: Dialect,
-    /// False where the body may not be added to: `transparent`, a compressed or length-delimited
-    /// body.
+    /// False where the body may not be added to: `transparent`, a compressed body.
     pub speaks: bool,
     /// The last two bytes relayed.
     tail: [u8; 2],
@@ -160,7 +160,7 @@ pub struct Stream {
 enum Flow {
     /// Chunks pass.
     Open,
-    /// The error event has been handed over; abort once it is written.
+    /// Everything has been handed over, an error event last where it can be; abort once it is written.
     Breaking {
         /// The connection's flushes at that time.
         flushes: u32,
@@ -286,8 +286,10 @@ impl Relay {
     }
 
     fn size_hint(&self) -> SizeHint {
+        let speaks = self.stream.is_some_and(|stream| stream.speaks);
         match (&self.first, &self.edits) {
-            (None, None) => self.inner.size_hint(),
+            // An event may be added: its length is not known.
+            (None, None) if !speaks => self.inner.size_hint(),
             _ => SizeHint::default(),
         }
     }
@@ -309,21 +311,17 @@ impl Relay {
         }
         match self.flow {
             Flow::Closed => return Poll::Ready(None),
-            Flow::Breaking { .. } => {
-                ready!(self.poll_flushed(cx));
-                self.flow = Flow::Closed;
-                return Poll::Ready(Some(Err(Aborted)));
-            }
+            Flow::Breaking { .. } => return self.poll_abort(cx),
             Flow::Open => {}
         }
         loop {
             match self.edited() {
                 Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Ok(None) => {}
-                Err(error) => return self.undecodable(&error),
+                Err(error) => return self.undecodable(cx, &error),
             }
             if self.trailers.is_some() {
-                return self.ended();
+                return self.ended(cx);
             }
             return match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match self.passed(frame) {
@@ -332,23 +330,23 @@ impl Relay {
                 },
                 Poll::Ready(None) => {
                     self.flow = Flow::Closed;
-                    self.ended()
+                    self.ended(cx)
                 }
                 Poll::Ready(Some(Err(error))) => {
                     let error_text = chain(&error);
                     let message = "the peer broke off in the middle of its response";
                     let broke = ApiError::upstream(message, self.exchange.attempts.len());
-                    self.break_off(&broke, &error_text)
+                    self.break_off(cx, &broke, &error_text)
                 }
                 Poll::Pending => {
                     if let Some(last_call) = &mut self.last_call
                         && last_call.poll(cx).is_ready()
                     {
                         let (held, _) = self.finish_edits();
-                        return self.end_with(&held, &ApiError::draining(), "the router stops");
+                        return self.end_with(cx, &held, &ApiError::draining(), "the router stops");
                     }
                     let late = ready!(self.poll_bounds(cx));
-                    self.break_off(&late, "time-out")
+                    self.break_off(cx, &late, "time-out")
                 }
             };
         }
@@ -407,10 +405,11 @@ impl Relay {
     }
 
     /// All of the body has come: what is left of it, then the trailers.
-    fn ended(&mut self) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+    fn ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let (rest, result) = self.finish_edits();
         if let Err(error) = result {
-            return self.break_after(&rest, &self.no_such_encoding(), &error.to_string());
+            let broken = self.no_such_encoding();
+            return self.break_after(cx, &rest, &broken, &error.to_string());
         }
         let rest = (!rest.is_empty()).then(|| Frame::data(rest));
         Poll::Ready(rest.or_else(|| self.trailers.take()).map(Ok))
@@ -469,7 +468,7 @@ impl Relay {
         head.map_or(0, |head| head.flushes())
     }
 
-    /// Ready when the error event has left, or has had its time.
+    /// Ready when what was handed over has left, or has had its time.
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let now_flushed = self.flushes();
@@ -494,22 +493,29 @@ impl Relay {
         ApiError::upstream(message, self.exchange.attempts.len())
     }
 
-    fn undecodable(&mut self, error: &io::Error) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.break_off(&self.no_such_encoding(), &error.to_string())
+    fn undecodable(
+        &mut self,
+        cx: &mut Context<'_>,
+        error: &io::Error,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        let broken = self.no_such_encoding();
+        self.break_off(cx, &broken, &error.to_string())
     }
 
     fn break_off(
         &mut self,
+        cx: &mut Context<'_>,
         error: &ApiError,
         cause: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let (held, _) = self.finish_edits();
-        self.break_after(&held, error, cause)
+        self.break_after(cx, &held, error, cause)
     }
 
     /// Breaks off after a last part of the body.
     fn break_after(
         &mut self,
+        cx: &mut Context<'_>,
         held: &[u8],
         error: &ApiError,
         cause: &str,
@@ -518,12 +524,13 @@ impl Relay {
             let events = &self.exchange.sinks.events;
             events.stream_broken(at_peer(route, peer), &self.exchange.rid, &cause, now());
         }
-        self.end_with(held, error, cause)
+        self.end_with(cx, held, error, cause)
     }
 
     /// Ends the response early: with an event after a last part of the body where that can be said.
     fn end_with(
         &mut self,
+        cx: &mut Context<'_>,
         held: &[u8],
         error: &ApiError,
         cause: &str,
@@ -534,13 +541,19 @@ impl Relay {
         // The client is told; it did not leave.
         self.exchange.complete = true;
         self.trailers = None;
+        if self.exchange.status.is_none() {
+            // The head waits for this body: what failed becomes its status.
+            self.flow = Flow::Closed;
+            self.failure = Some(error.clone());
+            return Poll::Ready(Some(Err(Aborted)));
+        }
+        self.flow = Flow::Breaking {
+            flushes: self.flushes(),
+            ticks: FLUSH_TICKS,
+        };
+        self.timer = None;
         match self.stream.filter(|stream| stream.speaks) {
             Some(stream) => {
-                self.flow = Flow::Breaking {
-                    flushes: self.flushes(),
-                    ticks: FLUSH_TICKS,
-                };
-                self.timer = None;
                 let event = format!(
                     "{}{}",
                     stream.gap(),
@@ -549,12 +562,15 @@ impl Relay {
                 let event = [held, event.as_bytes()].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
             }
-            None => {
-                self.flow = Flow::Closed;
-                self.failure = Some(error.clone());
-                Poll::Ready(Some(Err(Aborted)))
-            }
+            None => self.poll_abort(cx),
         }
+    }
+
+    /// Aborts once what was handed over before has left.
+    fn poll_abort(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        ready!(self.poll_flushed(cx));
+        self.flow = Flow::Closed;
+        Poll::Ready(Some(Err(Aborted)))
     }
 }
 

@@ -185,6 +185,26 @@ async fn request_timeout_counts_from_the_first_byte_of_the_upload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_decides_its_route_has_the_time_of_the_most_patient_route() {
+    let peer = Peer::plain().await;
+    let route = |limit| format!("peers: [{}]\nrequest_timeout: {limit}\n", peer.yaml());
+    let router = setup()
+        .route("hasty", &route("10ms"))
+        .route("patient", &route("300ms"))
+        .start()
+        .await;
+    let mut wire = Wire::connect(router.public).await;
+    wire.send("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+        .await;
+    let reply = wire.reply("POST").await;
+    let error = openai(&reply);
+    assert_eq!(
+        (reply.status, &error["code"], &error["limit_s"]),
+        (504, &json!("upstream_timeout"), &json!(0.3))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_before_its_route_is_looked_at_still_has_the_dialect_and_headers() {
     let peer = Peer::plain().await;
     let route = format!("peers: [{}]", peer.yaml());

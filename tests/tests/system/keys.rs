@@ -4,6 +4,7 @@ use serde_json::json;
 use system_tests::peer::Peer;
 use system_tests::router::Router;
 use system_tests::wait::until_answer;
+use system_tests::wire::call;
 
 use crate::common::{CHAT, CHAT_PATH, over, peers, setup};
 
@@ -331,4 +332,26 @@ async fn odd_key_files_load_what_is_sound() {
         assert_eq!(status(&router, "Bearer sk-99999").await, 200, "{name}");
         assert_eq!(status(&router, "Bearer sk-x").await, 401, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_route_does_not_open_what_needs_a_key() {
+    let peer = Peer::plain().await;
+    let open = format!("{}api_keys: {{}}\n", peers(&[&peer]));
+    let shared = setup()
+        .keys("sk-one:team\n")
+        .route("open", &open)
+        .route("closed", &peers(&[&peer]));
+    let own = format!("{}api_keys: {{sk-one: team}}\n", peers(&[&peer]));
+    let of_a_route = setup().route("open", &open).route("own", &own);
+    for setup in [shared, of_a_route] {
+        let router = setup.start().await;
+        assert_eq!(router.get("/proxy/metrics").await.status, 401);
+        let key = [("x-api-key", "sk-one")];
+        let page = call(router.public, "GET", "/proxy/metrics", &key, "").await;
+        assert_eq!(page.status, 200);
+        assert!(page.text().contains("route=\"open\""));
+    }
+    let nobody = setup().route("open", &open).start().await;
+    assert_eq!(nobody.get("/proxy/metrics").await.status, 200);
 }
