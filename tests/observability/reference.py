@@ -13,7 +13,7 @@ or file is known, at zero, and go with it. What the exporter counts from rows be
 
 SECTIONS = {
     "router": ("Router", "`/metrics` on the admin port; no token is asked for."),
-    "router's peers": ("Router, peers as placement sees them", "`/proxy/metrics` on the public port; wants a key where keys exist, and shows the routes that the key opens."),
+    "router's peers": ("Router, peers as placement sees them", "`/proxy/metrics` on the public port; wants a key where any key exists, and shows the routes that the key opens and those that are open."),
     "listener": ("bodylog-listener", "`/metrics` on the HTTP port."),
     "exporter": ("bodylog-exporter", "`/metrics`. `openresty_` is `--poll-prefix`: what the routers say of themselves, under the names of llm-openresty. With several routers those have a label `router`. `bodylog_service_` and `bodylog_route_resolver_` are there in a cluster."),
 }
