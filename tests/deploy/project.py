@@ -100,12 +100,6 @@ class Project:
         result = json.loads(fetch(url))["data"]["result"]
         return {json.dumps(row["metric"], sort_keys=True): float(row["value"][1]) for row in result}
 
-    def waiting(self):
-        """Records that the listener has not acknowledged, by the router's own counters."""
-        page = fetch(f"{self.admin}/metrics")
-        values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("llm_router_bodylog_"))
-        return int(float(values["llm_router_bodylog_queue_depth"]))
-
     def volume(self, name):
         """Where the files of a named volume are on this machine."""
         found = json.loads(self.engine.run("volume", "inspect", f"{self.name}_{name}").stdout)

@@ -11,10 +11,10 @@ def window(metric, by, selector=I):
 
 
 NOW = Row("Now", [
-    stat("Stored", "Records that the listener has acknowledged.", "cps", over("llm_router_bodylog_frames_total", I + ',result="acked"')),
-    stat("Lost in an hour", "Records lost on the router's side, whatever the reason.", "short", f"sum (increase(llm_router_bodylog_dropped_total{{{I}}}[1h]))", steps=[(1, RED)], decimals=0),
-    stat("Waiting longest", "How long the oldest record that the listener has not acknowledged has waited.", "s", f"max (llm_router_bodylog_unacked_age_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
-    stat("Spool in use", "The fullest router's disk spool: what waits for the listener.", "percentunit", f"max (llm_router_bodylog_spool_bytes{{{I}}} / (llm_router_bodylog_spool_limit_bytes{{{I}}} > 0))", steps=[(0.2, AMBER), (0.5, RED)], noValue="no spool"),
+    stat("Stored", "Records that the listener has acknowledged.", "cps", over("llm_router_bodylog_capture_frames_total", I + ',result="acked"')),
+    stat("Lost in an hour", "Records lost on the router's side, whatever the reason.", "short", f"sum (increase(llm_router_bodylog_capture_dropped_total{{{I}}}[1h]))", steps=[(1, RED)], decimals=0),
+    stat("Waiting longest", "How long the oldest record that the listener has not acknowledged has waited.", "s", f"max (llm_router_bodylog_capture_unacked_age_seconds{{{I}}})", steps=[(10, AMBER), (60, RED)]),
+    stat("Spool in use", "The fullest router's disk spool: what waits for the listener.", "percentunit", f"max (llm_router_bodylog_capture_spool_bytes{{{I}}} / (llm_router_bodylog_capture_spool_limit_bytes{{{I}}} > 0))", steps=[(0.2, AMBER), (0.5, RED)], noValue="no spool"),
     stat("Listener's disk free", "Free share of the disk the records lie on.", "percentunit", f"min (bodylog_listener_disk_free_bytes{{{I}}} / bodylog_listener_disk_size_bytes{{{I}}})", steps=[(0.1, AMBER), (0.2, GREEN)], color=RED),
     stat("Listener", "Frames that the listener stored.", "cps", over("bodylog_listener_frames_total", I + ',result="stored"')),
     stat("Exporter behind", "Bytes of rows that the exporter has not read.", "bytes", f"max (bodylog_exporter_lag_bytes{{{I}}})", steps=[(1e6, AMBER), (1e8, RED)]),
@@ -22,24 +22,24 @@ NOW = Row("Now", [
 ])
 
 CAPTURE = Row("Router: capture", [
-    graph("Records", "Records of exchanges: queued, acknowledged by the listener, lost.", "cps", (window("llm_router_bodylog_frames_total", "instance, result"), "{{instance}} {{result}}")),
-    graph("Lost, by reason", "`budget`: no memory; `spool_full`, `disk`: no room on disk; `meta`, `encode`: too large; `shutdown`: ended without a spool; `rejected`: refused by the listener.", "cps", (window("llm_router_bodylog_dropped_total", "instance, reason"), "{{instance}} {{reason}}")),
-    graph("Without bodies", "Records queued without bodies or headers for want of room: the step before losing them.", "cps", (window("llm_router_bodylog_shed_total", "instance"), "{{instance}}")),
+    graph("Records", "Records of exchanges: queued, acknowledged by the listener, lost.", "cps", (window("llm_router_bodylog_capture_frames_total", "instance, result"), "{{instance}} {{result}}")),
+    graph("Lost, by reason", "`budget`: no memory; `spool_full`, `disk`: no room on disk; `meta`, `encode`: too large; `shutdown`: ended without a spool; `rejected`: refused by the listener.", "cps", (window("llm_router_bodylog_capture_dropped_total", "instance, reason"), "{{instance}} {{reason}}")),
+    graph("Without bodies", "Records queued without bodies or headers for want of room: the step before losing them.", "cps", (window("llm_router_bodylog_capture_shed_total", "instance"), "{{instance}}")),
     graph(
         "Spool", "Bytes on disk that wait for the listener, and the most there may be.", "bytes",
-        (f"llm_router_bodylog_spool_bytes{{{I}}}", "{{instance}}"), (f"llm_router_bodylog_spool_limit_bytes{{{I}}} > 0", "{{instance}} limit"), overrides=[dashed(".* limit")],
+        (f"llm_router_bodylog_capture_spool_bytes{{{I}}}", "{{instance}}"), (f"llm_router_bodylog_capture_spool_limit_bytes{{{I}}} > 0", "{{instance}} limit"), overrides=[dashed(".* limit")],
     ),
     graph(
         "Memory", "Bytes that records hold in memory, and the most they may.", "bytes",
-        (f"llm_router_bodylog_memory_bytes{{{I}}}", "{{instance}}"), (f"llm_router_bodylog_memory_limit_bytes{{{I}}}", "{{instance}} limit"), overrides=[dashed(".* limit")],
+        (f"llm_router_bodylog_capture_memory_bytes{{{I}}}", "{{instance}}"), (f"llm_router_bodylog_capture_memory_limit_bytes{{{I}}}", "{{instance}} limit"), overrides=[dashed(".* limit")],
     ),
-    graph("Oldest unacknowledged", "How long the oldest record that is not acknowledged has waited.", "s", (f"llm_router_bodylog_unacked_age_seconds{{{I}}}", "{{instance}}")),
+    graph("Oldest unacknowledged", "How long the oldest record that is not acknowledged has waited.", "s", (f"llm_router_bodylog_capture_unacked_age_seconds{{{I}}}", "{{instance}}")),
     graph(
         "Acknowledgement", "From sending a record to its acknowledgement.", "s",
-        *[(quantile(q, "llm_router_bodylog_ack_seconds", I, "instance"), f"{{{{instance}}}} p{int(q * 100)}") for q in (0.5, 0.99)],
+        *[(quantile(q, "llm_router_bodylog_capture_ack_seconds", I, "instance"), f"{{{{instance}}}} p{int(q * 100)}") for q in (0.5, 0.99)],
     ),
-    states("Connected", "Whether a router is connected to its listener.", (f"llm_router_bodylog_connected{{{I}}}", "{{instance}}"), words={1: "connected", 0: "not"}, colors={1: GREEN, 0: RED}),
-    graph("Reconnects", "Connections to the listener tried after the first.", "cps", (window("llm_router_bodylog_reconnects_total", "instance"), "{{instance}}")),
+    states("Connected", "Whether a router is connected to its listener.", (f"llm_router_bodylog_capture_connected{{{I}}}", "{{instance}}"), words={1: "connected", 0: "not"}, colors={1: GREEN, 0: RED}),
+    graph("Reconnects", "Connections to the listener tried after the first.", "cps", (window("llm_router_bodylog_capture_reconnects_total", "instance"), "{{instance}}")),
 ])
 
 LISTENER = Row("Listener", [

@@ -20,14 +20,14 @@ pub fn families(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
     ];
     family(
         encoder,
-        "llm_router_bodylog_frames",
+        "llm_router_bodylog_capture_frames",
         "Records of exchanges: queued for delivery, stored by the listener, lost before or after they were queued.",
         results.map(|(result, count)| (vec![("result", result.into())], ConstCounter::new(count))),
     )?;
     let reasons = Reason::ALL.into_iter().zip(counts.dropped);
     family(
         encoder,
-        "llm_router_bodylog_dropped",
+        "llm_router_bodylog_capture_dropped",
         "Records lost, by reason.",
         reasons.map(|(reason, count)| {
             let labels: Labels<'_> = vec![("reason", reason.as_str().into())];
@@ -36,55 +36,55 @@ pub fn families(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
     )?;
     counter(
         encoder,
-        "llm_router_bodylog_shed",
+        "llm_router_bodylog_capture_shed",
         "Records queued without bodies or headers for want of room.",
         counts.shed,
     )?;
     counter(
         encoder,
-        "llm_router_bodylog_reconnects",
+        "llm_router_bodylog_capture_reconnects",
         "Connections to the listener that were tried after the first.",
         counts.reconnects,
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_connected",
+        "llm_router_bodylog_capture_connected",
         "1 while the listener is connected.",
         f64::from(u8::from(counts.is_connected)),
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_spool_bytes",
+        "llm_router_bodylog_capture_spool_bytes",
         "Bytes on disk that wait for the listener.",
         status.spool_bytes as f64,
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_spool_limit_bytes",
+        "llm_router_bodylog_capture_spool_limit_bytes",
         "Most bytes that may wait on disk; 0 without a spool.",
         status.spool_limit_bytes as f64,
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_memory_bytes",
+        "llm_router_bodylog_capture_memory_bytes",
         "Bytes that records hold in memory.",
         status.inflight_bytes as f64,
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_memory_limit_bytes",
+        "llm_router_bodylog_capture_memory_limit_bytes",
         "Most bytes that records may hold in memory.",
         status.memory_limit_bytes as f64,
     )?;
     gauge(
         encoder,
-        "llm_router_bodylog_unacked_age_seconds",
+        "llm_router_bodylog_capture_unacked_age_seconds",
         "How long the oldest record that is not acknowledged has waited.",
         status.unacked_age.as_secs_f64(),
     )?;
     family(
         encoder,
-        "llm_router_bodylog_ack_seconds",
+        "llm_router_bodylog_capture_ack_seconds",
         "From sending a record to its acknowledgement, the longest wait of each acknowledgement.",
         [(Labels::new(), counts.ack_seconds.clone())],
     )

@@ -103,7 +103,7 @@ async fn ask_many(router: &Router, name: &str, count: usize) -> BTreeSet<String>
 /// What the router says of its body log.
 async fn metric(router: &Router, series: &str) -> u64 {
     let page = router.admin_get("/metrics").await.text();
-    sum(&page, &format!("llm_router_bodylog_{series}"))
+    sum(&page, &format!("llm_router_bodylog_capture_{series}"))
 }
 
 async fn acked(router: &Router) -> u64 {
@@ -119,7 +119,7 @@ async fn router_says(
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let page = router.admin_get("/metrics").await.text();
-        let read = |series: &str| sum(&page, &format!("llm_router_bodylog_{series}"));
+        let read = |series: &str| sum(&page, &format!("llm_router_bodylog_capture_{series}"));
         if condition(&read) {
             return;
         }
@@ -509,7 +509,7 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
     listener.restart().await;
     settled(&router, asked.len()).await;
     let page = router.admin_get("/metrics").await.text();
-    let of = |series: &str| sum(&page, &format!("llm_router_bodylog_{series}"));
+    let of = |series: &str| sum(&page, &format!("llm_router_bodylog_capture_{series}"));
     let dropped = of("dropped_total{");
     let explained =
         of("dropped_total{reason=\"spool_full\"}") + of("dropped_total{reason=\"budget\"}");

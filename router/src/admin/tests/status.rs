@@ -525,11 +525,11 @@ async fn what_is_recorded_is_set_strictly_and_reset_in_one_go() {
     );
     let page = port.get("/metrics").await.text;
     for series in [
-        r#"llm_router_bodylog_frames_total{result="acked"} 0"#,
-        r#"llm_router_bodylog_dropped_total{reason="spool_full"} 0"#,
-        "llm_router_bodylog_shed_total 0",
-        "llm_router_bodylog_reconnects_total 0",
-        "llm_router_bodylog_ack_seconds_count 0",
+        r#"llm_router_bodylog_capture_frames_total{result="acked"} 0"#,
+        r#"llm_router_bodylog_capture_dropped_total{reason="spool_full"} 0"#,
+        "llm_router_bodylog_capture_shed_total 0",
+        "llm_router_bodylog_capture_reconnects_total 0",
+        "llm_router_bodylog_capture_ack_seconds_count 0",
     ] {
         assert!(page.contains(series), "{series}\n{page}");
     }

@@ -178,7 +178,12 @@ async fn a_router_whose_spool_disk_is_full_goes_on_counts_what_it_loses_and_reco
     }
     // From one page: records are still on their way.
     let page = router.admin_get("/metrics").await.text();
-    let lost = |of: &str| sum(&page, &format!("llm_router_bodylog_dropped_total{{{of}"));
+    let lost = |of: &str| {
+        sum(
+            &page,
+            &format!("llm_router_bodylog_capture_dropped_total{{{of}"),
+        )
+    };
     let explained = lost("reason=\"disk\"}") + lost("reason=\"budget\"}");
     assert_eq!(lost(""), explained);
 

@@ -133,7 +133,7 @@ async fn a_listener_that_stays_away_under_load_costs_no_request_and_no_record() 
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let page = router.admin_get("/metrics").await.text();
-        let of = |series: &str| sum(&page, &format!("llm_router_bodylog_{series}"));
+        let of = |series: &str| sum(&page, &format!("llm_router_bodylog_capture_{series}"));
         assert_eq!(of("dropped_total{") + of("shed_total"), 0, "{page}");
         assert!(of("memory_bytes") < 64 << 20, "{page}");
     }
