@@ -16,7 +16,7 @@ const ANSWER_MAX: u64 = 16 << 20;
 
 /// Why the light is red.
 #[derive(Debug, thiserror::Error)]
-pub enum Sick {
+pub enum Unhealthy {
     /// Nobody answers, or not in HTTP.
     #[error("no answer from {address}: {source}")]
     Unreachable {
@@ -43,32 +43,32 @@ impl Answer {
     /// 200 is health; anything else is shown with its first line of text.
     ///
     /// # Errors
-    /// [`Sick::Unready`].
-    pub fn verdict(&self) -> Result<(), Sick> {
+    /// [`Unhealthy::Unready`].
+    pub fn verdict(&self) -> Result<(), Unhealthy> {
         if self.status == 200 {
             return Ok(());
         }
         let said = self.body.trim().lines().next().unwrap_or_default();
-        Err(Sick::Unready(format!("{} {said}", self.status)))
+        Err(Unhealthy::Unready(format!("{} {said}", self.status)))
     }
 }
 
 /// Whether the program that serves `path` at `address` is well.
 ///
 /// # Errors
-/// [`Sick`]: why not.
-pub fn run(address: SocketAddr, path: &str) -> Result<(), Sick> {
+/// [`Unhealthy`]: why not.
+pub fn run(address: SocketAddr, path: &str) -> Result<(), Unhealthy> {
     ask(address, path)?.verdict()
 }
 
 /// Asks `path` of the port at `address`; an unspecified address means this machine.
 ///
 /// # Errors
-/// [`Sick::Unreachable`].
-pub fn ask(address: SocketAddr, path: &str) -> Result<Answer, Sick> {
+/// [`Unhealthy::Unreachable`].
+pub fn ask(address: SocketAddr, path: &str) -> Result<Answer, Unhealthy> {
     let address = reachable(address);
     let answered = exchange(address, path).and_then(|answer| parse(&answer));
-    answered.map_err(|source| Sick::Unreachable { address, source })
+    answered.map_err(|source| Unhealthy::Unreachable { address, source })
 }
 
 fn reachable(mut address: SocketAddr) -> SocketAddr {

@@ -141,7 +141,7 @@ fn events(chunks: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// The filter takes bytes out and puts none in or elsewhere; without usage it takes nothing; and cut
 /// up it never takes more than in one piece.
-pub(super) fn unasked(bytes: &[u8]) {
+pub(super) fn usage_filter(bytes: &[u8]) {
     let (stream, cut) = chunks(bytes);
     let whole = filtered(&[stream]);
     for passed in [&whole, &filtered(&cut)] {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::healthcheck::Sick;
+use ::healthcheck::Unhealthy;
 use clap::builder::{FalseyValueParser, Resettable};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -224,8 +224,8 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 
         Err(sick) => {
             let code = fail(&sick.to_string());
             match sick {
-                Sick::Unreachable { .. } => UNREACHABLE,
-                Sick::Unready(_) => code,
+                Unhealthy::Unreachable { .. } => UNREACHABLE,
+                Unhealthy::Unready(_) => code,
             }
         }
     }

@@ -6,20 +6,20 @@
 
 use std::net::SocketAddr;
 
-use ::healthcheck::{Answer, Sick, ask};
+use ::healthcheck::{Answer, Unhealthy, ask};
 use proto::admin::{Readiness, RouteStatus, Routes};
 use serde::de::DeserializeOwned;
 
 /// Asks the admin port at `address`; an unspecified address means this machine.
-pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Sick> {
+pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Unhealthy> {
     if !ready {
         return ::healthcheck::run(address, "/healthz");
     }
-    is_ready(address)?.map_or(Ok(()), |why| Err(Sick::Unready(why)))
+    is_ready(address)?.map_or(Ok(()), |why| Err(Unhealthy::Unready(why)))
 }
 
 /// Why it cannot work, if it cannot.
-fn is_ready(address: SocketAddr) -> Result<Option<String>, Sick> {
+fn is_ready(address: SocketAddr) -> Result<Option<String>, Unhealthy> {
     let answer = ask(address, "/readyz")?;
     if !matches!(answer.status, 200 | 503) {
         answer.verdict()?;
@@ -34,8 +34,8 @@ fn is_ready(address: SocketAddr) -> Result<Option<String>, Sick> {
     Ok(verdict(&readiness, routes.as_ref()))
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Sick> {
-    let not_ours = |_| Sick::Unready("what answers there is no router".to_owned());
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Unhealthy> {
+    let not_ours = |_| Unhealthy::Unready("what answers there is no router".to_owned());
     serde_json::from_str(&answer.body).map_err(not_ours)
 }
 

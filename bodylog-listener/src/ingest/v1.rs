@@ -38,18 +38,18 @@ pub(super) async fn serve<R: AsyncRead + Unpin>(
     peer: Peer,
     stop: &CancellationToken,
 ) -> End {
-    let way = Way {
+    let target = FrameTarget {
         lane: lane(ingest, peer, Origin::V1 { held: None }),
         peer,
     };
     let mut filling = None;
-    let end = read_all(ingest, reader, &way, &mut filling, stop).await;
+    let end = read_all(ingest, reader, &target, &mut filling, stop).await;
     finish(ingest, &mut filling);
     end
 }
 
 /// Where a connection's frames go.
-struct Way {
+struct FrameTarget {
     lane: Lane,
     peer: Peer,
 }
@@ -63,7 +63,7 @@ fn lane(ingest: &Arc<Ingest>, peer: Peer, origin: Origin) -> Lane {
 async fn read_all<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
-    way: &Way,
+    target: &FrameTarget,
     filling: &mut Option<Filling>,
     stop: &CancellationToken,
 ) -> End {
@@ -88,13 +88,13 @@ async fn read_all<R: AsyncRead + Unpin>(
         match next {
             Err(end) => return end,
             Ok(Err(no_room)) => {
-                if let Err(end) = spill(ingest, reader, way.peer, filling, no_room).await {
+                if let Err(end) = spill(ingest, reader, target.peer, filling, no_room).await {
                     return end;
                 }
             }
             Ok(Ok(received)) => {
                 finish(ingest, filling);
-                if let Err(end) = take(ingest, reader, way, received).await {
+                if let Err(end) = take(ingest, reader, target, received).await {
                     return end;
                 }
             }
@@ -106,7 +106,7 @@ async fn read_all<R: AsyncRead + Unpin>(
 async fn take<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
-    way: &Way,
+    target: &FrameTarget,
     mut received: Received,
 ) -> Result<(), End> {
     let mut jobs = Vec::new();
@@ -123,7 +123,7 @@ async fn take<R: AsyncRead + Unpin>(
                     .unwrap_or_else(|| ingest.budget.overdraw(received.bytes)),
             }),
             Decoded::Frame(_) => {}
-            Decoded::Bad(bad) => set_aside(ingest, bad, received.charge, way.peer).await,
+            Decoded::Bad(bad) => set_aside(ingest, bad, received.charge, target.peer).await,
         }
         if bytes >= BATCH_BYTES {
             break;
@@ -138,7 +138,7 @@ async fn take<R: AsyncRead + Unpin>(
         }
     }
     ingest.metrics.received(Protocol::V1, bytes as u64);
-    if !jobs.is_empty() && way.lane.submit(ingest, jobs).await.is_err() {
+    if !jobs.is_empty() && target.lane.submit(ingest, jobs).await.is_err() {
         return Err(End::Closed);
     }
     end
@@ -272,7 +272,7 @@ async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
         source,
         may_speak_v1: true,
     };
-    let way = Way {
+    let target = FrameTarget {
         lane: lane(ingest, peer, Origin::V1 { held: Some(held) }),
         peer,
     };
@@ -284,15 +284,15 @@ async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
     );
     let end = loop {
         let taken = match reader.next().await {
-            Ok(received) => take(ingest, &mut reader, &way, received).await,
+            Ok(received) => take(ingest, &mut reader, &target, received).await,
             Err(end) => break end,
         };
         if let Err(end) = taken {
             break end;
         }
     };
-    ingest.count_end(Some(Protocol::V1), &end, way.peer);
-    drop(way);
+    ingest.count_end(Some(Protocol::V1), &end, target.peer);
+    drop(target);
     // Nothing is ever sent: this is the end of the last frame.
     let _ = let_go.recv().await;
     Ok(())

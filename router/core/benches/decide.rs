@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::aimd::AdaptiveSpec;
 use router_core::balance::{Balance, Normalize};
-use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict};
 use router_core::layered::Source;
 use router_core::load::{self, LoadSpec, Report};
 use router_core::pool::{
@@ -93,7 +93,7 @@ fn polled(balance: Balance) -> RouteSpec {
 /// A book with averages, and half of the slots taken.
 struct Stage {
     book: Book,
-    roster: Roster,
+    roster: ResolvedRoute,
     now: Instant,
     rng: StdRng,
     _held: Vec<Ticket>,
@@ -118,10 +118,11 @@ impl Stage {
             book.report_load(&roster, &peer.key, Report::Sampled(sample), now);
         }
         now += Duration::from_secs(1);
-        let reserve = |_| match book.reserve(&roster, Ask::new(POOL, None), now, &mut rng) {
-            Verdict::Send(placement) => Some(placement.ticket),
-            Verdict::Wait(_) | Verdict::Refuse(_) => None,
-        };
+        let reserve =
+            |_| match book.reserve(&roster, PlacementRequest::new(POOL, None), now, &mut rng) {
+                Verdict::Send(placement) => Some(placement.ticket),
+                Verdict::Wait(_) | Verdict::Refuse(_) => None,
+            };
         let held = (0..8 * peers.len()).filter_map(reserve).collect();
         Self {
             book,
@@ -133,7 +134,7 @@ impl Stage {
     }
 
     /// One request in and out.
-    fn turn(&mut self, ask: Ask<'_>) -> usize {
+    fn turn(&mut self, ask: PlacementRequest<'_>) -> usize {
         match self
             .book
             .reserve(&self.roster, ask, self.now, &mut self.rng)
@@ -161,12 +162,15 @@ fn decide(criterion: &mut Criterion) {
         session_prio: true,
         ..Switches::DEFAULT
     };
-    let prio = Ask {
+    let prio = PlacementRequest {
         turn: Some(5),
         switches: warm,
-        ..Ask::new(POOL, Some(b"session-1"))
+        ..PlacementRequest::new(POOL, Some(b"session-1"))
     };
-    let (nobody, session) = (Ask::new(POOL, None), Ask::new(POOL, Some(b"session-1")));
+    let (nobody, session) = (
+        PlacementRequest::new(POOL, None),
+        PlacementRequest::new(POOL, Some(b"session-1")),
+    );
     let few = |affinity| route(FEW, affinity);
     let cases = [
         ("least_conn", few(by(Hash::Crc32)), nobody),

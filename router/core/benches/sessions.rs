@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::affinity::Affinity;
 use router_core::balance::{Balance, Normalize};
-use router_core::book::{Ask, Book, PoolId, Roster, Switches, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Verdict};
 use router_core::pool::{
     FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
@@ -90,7 +90,7 @@ fn clock() -> Instant {
 
 struct Stage {
     book: Book,
-    roster: Roster,
+    roster: ResolvedRoute,
     now: Instant,
     rng: StdRng,
 }
@@ -103,7 +103,7 @@ impl Stage {
             "{:08x}-7d3e-4b1a-9c55-{session:012x}",
             session.wrapping_mul(2_654_435_761)
         );
-        let ask = Ask::new(POOL, Some(id.as_bytes()));
+        let ask = PlacementRequest::new(POOL, Some(id.as_bytes()));
         match self
             .book
             .reserve(&self.roster, ask, self.now, &mut self.rng)

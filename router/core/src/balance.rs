@@ -44,7 +44,7 @@ pub enum Normalize {
 
 /// A peer that may be picked.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender {
+pub struct Candidate {
     /// Its index in the pool; contenders come in ascending order.
     pub index: usize,
     /// How busy it is.
@@ -77,7 +77,7 @@ impl Balance {
     /// are no peers.
     pub fn pick(
         self,
-        peers: impl Iterator<Item = Contender> + Clone,
+        peers: impl Iterator<Item = Candidate> + Clone,
         normalize: Normalize,
         idle: impl Fn(usize) -> Idle,
         turn: u64,
@@ -95,8 +95,8 @@ impl Balance {
 
 /// The first pass counts the peers tied for the smallest share, the second takes one of them: one
 /// random number for the decision and not one for each tie.
-fn least_conn(peers: impl Iterator<Item = Contender> + Clone, rng: &mut impl Rng) -> Option<usize> {
-    let mut best: Option<Contender> = None;
+fn least_conn(peers: impl Iterator<Item = Candidate> + Clone, rng: &mut impl Rng) -> Option<usize> {
+    let mut best: Option<Candidate> = None;
     let mut tied = 0_usize;
     // Inside the iterator, which knows its own shape better than a loop around it.
     peers.clone().for_each(|peer| {
@@ -118,7 +118,7 @@ fn least_conn(peers: impl Iterator<Item = Contender> + Clone, rng: &mut impl Rng
     drawn.nth(nth).map(|peer| peer.index)
 }
 
-fn least_busy(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> Option<usize> {
+fn least_busy(peers: impl Iterator<Item = Candidate>, normalize: Normalize) -> Option<usize> {
     let winner = match normalize {
         // A key of whole numbers: twice as fast as a comparison that is written out.
         Normalize::Off => peers.min_by_key(|peer| (peer.load.in_flight, peer.rank)),
@@ -129,7 +129,7 @@ fn least_busy(peers: impl Iterator<Item = Contender>, normalize: Normalize) -> O
 
 /// The less loaded peer first, among equally loaded ones the preferred one.
 #[inline]
-fn by_load(normalize: Normalize, one: &Contender, other: &Contender) -> Ordering {
+fn by_load(normalize: Normalize, one: &Candidate, other: &Candidate) -> Ordering {
     let by_load = match normalize {
         Normalize::Off => one.load.in_flight.cmp(&other.load.in_flight),
         Normalize::Slots => one.load.cmp_ratio(other.load),
@@ -139,12 +139,12 @@ fn by_load(normalize: Normalize, one: &Contender, other: &Contender) -> Ordering
 
 /// Idle peers come first; among them load says nothing.
 fn idle_aware(
-    peers: impl Iterator<Item = Contender>,
+    peers: impl Iterator<Item = Candidate>,
     normalize: Normalize,
     idle: impl Fn(usize) -> Idle,
 ) -> Option<usize> {
     let mut most_rested: Option<(Reverse<Idle>, u32, usize)> = None;
-    let mut least_busy: Option<Contender> = None;
+    let mut least_busy: Option<Candidate> = None;
     // One pass, although it may turn out that the busy ones did not matter.
     peers.for_each(|peer| {
         let idle = match peer.load.in_flight {
@@ -164,7 +164,7 @@ fn idle_aware(
     rested.or(least_busy.map(|peer| peer.index))
 }
 
-fn round_robin(mut peers: impl Iterator<Item = Contender> + Clone, turn: u64) -> Option<usize> {
+fn round_robin(mut peers: impl Iterator<Item = Candidate> + Clone, turn: u64) -> Option<usize> {
     let count = peers.clone().count() as u64;
     let nth = turn.checked_rem(count)?;
     peers.nth(nth as usize).map(|peer| peer.index)
@@ -172,7 +172,7 @@ fn round_robin(mut peers: impl Iterator<Item = Contender> + Clone, turn: u64) ->
 
 /// The pair is drawn in random order, so a tie goes to either with equal chance.
 fn power_of_two(
-    peers: impl Iterator<Item = Contender> + Clone,
+    peers: impl Iterator<Item = Candidate> + Clone,
     rng: &mut impl Rng,
 ) -> Option<usize> {
     let count = peers.clone().count();
@@ -209,8 +209,8 @@ mod tests {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
     /// Peers a, b, c …, from (load, slots) pairs.
-    fn peers(loads: &[(u32, u32)]) -> Vec<Contender> {
-        let contender = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Contender {
+    fn peers(loads: &[(u32, u32)]) -> Vec<Candidate> {
+        let contender = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Candidate {
             index,
             load: Load {
                 in_flight,
@@ -225,7 +225,7 @@ mod tests {
         Idle::Always
     }
 
-    fn pick(balance: Balance, peers: &[Contender], turn: u64) -> Option<&'static str> {
+    fn pick(balance: Balance, peers: &[Candidate], turn: u64) -> Option<&'static str> {
         let mut rng = StdRng::seed_from_u64(1);
         let winner = balance.pick(
             peers.iter().copied(),
@@ -338,7 +338,7 @@ mod tests {
     fn v8_the_longest_idle_goes_first_and_one_never_used_before_all() {
         let for_s = |seconds| Idle::For(Duration::from_secs(seconds));
         let idle = [for_s(5), for_s(9), Idle::Busy, Idle::Always];
-        let winner = |peers: &[Contender]| {
+        let winner = |peers: &[Candidate]| {
             let (peers, mut rng) = (peers.iter().copied(), StdRng::seed_from_u64(1));
             let by_rest = |index: usize| idle[index];
             let won = Balance::IdleAware.pick(peers, Normalize::Off, by_rest, 0, &mut rng);

@@ -9,16 +9,16 @@
 //! kind of question or event.
 
 mod answer;
-mod ask;
 mod bounds;
+mod candidate_set;
 mod decide;
 mod gates;
-mod lineup;
 mod measure;
 mod peers;
+mod placement_request;
 mod pool;
 mod priority;
-mod roster;
+mod resolved_route;
 mod runtime;
 mod sessions;
 mod show;
@@ -36,11 +36,11 @@ use std::time::Instant;
 use crate::aimd::Bounds;
 use crate::load::Reading;
 use crate::pool::{Ban, ByRole, PeerKey, Role, RouteSpec};
+use candidate_set::CandidateSet;
 use gates::Gates;
-use lineup::Lineup;
 use pool::PoolState;
 use priority::Priority;
-use roster::Members;
+use resolved_route::PoolMembers;
 use runtime::RuntimeLimits;
 use status::Trips;
 use table::Table;
@@ -48,11 +48,11 @@ use view::View;
 use waiters::Waiters;
 
 pub use answer::{Handed, Placement, Ticket, Verdict};
-pub use ask::{Ask, Pin, Switches};
 pub use peers::{Known, Limits};
-pub use roster::{PoolId, Roster};
+pub use placement_request::{Pin, PlacementRequest, Switches};
+pub use resolved_route::{PoolId, ResolvedRoute};
 pub use runtime::RuntimeLimit;
-pub use sessions::{Lodging, MemoryState};
+pub use sessions::{MemoryState, SessionBinding};
 pub use waiters::WaiterId;
 
 /// All mutable state of one route.
@@ -91,9 +91,9 @@ struct PeerState {
 /// A roster in use, and what its decisions go over.
 #[derive(Debug)]
 struct Attached {
-    roster: Roster,
+    roster: ResolvedRoute,
     /// Index = pool.
-    lineups: Vec<ByRole<Lineup>>,
+    lineups: Vec<ByRole<CandidateSet>>,
     /// Index = pool: between what its adaptive limit moves. `None` without `adaptive_cc`.
     bounds: Vec<Option<Bounds>>,
 }
@@ -101,7 +101,7 @@ struct Attached {
 impl Book {
     /// Resolves a spec's peers to their state, creating what is new. Where the spec attached before
     /// polled nobody and this one does, its peers stay candidates until their first poll has ended.
-    pub fn attach(&mut self, spec: RouteSpec) -> Roster {
+    pub fn attach(&mut self, spec: RouteSpec) -> ResolvedRoute {
         debug_assert!(spec.rt_limit_factor.is_finite() && spec.rt_limit_factor > 0.0);
         let mut members = Vec::with_capacity(spec.pools.len());
         for pool in &spec.pools {
@@ -111,7 +111,7 @@ impl Book {
                 .map(|peer| self.peers.acquire(&peer.key))
                 .collect();
             let slot = self.pools.acquire(&pool.model);
-            members.push(Members::new(&spec.guard, pool, slot, peers));
+            members.push(PoolMembers::new(&spec.guard, pool, slot, peers));
         }
         let buckets = self.priority.acquire(&spec.guard.priority);
         let before = self.rosters.values().next_back();
@@ -120,11 +120,13 @@ impl Book {
                 self.peers.get_mut(*slot).reading.begin();
             }
             let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
-            lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
+            lineups
+                .flat_map(ByRole::iter_mut)
+                .for_each(CandidateSet::forget);
         }
         let id = self.next_roster;
         self.next_roster += 1;
-        let roster = Roster::new(id, spec, members, buckets);
+        let roster = ResolvedRoute::new(id, spec, members, buckets);
         let attached = Attached {
             lineups: vec![ByRole::default(); roster.members.len()],
             bounds: bounds::of(&roster, &self.peers),
@@ -136,7 +138,7 @@ impl Book {
 
     /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
     /// Tickets reserved under it may still be released, not retried. A second call does nothing.
-    pub fn detach(&mut self, roster: &Roster) {
+    pub fn detach(&mut self, roster: &ResolvedRoute) {
         if self.rosters.remove(&roster.id).is_none() {
             return;
         }
@@ -160,13 +162,14 @@ impl Book {
             .map(|peer| u64::from(peer.in_flight))
             .sum();
         debug_assert_eq!(in_flight, self.outstanding);
-        let named = |count: fn(&Roster) -> usize| {
+        let named = |count: fn(&ResolvedRoute) -> usize| {
             self.rosters
                 .values()
                 .map(|one| count(&one.roster))
                 .sum::<usize>() as u64
         };
-        let peers = |roster: &Roster| roster.members.iter().map(|pool| pool.peers.len()).sum();
+        let peers =
+            |roster: &ResolvedRoute| roster.members.iter().map(|pool| pool.peers.len()).sum();
         debug_assert_eq!(self.peers.holders(), named(peers) + self.outstanding);
         debug_assert_eq!(
             self.pools.holders(),
@@ -197,12 +200,18 @@ impl Book {
 
     /// The pool as a request of any model sees it. Looks at every peer unless the pool's lineup is
     /// [current](Self::refresh).
-    fn view<'a>(&'a self, roster: &'a Roster, pool: PoolId, role: Role, now: Instant) -> View<'a> {
+    fn view<'a>(
+        &'a self,
+        roster: &'a ResolvedRoute,
+        pool: PoolId,
+        role: Role,
+        now: Instant,
+    ) -> View<'a> {
         let attached = self.rosters.get(&roster.id);
         let attached = attached.expect("a detached roster is not asked");
         let lineup = match &attached.lineups[pool.0][role] {
             lineup if lineup.is_current(now) => Cow::Borrowed(lineup),
-            _ => Cow::Owned(Lineup::new(roster, (pool.0, role), &self.peers, now)),
+            _ => Cow::Owned(CandidateSet::new(roster, (pool.0, role), &self.peers, now)),
         };
         let memory = self.pools.get(roster.members[pool.0].pool);
         View::new(roster, (pool, role), &self.peers, memory, lineup, now)
@@ -211,7 +220,12 @@ impl Book {
     /// The pool as a request sees it: without the peers that do not list its model, unless none of
     /// those that do is usable and another may serve it; with the draining peer that its session
     /// lives on.
-    fn view_for<'a>(&'a self, roster: &'a Roster, ask: &Ask<'a>, now: Instant) -> View<'a> {
+    fn view_for<'a>(
+        &'a self,
+        roster: &'a ResolvedRoute,
+        ask: &PlacementRequest<'a>,
+        now: Instant,
+    ) -> View<'a> {
         let view = self.view(roster, ask.pool, ask.role, now);
         let mut view = match ask.pin {
             Some(pin) => view.pinned(pin, ask.pin_falls_back),
@@ -234,7 +248,7 @@ impl Book {
     }
 
     /// When time alone may next change a peer of a pool: a ban ends, a reading grows old.
-    fn due(&self, roster: &Roster, pool: PoolId, role: Role) -> Option<Instant> {
+    fn due(&self, roster: &ResolvedRoute, pool: PoolId, role: Role) -> Option<Instant> {
         let attached = self.rosters.get(&roster.id)?;
         attached.lineups[pool.0][role].due()
     }
@@ -254,7 +268,12 @@ impl Book {
         }
     }
 
-    fn gates<'a>(&'a self, roster: &'a Roster, ask: Ask<'a>, now: Instant) -> Gates<'a> {
+    fn gates<'a>(
+        &'a self,
+        roster: &'a ResolvedRoute,
+        ask: PlacementRequest<'a>,
+        now: Instant,
+    ) -> Gates<'a> {
         let members = &roster.members[ask.pool.0];
         let attached = self.rosters.get(&roster.id);
         Gates {

@@ -154,7 +154,7 @@ pub struct Facts {
     pub healthy_peers: u32,
     /// What `session_prio` made of the request; absent while it is off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub grade: Option<Grade>,
+    pub grade: Option<PriorityClass>,
     /// Time to first token; absent when nothing is compared with it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ttft: Option<Reading>,
@@ -190,7 +190,7 @@ pub struct Facts {
 
 /// What `session_prio` made of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Grade {
+pub struct PriorityClass {
     /// First turn of its bucket; the last bucket's without a usable header.
     pub bucket: u32,
     /// The turn it named; absent without a usable header.

@@ -19,14 +19,14 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::affinity::{Affinity, Hash, hash};
 use router_core::balance::Balance;
-use router_core::book::{Ask, Book, PoolId, Roster, Ticket, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Ticket, Verdict};
 use router_core::decision::{Mode, Outcome};
 use router_core::pool::{Evidence, FullPolicy, PeerKey, PeerSpec};
 
 use gen_spec::{any_balance, any_hash, any_spec, flat, peer};
 
 const POOL: PoolId = PoolId(0);
-const BALANCED: Ask<'static> = Ask::new(POOL, None);
+const BALANCED: PlacementRequest<'static> = PlacementRequest::new(POOL, None);
 
 #[expect(
     clippy::disallowed_methods,
@@ -39,7 +39,7 @@ fn start() -> Instant {
 /// Reserves `requests` times; the winners' indices and their tickets.
 fn burst(
     book: &mut Book,
-    roster: &Roster,
+    roster: &ResolvedRoute,
     requests: usize,
     seed: u64,
 ) -> (Vec<usize>, Vec<Ticket>) {
@@ -177,7 +177,7 @@ proptest! {
                 book.observe(&roster, key, Evidence::Failed, now);
             }
         }
-        let ask = Ask::new(POOL, Some(&session));
+        let ask = PlacementRequest::new(POOL, Some(&session));
         let outcome = book.explain(&roster, ask, now, &mut StdRng::seed_from_u64(0)).outcome;
         let is_home = matches!(&outcome, Outcome::Send { peer, mode: Mode::Hash, .. } if peer == home);
         prop_assert!(is_home, "{outcome:?}");
@@ -204,7 +204,7 @@ fn affinity_none_ignores_sessions() {
     spec.affinity = Affinity::None;
     let (mut book, mut rng) = (Book::default(), StdRng::seed_from_u64(3));
     let roster = book.attach(spec);
-    let ask = Ask::new(POOL, Some(b"s"));
+    let ask = PlacementRequest::new(POOL, Some(b"s"));
     let mut winners: Vec<usize> = (0..3)
         .map(|_| match book.reserve(&roster, ask, start(), &mut rng) {
             Verdict::Send(placement) => placement.peer,

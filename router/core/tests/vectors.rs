@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use router_core::admission::{Full, Refusal, concurrency};
 use router_core::affinity::{Affinity, Hash, Saturated, hash};
-use router_core::book::{Ask, Ticket};
+use router_core::book::{PlacementRequest, Ticket};
 use router_core::decision::{HomeState, Mode, Outcome};
 use router_core::session::{Place, Session, default_sources, pick};
 
@@ -314,7 +314,7 @@ fn s8_affinity_off_is_told_from_no_session_and_both_are_balanced() {
     assert_eq!((ignored.source(), none.source()), ("affinity_off", "none"));
     let mut bench = Bench::new(hashed(Hash::Crc32), &R_PEERS);
     for session in [ignored, none] {
-        let ask = Ask::new(POOL, session.placed());
+        let ask = PlacementRequest::new(POOL, session.placed());
         match bench
             .book
             .explain(&bench.roster, ask, bench.now, &mut bench.rng)

@@ -10,12 +10,12 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::response;
 
 use super::budget::{Charge, Share};
-use super::grade::Grade;
+use super::counters::Reason;
+use super::detail_level::DetailLevel;
 use super::pipe::Pipe;
 use super::record::{Ending, Record};
 use super::redact::{Form, HeaderBlock};
 use super::sampling::{Draw, Outcome};
-use super::tally::Reason;
 use super::tap::{Caps, Tap};
 use crate::config::valid::Bodies;
 use crate::state::Route;
@@ -96,7 +96,7 @@ impl Capture {
             return None;
         }
         let wanted = settings.bodies.value;
-        let is_shed = wanted != Bodies::None && pipe.shared.grade() >= Grade::NoBodies;
+        let is_shed = wanted != Bodies::None && pipe.shared.grade() >= DetailLevel::NoBodies;
         let bodies = if is_shed { Bodies::None } else { wanted };
         let tap = match caps(bodies, draw) {
             Some(caps) => Tap::new(caps, pipe.shared.budget.charge()),

@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 
 use self::state::{Queued, Segment, State};
 use super::budget::Charge;
+use super::counters::RouteTally;
 use super::spool::segment::{SegmentName, Stored};
 use super::spool::{Left, Spool};
-use super::tally::RouteTally;
 
 /// Without a connection for this long, frames go to the disk.
 pub const AWAY_AFTER: Duration = Duration::from_secs(1);

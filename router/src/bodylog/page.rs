@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
 use super::Status;
-use super::tally::Reason;
+use super::counters::Reason;
 use crate::telemetry::metrics::{Labels, family, gauge};
 
 /// Writes the families.

@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 
 use super::budget::MemoryBudget;
 use super::capture::Capture;
+use super::counters::{Counters, Counts};
 use super::outbox::Outbox;
 use super::record::Record;
 use super::sampling::Sampler;
 use super::sender::Shared;
-use super::tally::{Counts, Tally};
 use crate::proxy::exchange::now;
 use crate::state::Route;
 use crate::upstream::headers::Client;
@@ -41,7 +41,7 @@ pub struct BodyLog {
     /// Present while a listener is configured.
     pub(super) pipe: ArcSwapOption<Pipe>,
     pub(super) running: ArcSwapOption<Running>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<Counters>,
     pub(super) budget: MemoryBudget,
 }
 

@@ -15,9 +15,9 @@ use serde_json::value::RawValue;
 
 use super::budget::Charge;
 use super::capture::Capture;
+use super::counters::RouteTally;
 use super::redact::{self, Form, Recorded};
 use super::sampling::SampledBy;
-use super::tally::RouteTally;
 use crate::content::Meter;
 use crate::proxy::exchange::Times;
 use crate::proxy::measure::End;

@@ -6,7 +6,7 @@
 //! A poll stands behind the events for file systems that have none. It decides nothing about what is
 //! loaded: it says "look again", and the loader compares for itself.
 
-mod eyes;
+mod file_watcher;
 mod fingerprint;
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::eyes::Eyes;
+use self::file_watcher::FileWatcher;
 use self::fingerprint::Fingerprint;
 
 /// What to watch.
@@ -53,7 +53,7 @@ impl Default for Timing {
 /// The watching task, not yet running.
 pub struct Watcher {
     timing: Timing,
-    eyes: Option<Eyes>,
+    eyes: Option<FileWatcher>,
     woken: mpsc::Receiver<()>,
     follow: watch::Receiver<Watched>,
     changes: watch::Sender<u64>,
@@ -75,7 +75,7 @@ pub fn watch(what: Watched, timing: Timing) -> (Watcher, Changes) {
     // One place is enough: an event that finds it taken says nothing new.
     let (wake, woken) = mpsc::channel(1);
     let last = Fingerprint::of(&what);
-    let mut eyes = Eyes::new(wake);
+    let mut eyes = FileWatcher::new(wake);
     if let Some(eyes) = &mut eyes {
         eyes.look_at(&what);
     }

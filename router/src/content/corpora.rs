@@ -30,7 +30,7 @@ fn the_line_splitter_passes_its_check() {
 
 #[test]
 fn the_filter_of_usage_passes_its_check() {
-    each("unasked", check::unasked);
+    each("usage_filter", check::usage_filter);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::postprocess::{self, Editor, Handler, Outcome};
 use super::sse::{self, Lines, Piece, field};
-use super::unasked::Unasked;
+use super::usage_filter::UsageFilter;
 
 /// Room for what rewritten lines grow by, per chunk; more is allocated where it does not do.
 const GROWTH: usize = 64;
@@ -26,7 +26,7 @@ pub struct Filter {
 
 #[derive(Debug)]
 struct Rules {
-    unasked: Option<Unasked>,
+    usage_filter: Option<UsageFilter>,
     rewrite: Option<Rewrite>,
 }
 
@@ -48,8 +48,8 @@ enum Fate<'a> {
 }
 
 impl Filter {
-    /// At the beginning of a stream. `unasked` leaves the usage chunk out; `handler` rewrites data.
-    pub fn new(unasked: bool, handler: Option<&'static dyn Handler>) -> Self {
+    /// At the beginning of a stream. `usage_filter` leaves the usage chunk out; `handler` rewrites data.
+    pub fn new(usage_filter: bool, handler: Option<&'static dyn Handler>) -> Self {
         let held_max = match handler {
             Some(_) => postprocess::HELD_MAX,
             None => sse::HELD_MAX,
@@ -59,7 +59,7 @@ impl Filter {
             cut: 0,
             passing: false,
             rules: Rules {
-                unasked: unasked.then(Unasked::default),
+                usage_filter: usage_filter.then(UsageFilter::default),
                 rewrite: handler.map(|handler| Rewrite {
                     editor: Editor::new(handler),
                     line: Vec::new(),
@@ -167,8 +167,8 @@ impl Filter {
 impl Rules {
     /// `passing`: the line has begun to pass and nothing becomes of it any more.
     fn fate(&mut self, piece: Piece<'_>, passing: bool) -> Fate<'_> {
-        if let Some(unasked) = &mut self.unasked
-            && unasked.drops(piece, passing)
+        if let Some(usage_filter) = &mut self.usage_filter
+            && usage_filter.drops(piece, passing)
         {
             return Fate::Goes;
         }
@@ -180,7 +180,7 @@ impl Rules {
 
     /// Whether something may become of a line that begins so.
     fn may_act_on(&self, start: &[u8]) -> bool {
-        let drops = self.unasked.is_some() && Unasked::may_drop(start);
+        let drops = self.usage_filter.is_some() && UsageFilter::may_drop(start);
         drops || (self.rewrite.is_some() && may_be_object(start))
     }
 }

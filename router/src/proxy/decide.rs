@@ -9,7 +9,7 @@ use http::request::Parts;
 use router_core::admission::Refusal;
 use router_core::affinity::Hashed;
 use router_core::affinity::prefix::Prefix;
-use router_core::book::{Ask, PoolId, Switches};
+use router_core::book::{PlacementRequest, PoolId, Switches};
 use router_core::decision::{Choice, Mode};
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
@@ -22,7 +22,7 @@ use crate::state::{Admitted, Lifecycle, Phase, Pin, Placed, Route, RouteTable, S
 use crate::telemetry::metrics::{Gate, Reason, Unplaced};
 
 /// What bounds a wait for a slot besides the route's own `wait_timeout`.
-pub(super) struct Patience<'a> {
+pub(super) struct RetryBounds<'a> {
     /// The end of the whole request, and how long that was.
     pub(super) deadline: Option<(Instant, Duration)>,
     /// Whether the process is going away.
@@ -38,7 +38,7 @@ pub(super) async fn decide(
     route: &Arc<Route>,
     parts: &Parts,
     body: &[u8],
-    patience: Patience<'_>,
+    patience: RetryBounds<'_>,
 ) -> Result<(PoolId, usize), ApiError> {
     let inspection = match body {
         [] => Inspection::empty(&table.fields),
@@ -53,7 +53,7 @@ pub(super) async fn decide(
     // A receipt outlives its request: what it remembers of a client's text is bounded.
     exchange.is_json_object = inspection.is_object();
     exchange.model = model.as_deref().map(|model| Arc::from(clip(model)));
-    let asker = Asker::of(route, &parts.headers, &inspection);
+    let asker = RequestContext::of(route, &parts.headers, &inspection);
     let exempt = is_probe(exchange.path());
     if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
         route.rules.hit(index);
@@ -72,7 +72,7 @@ pub(super) async fn decide(
         ApiError::model_not_supported(model.as_deref(), route.models()).on_route(&route.name)
     })?;
     asker.show(exchange);
-    let lookups = Lookups::of(route, pool, model.as_deref(), &asker.session, &inspection);
+    let lookups = PlacementLookups::of(route, pool, model.as_deref(), &asker.session, &inspection);
     if lookups.pin == Pin::Unknown {
         route.state.metrics.unplaced(Unplaced::UnknownModel);
         let error = ApiError::model_not_found(model.as_deref().unwrap_or_default());
@@ -124,7 +124,7 @@ pub(super) async fn decide(
 /// Waits for a slot. Whatever ends the wait early gives the place in the queue up.
 async fn wait(
     waiting: Waiting,
-    patience: Patience<'_>,
+    patience: RetryBounds<'_>,
 ) -> Result<Result<Placed, Refusal>, ApiError> {
     let expired = async {
         match patience.deadline {
@@ -162,14 +162,14 @@ pub fn rule_against<'r>(
 
 /// Who asks, as one request says it, under the switches in force.
 #[derive(Debug)]
-pub struct Asker<'a> {
+pub struct RequestContext<'a> {
     /// The session it names, with the affinity switch applied.
     pub session: Session<'a>,
     turn: Option<u32>,
     switches: Switches,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RequestContext<'a> {
     /// Reads who asks from a request's headers and body.
     pub fn of(route: &Route, headers: &'a HeaderMap, inspection: &Inspection<'a>) -> Self {
         let switches = route.switches();
@@ -203,12 +203,12 @@ impl<'a> Asker<'a> {
     }
 
     /// The request as the core sees it; `exempt` for a [probe](is_probe).
-    pub fn ask(&self, pool: PoolId, exempt: bool) -> Ask<'_> {
-        Ask {
+    pub fn ask(&self, pool: PoolId, exempt: bool) -> PlacementRequest<'_> {
+        PlacementRequest {
             turn: self.turn,
             exempt,
             switches: self.switches,
-            ..Ask::new(pool, self.session.placed())
+            ..PlacementRequest::new(pool, self.session.placed())
         }
     }
 
@@ -228,7 +228,7 @@ impl<'a> Asker<'a> {
 
 /// What a route's options make of a request's session, model and conversation.
 #[derive(Debug)]
-pub struct Lookups<'s> {
+pub struct PlacementLookups<'s> {
     hashed: Option<Hashed>,
     key: Option<Cow<'s, [u8]>>,
     prefix: Vec<Prefix>,
@@ -237,7 +237,7 @@ pub struct Lookups<'s> {
     pin_falls_back: bool,
 }
 
-impl<'s> Lookups<'s> {
+impl<'s> PlacementLookups<'s> {
     /// Allocates only where sessions or prefixes are remembered, models pin, or an id is long.
     pub fn of(
         route: &Route,
@@ -267,8 +267,8 @@ impl<'s> Lookups<'s> {
     }
 
     /// The request with what was looked up.
-    pub fn on<'a>(&'a self, ask: Ask<'a>) -> Ask<'a> {
-        Ask {
+    pub fn on<'a>(&'a self, ask: PlacementRequest<'a>) -> PlacementRequest<'a> {
+        PlacementRequest {
             hashed: self.hashed.as_ref(),
             key: self.key.as_deref(),
             prefix: &self.prefix,

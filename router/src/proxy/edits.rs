@@ -101,8 +101,8 @@ impl Edits {
             .postprocess
             .value
             .filter(|_| is_whole && !options.transparent.value);
-        let unasked = exchange.asked_for_usage && is_stream;
-        if handler.is_none() && !unasked {
+        let usage_filter = exchange.asked_for_usage && is_stream;
+        if handler.is_none() && !usage_filter {
             return None;
         }
         let edits = match encoding(headers) {
@@ -120,7 +120,7 @@ impl Edits {
         Some(Box::new(Self {
             inflate,
             chunk: Bytes::new(),
-            stage: Stage::new(is_stream, unasked, handler)?,
+            stage: Stage::new(is_stream, usage_filter, handler)?,
             room: room(),
             is_counted: handler.is_some(),
         }))
@@ -200,9 +200,13 @@ impl Edits {
 
 impl Stage {
     /// `None` for a document without a handler.
-    fn new(is_stream: bool, unasked: bool, handler: Option<&'static dyn Handler>) -> Option<Self> {
+    fn new(
+        is_stream: bool,
+        usage_filter: bool,
+        handler: Option<&'static dyn Handler>,
+    ) -> Option<Self> {
         Some(match is_stream {
-            true => Self::Events(Filter::new(unasked, handler)),
+            true => Self::Events(Filter::new(usage_filter, handler)),
             false => Self::Document(Document::new(handler?)),
         })
     }

@@ -62,7 +62,7 @@ impl Outgoing {
 
 /// The bounds on waiting for a response's head.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Deadlines {
     /// From the request sent to the head, each attempt.
     pub response: Duration,
     /// From the first attempt to the beginning of the last.
@@ -102,7 +102,7 @@ pub(super) async fn forward(
     pool: PoolId,
     first: usize,
     outgoing: &Outgoing,
-    patience: Patience,
+    deadlines: Deadlines,
 ) -> Result<Response<Incoming>, ApiError> {
     let started = now();
     let mut at = first;
@@ -119,11 +119,11 @@ pub(super) async fn forward(
         exchange.peer = Some(Arc::clone(&peer));
         exchange.times.sent.get_or_insert_with(now);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
-        let (held, why) = match attempt(client, request, fresh, patience).await {
+        let (held, why) = match attempt(client, request, fresh, deadlines).await {
             End::Head(response) => return Ok(response),
             // Late, it is no sign of a connection that was dead before: the prompt may have killed the
             // engine.
-            End::Stale(why) if !fresh && is_in_window(started, patience) => {
+            End::Stale(why) if !fresh && is_in_window(started, deadlines) => {
                 tracing::debug!(rid = %exchange.rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
                 fresh = true;
                 continue;
@@ -147,7 +147,7 @@ pub(super) async fn forward(
                 (None, why)
             }
         };
-        let next = match is_in_window(started, patience) {
+        let next = match is_in_window(started, deadlines) {
             true => next_candidate(exchange, route, &tried),
             false => None,
         };
@@ -182,19 +182,19 @@ async fn attempt(
     client: &PeerClient,
     request: Request<Full<Bytes>>,
     fresh: bool,
-    patience: Patience,
+    deadlines: Deadlines,
 ) -> End {
-    let response_end = now() + patience.response;
-    let end = patience
+    let response_end = now() + deadlines.response;
+    let end = deadlines
         .deadline
         .map_or(response_end, |(deadline, _)| deadline.min(response_end));
     match tokio::time::timeout_at(end.into(), client.send(request, fresh)).await {
         Err(_) => {
-            let error = match patience.deadline {
+            let error = match deadlines.deadline {
                 Some((deadline, limit)) if deadline <= response_end => {
                     ApiError::upstream_timeout("request_timeout", limit)
                 }
-                _ => ApiError::upstream_timeout("response_timeout", patience.response),
+                _ => ApiError::upstream_timeout("response_timeout", deadlines.response),
             };
             End::Fatal(error, Arc::from("no response headers in time"))
         }
@@ -227,8 +227,8 @@ fn next_candidate(exchange: &mut Exchange, route: &Route, tried: &[usize]) -> Op
     route.retry(exchange.reservation.as_mut()?, tried)
 }
 
-fn is_in_window(started: Instant, patience: Patience) -> bool {
-    now().saturating_duration_since(started) <= patience.retries
+fn is_in_window(started: Instant, deadlines: Deadlines) -> bool {
+    now().saturating_duration_since(started) <= deadlines.retries
 }
 
 fn note(exchange: &mut Exchange, why: &Arc<str>) {
@@ -318,7 +318,7 @@ mod tests {
             body: Bytes::from_static(b"{}"),
             validated: false,
         };
-        let patience = Patience {
+        let deadlines = Deadlines {
             response: Duration::from_secs(10),
             retries: window,
             deadline: None,
@@ -333,7 +333,7 @@ mod tests {
                 now(),
             );
             let pool = PoolId(0);
-            let sent = forward(&client, &mut exchange, route, pool, 0, &outgoing, patience);
+            let sent = forward(&client, &mut exchange, route, pool, 0, &outgoing, deadlines);
             if let Err(error) = sent.await {
                 return Some(error.code());
             }

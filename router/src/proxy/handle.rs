@@ -20,7 +20,7 @@ use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::edits::{Edits, Room};
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, Sinks, now};
-use super::forward::{Outgoing, Patience, RETRY_WINDOW, forward};
+use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
 use super::local::{self, ModelsPath};
 use super::lookup::{names, route_of_model, sole_route};
@@ -140,7 +140,7 @@ impl Proxy {
                 let edits = Edits::of(&exchange, &response, room);
                 let decoded = edits.as_ref().is_some_and(|edits| edits.decodes());
                 exchange.measure_answer(&response, pool, decoded);
-                let way = Way {
+                let way = RelayOptions {
                     deadline,
                     stamp,
                     dialect,
@@ -407,7 +407,7 @@ impl Proxy {
             ..
         } = call;
         let deadline = deadline(exchange, route);
-        let waits = decide::Patience {
+        let waits = decide::RetryBounds {
             deadline,
             lifecycle: &self.lifecycle,
         };
@@ -416,7 +416,7 @@ impl Proxy {
         let Collected { bytes, held } = collected;
         let bytes = rewrite(exchange, route, self.budget.buffers(), bytes);
         let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
-        let patience = Patience {
+        let deadlines = Deadlines {
             response: table.server.response_timeout,
             retries: RETRY_WINDOW,
             deadline,
@@ -428,7 +428,7 @@ impl Proxy {
             pool,
             first,
             &outgoing,
-            patience,
+            deadlines,
         );
         let response = tokio::select! {
             biased;
@@ -499,7 +499,7 @@ fn outgoing(
 }
 
 /// How an answer is relayed.
-struct Way {
+struct RelayOptions {
     deadline: Deadline,
     stamp: Stamp,
     dialect: Dialect,
@@ -510,7 +510,7 @@ fn relayed(
     response: Response<Incoming>,
     mut exchange: Box<Exchange>,
     table: &RouteTable,
-    way: Way,
+    way: RelayOptions,
     lifecycle: &Lifecycle,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::first_byte_timeout::FirstByteTimeout;
 use super::limits::Framing;
-use super::linger::Linger;
-use super::opening::Opening;
-use super::stall::{Stall, WriteBounds};
+use super::lingering_close::LingeringClose;
 use super::unparsed::{self, Rewrite};
+use super::write_timeout::{WriteBounds, WriteTimeout};
 
 /// What the connection and its handler share.
 #[derive(Debug)]
@@ -85,11 +85,11 @@ impl HeadWatch {
 pub(super) struct Watched<S> {
     stream: S,
     watch: Arc<HeadWatch>,
-    opening: Opening,
+    first_byte_timeout: FirstByteTimeout,
     scan: Scan,
     rewrite: Rewrite,
-    linger: Linger,
-    stall: Stall,
+    lingering_close: LingeringClose,
+    write_timeout: WriteTimeout,
 }
 
 impl<S> Watched<S> {
@@ -98,11 +98,11 @@ impl<S> Watched<S> {
         Self {
             stream,
             watch,
-            opening: Opening::default(),
+            first_byte_timeout: FirstByteTimeout::default(),
             scan: Scan::default(),
             rewrite: Rewrite::default(),
-            linger: Linger::default(),
-            stall: Stall::default(),
+            lingering_close: LingeringClose::default(),
+            write_timeout: WriteTimeout::default(),
         }
     }
 
@@ -113,11 +113,11 @@ impl<S> Watched<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stall.over();
+            self.write_timeout.over();
             return written;
         }
         let is_shared = self.scan.off;
-        ready!(self.stall.poll(&self.watch.writes, is_shared, cx));
+        ready!(self.write_timeout.poll(&self.watch.writes, is_shared, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -205,9 +205,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         let read = &buf.filled()[before..];
-        this.opening.hear(read);
+        this.first_byte_timeout.hear(read);
         if polled.is_pending() {
-            ready!(this.opening.poll(cx));
+            ready!(this.first_byte_timeout.poll(cx));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         if !read.is_empty()
@@ -271,13 +271,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.rewrite.poll(&mut this.stream, cx))?;
-        if !this.linger.is_under_way() {
+        if !this.lingering_close.is_under_way() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
             if !this.has_more_to_read() {
                 return Poll::Ready(Ok(()));
             }
         }
-        this.linger.poll(&mut this.stream, cx).map(Ok)
+        this.lingering_close.poll(&mut this.stream, cx).map(Ok)
     }
 }
 

@@ -21,8 +21,8 @@ use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::exchange::{Exchange, now};
 use super::forward::at_peer;
-use super::last_call::LastCall;
 use super::respond::{self, Stamp};
+use super::shutdown_notice::ShutdownNotice;
 use crate::content::Meter;
 use crate::state::Lifecycle;
 use crate::upstream::client::chain;
@@ -141,7 +141,7 @@ pub struct Relay {
     /// Why the body broke off, where no event says it.
     failure: Option<ApiError>,
     /// Ends a stream before the process does.
-    last_call: Option<LastCall>,
+    shutdown_notice: Option<ShutdownNotice>,
     flow: Flow,
 }
 
@@ -226,7 +226,7 @@ impl Relay {
             trailers: None,
             first: None,
             failure: None,
-            last_call: None,
+            shutdown_notice: None,
             flow,
         }
     }
@@ -239,7 +239,7 @@ impl Relay {
     /// A stream that can say so ends with an event when the process ends before it.
     pub(super) fn ends_with(&mut self, lifecycle: &Lifecycle) {
         let speaks = self.stream.is_some_and(|stream| stream.speaks);
-        self.last_call = speaks.then(|| LastCall::new(lifecycle.clone()));
+        self.shutdown_notice = speaks.then(|| ShutdownNotice::new(lifecycle.clone()));
     }
 
     fn is_held(&self) -> bool {
@@ -339,8 +339,8 @@ impl Relay {
                     self.break_off(cx, &broke, &error_text)
                 }
                 Poll::Pending => {
-                    if let Some(last_call) = &mut self.last_call
-                        && last_call.poll(cx).is_ready()
+                    if let Some(shutdown_notice) = &mut self.shutdown_notice
+                        && shutdown_notice.poll(cx).is_ready()
                     {
                         let (held, _) = self.finish_edits();
                         return self.end_with(cx, &held, &ApiError::draining(), "the router stops");

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use router_core::book::status::{PriorityState, Tally, Trips};
+use router_core::book::status::{BucketCounters, PriorityState, Trips};
 
 /// Counts of one route up to the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     trips: Trips,
     /// By the bucket's first turn, of the buckets that the table had at the last reset.
-    buckets: BTreeMap<u32, Tally>,
-    no_header: Tally,
+    buckets: BTreeMap<u32, BucketCounters>,
+    no_header: BucketCounters,
 }
 
 impl Carried {
@@ -53,8 +53,8 @@ impl Carried {
     }
 }
 
-fn sum(one: Tally, other: Tally) -> Tally {
-    Tally {
+fn sum(one: BucketCounters, other: BucketCounters) -> BucketCounters {
+    BucketCounters {
         admitted: one.admitted + other.admitted,
         refused: one.refused + other.refused,
         prompt_tokens: one.prompt_tokens.saturating_add(other.prompt_tokens),
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     fn state(turns: &[u32], admitted: u64) -> PriorityState {
-        let tally = Tally {
+        let tally = BucketCounters {
             admitted,
-            ..Tally::default()
+            ..BucketCounters::default()
         };
         let row = |min_turn: &u32| BucketState {
             bucket: Bucket {

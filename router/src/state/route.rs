@@ -11,7 +11,9 @@ use rand::rngs::StdRng;
 #[cfg(test)]
 use router_core::admission::Refusal;
 use router_core::affinity::Affinity;
-use router_core::book::{Ask, Book, Limits, Pin, Placement, PoolId, Roster, Ticket};
+use router_core::book::{
+    Book, Limits, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket,
+};
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
@@ -66,7 +68,7 @@ pub struct Route {
     pub rules: ContentRules,
     /// What outlives this snapshot.
     pub state: Arc<RouteState>,
-    pub(super) roster: Roster,
+    pub(super) roster: ResolvedRoute,
     pub(super) pins: Pins,
 }
 
@@ -187,7 +189,7 @@ impl Route {
 
     /// Admits and places one request that does not have to wait.
     #[cfg(test)]
-    pub(crate) fn reserve(self: &Arc<Self>, ask: Ask<'_>) -> Result<Placed, Refusal> {
+    pub(crate) fn reserve(self: &Arc<Self>, ask: PlacementRequest<'_>) -> Result<Placed, Refusal> {
         match self.admit(ask)? {
             Admitted::Placed(placed) => Ok(placed),
             Admitted::Waiting(waiting) => panic!("{waiting:?}"),
@@ -210,7 +212,7 @@ impl Route {
     }
 
     /// What would happen to a request; nothing is counted.
-    pub fn explain(&self, ask: Ask<'_>) -> Explanation {
+    pub fn explain(&self, ask: PlacementRequest<'_>) -> Explanation {
         let mut inner = self.state.inner.lock();
         let Inner { book, rng, .. } = &mut *inner;
         book.explain(&self.roster, ask, now(), rng)
@@ -453,7 +455,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Of a request.
-    pub(super) fn of(ask: &Ask<'_>) -> Self {
+    pub(super) fn of(ask: &PlacementRequest<'_>) -> Self {
         Self {
             pin: ask.pin.map(Box::from),
             pin_falls_back: ask.pin_falls_back,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use router_core::admission::Refusal;
-use router_core::book::{Ask, Book, Handed, PoolId, Verdict, WaiterId};
+use router_core::book::{Book, Handed, PlacementRequest, PoolId, Verdict, WaiterId};
 use tokio::sync::oneshot;
 
 use super::route::{Admitted, Inner, Kept, Placed, Route, RouteState, now};
@@ -173,7 +173,7 @@ impl Route {
     ///
     /// # Errors
     /// The refusal with its numbers; nothing is reserved then.
-    pub fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Result<Admitted, Refusal> {
+    pub fn admit(self: &Arc<Self>, ask: PlacementRequest<'_>) -> Result<Admitted, Refusal> {
         let state = &self.state;
         let kept = Kept::of(&ask);
         state.change_listening(|book, rng, listeners, now| {
@@ -215,10 +215,10 @@ wait_timeout: 60s
 health_ban_ttl: 3500ms
 ";
 
-    fn ask() -> Ask<'static> {
-        Ask {
+    fn ask() -> PlacementRequest<'static> {
+        PlacementRequest {
             switches: Switches::DEFAULT,
-            ..Ask::new(PoolId(0), None)
+            ..PlacementRequest::new(PoolId(0), None)
         }
     }
 

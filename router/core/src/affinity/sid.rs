@@ -9,7 +9,7 @@ use std::fmt;
 use md5::{Digest, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::furc::Murmur;
+use super::consistent_hash::Murmur;
 use super::{Affinity, Hash};
 
 /// Bytes from which on an id is worth being hashed beforehand.
@@ -135,7 +135,7 @@ impl<'s> Sid<'s> {
 mod tests {
     use super::*;
     use crate::affinity::Saturated;
-    use crate::affinity::furc::Weights;
+    use crate::affinity::consistent_hash::Weights;
     use crate::affinity::hash::{Address, highest, modulo};
 
     const URLS: [&str; 3] = ["http://w1:8000", "http://w2:8000", "http://w10:8000"];

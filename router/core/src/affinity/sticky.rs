@@ -54,7 +54,7 @@ const EVICTED_AT_ONCE: usize = 2;
 
 /// Where a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct Binding {
     /// Its peer.
     pub peer: u32,
     /// When it was placed there.
@@ -65,10 +65,10 @@ pub struct Seat {
 
 impl Sessions {
     /// Where a session lives, unless it has expired.
-    pub fn find(&self, key: &[u8], ttl: Duration, now: Instant) -> Option<Seat> {
+    pub fn find(&self, key: &[u8], ttl: Duration, now: Instant) -> Option<Binding> {
         let entry = self.by_key.get(key)?;
         let is_here = self.peers.is_live(entry.tenant) && !entry.is_expired(ttl, now);
-        is_here.then_some(Seat {
+        is_here.then_some(Binding {
             peer: entry.tenant.peer,
             since: entry.since,
             used: entry.used,

@@ -50,7 +50,7 @@ pub struct Placement {
     pub facts: Facts,
 }
 
-/// The answer to an [`Ask`](super::Ask).
+/// The answer to an [`PlacementRequest`](super::PlacementRequest).
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,

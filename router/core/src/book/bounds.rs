@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::PeerState;
-use super::lineup::slots;
-use super::roster::Resolved;
+use super::candidate_set::slots;
+use super::resolved_route::Resolved;
 use super::table::Table;
 use crate::aimd::Bounds;
 use crate::pool::{PeerKey, Role};

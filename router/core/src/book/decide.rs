@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use rand::Rng;
 
-use super::gates::{Gates, Moves};
+use super::gates::{AdmissionEffects, Gates};
 use super::view::Pick;
-use super::{Ask, Book, Pin, Placement, PoolId, Roster, Ticket, Verdict};
+use super::{Book, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket, Verdict};
 use crate::admission::Refusal;
 use crate::affinity::sid::Sid;
 use crate::balance::Balance;
@@ -24,7 +24,7 @@ const PREFIXES_MAX: usize = 65_536;
 /// What a request came to; nothing is moved yet.
 pub(super) struct Decision {
     /// What the gates move; absent without a usable peer.
-    moves: Option<Moves>,
+    moves: Option<AdmissionEffects>,
     pub(super) outcome: Result<Pick, Refusal>,
     /// Whether the pool is full for it.
     is_full: bool,
@@ -43,8 +43,8 @@ impl Book {
     /// but for the key of a session that is remembered.
     pub fn reserve(
         &mut self,
-        roster: &Roster,
-        ask: Ask<'_>,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Verdict {
@@ -73,7 +73,7 @@ impl Book {
     /// `roster` is the one the ticket was reserved under.
     pub fn retry(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         ticket: &mut Ticket,
         tried: &[usize],
         pin: Option<Pin<'_>>,
@@ -120,7 +120,12 @@ impl Book {
     /// Reserves a unit on a peer past every gate and limit: what an operator holds back. Like a
     /// request's it counts until it is released; it is never retried. `None` for a peer that the
     /// roster does not name. O(the peer's places), like a reservation.
-    pub fn hold_back(&mut self, roster: &Roster, peer: &PeerKey, now: Instant) -> Option<Ticket> {
+    pub fn hold_back(
+        &mut self,
+        roster: &ResolvedRoute,
+        peer: &PeerKey,
+        now: Instant,
+    ) -> Option<Ticket> {
         let slot = self.peers.find(peer)?;
         let (pool, index) = *roster.places.of(slot).first()?;
         let spec = &roster.spec.pools[pool].peers[index];
@@ -144,8 +149,8 @@ impl Book {
     /// random numbers, [`reserve`](Self::reserve) does the same.
     pub fn explain(
         &self,
-        roster: &Roster,
-        ask: Ask<'_>,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Explanation {
@@ -192,8 +197,8 @@ impl Book {
     /// `past_limit`: whatever the concurrency gate says.
     pub(super) fn decide(
         &self,
-        roster: &Roster,
-        ask: Ask<'_>,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
         past_limit: bool,
         now: Instant,
         rng: &mut impl Rng,
@@ -222,8 +227,8 @@ impl Book {
     /// Carries a decision out.
     pub(super) fn settle(
         &mut self,
-        roster: &Roster,
-        ask: Ask<'_>,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
         decision: Decision,
         now: Instant,
     ) -> Result<Placement, Refusal> {
@@ -238,9 +243,9 @@ impl Book {
     /// Moves what a hearing moves: the hold flag, probe slots, demand and the counters.
     pub(super) fn note(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         pool: PoolId,
-        moves: Moves,
+        moves: AdmissionEffects,
         outcome: Result<Facts, &Refusal>,
         now: Instant,
     ) {
@@ -273,7 +278,13 @@ impl Book {
         }
     }
 
-    fn commit(&mut self, roster: &Roster, ask: Ask<'_>, pick: Pick, now: Instant) -> Placement {
+    fn commit(
+        &mut self,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
+        pick: Pick,
+        now: Instant,
+    ) -> Placement {
         let Pick {
             peer,
             mode,

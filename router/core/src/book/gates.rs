@@ -1,5 +1,5 @@
 //! The load gates of one pool at one moment. Reads everything, changes nothing: what a decision
-//! moves (probe slots, the hold flag, counters) is in its [`Hearing`], and the book carries it out.
+//! moves (probe slots, the hold flag, counters) is in its [`AdmissionOutcome`], and the book carries it out.
 //!
 //! They are asked in order: concurrency, TTFT, decode rate; the first refusal stands. With the
 //! master switch off all are asked, none refuses, and each that would have is noted.
@@ -7,14 +7,14 @@
 use std::time::{Duration, Instant};
 
 use super::pool::PoolState;
-use super::roster::{Criteria, Members};
+use super::resolved_route::{Criteria, PoolMembers};
 use super::status::ThresholdSource;
-use super::{Ask, RuntimeLimits};
+use super::{PlacementRequest, RuntimeLimits};
 use crate::admission::probe::Quota;
 use crate::admission::slow::{self, Compared, Finding, Tolerance, Trip};
 use crate::admission::{Budget, Full, Gate, Probes, RETRY_AFTER_S_MAX, Refusal, Slow, concurrency};
 use crate::aimd::{AdaptiveSpec, Bounds, Health};
-use crate::decision::{Facts, GateFacts, Grade, Reading};
+use crate::decision::{Facts, GateFacts, PriorityClass, Reading};
 use crate::pool::{Capacity, FullPolicy, GuardSpec, RouteSpec};
 use crate::signal::{Metric, Signal, SignalSpec};
 use crate::window::window_end;
@@ -23,13 +23,13 @@ use crate::window::window_end;
 #[derive(Clone, Copy)]
 pub(super) struct Gates<'a> {
     pub(super) route: &'a RouteSpec,
-    pub(super) members: &'a Members,
+    pub(super) members: &'a PoolMembers,
     /// Between what the adaptive limit moves; `None` without `adaptive_cc`.
     pub(super) bounds: Option<Bounds>,
     pub(super) pool: &'a PoolState,
     /// The route's runtime limits.
     pub(super) runtime: &'a RuntimeLimits,
-    pub(super) ask: Ask<'a>,
+    pub(super) ask: PlacementRequest<'a>,
     /// The request goes past the limit: it has waited long enough.
     pub(super) past_limit: bool,
     pub(super) epoch: Instant,
@@ -37,19 +37,19 @@ pub(super) struct Gates<'a> {
 }
 
 /// What the gates say to a request.
-pub(super) struct Hearing {
+pub(super) struct AdmissionOutcome {
     /// The facts so far (no peer is chosen yet), or the refusal.
     pub(super) outcome: Result<Facts, Refusal>,
     /// Whether the pool is full for it; where it may wait that is no refusal yet.
     pub(super) is_full: bool,
-    pub(super) moves: Moves,
+    pub(super) moves: AdmissionEffects,
 }
 
 /// What a hearing moves besides the request itself.
 #[derive(Clone, Copy)]
-pub(super) struct Moves {
+pub(super) struct AdmissionEffects {
     /// What `session_prio` made of the request; its bucket counts it.
-    pub(super) grade: Option<Grade>,
+    pub(super) grade: Option<PriorityClass>,
     /// Whose probe slots it takes.
     pub(super) budget: Budget,
     /// The hold flag from now on, when the TTFT gate was asked and may set it.
@@ -85,10 +85,10 @@ impl Thresholds {
 
 impl<'a> Gates<'a> {
     /// Asks the gates; an exempt request passes them all and moves nothing.
-    pub(super) fn hear(&self, capacity: &Capacity) -> Hearing {
+    pub(super) fn hear(&self, capacity: &Capacity) -> AdmissionOutcome {
         let grade = self.grade();
         let mut facts = self.facts(capacity, grade);
-        let mut moves = Moves {
+        let mut moves = AdmissionEffects {
             grade,
             budget: self.budget(),
             hold: None,
@@ -97,7 +97,7 @@ impl<'a> Gates<'a> {
         };
         if self.ask.exempt {
             moves.grade = None;
-            return Hearing {
+            return AdmissionOutcome {
                 outcome: Ok(facts),
                 is_full: false,
                 moves,
@@ -111,7 +111,7 @@ impl<'a> Gates<'a> {
             self.ask_signals(capacity, &mut facts, &mut moves.hold)
                 .map(|()| facts)
         };
-        Hearing {
+        AdmissionOutcome {
             outcome,
             is_full,
             moves,
@@ -206,7 +206,7 @@ impl<'a> Gates<'a> {
     }
 
     /// The facts before a peer is chosen.
-    fn facts(&self, capacity: &Capacity, grade: Option<Grade>) -> Facts {
+    fn facts(&self, capacity: &Capacity, grade: Option<PriorityClass>) -> Facts {
         let adaptive = self.adaptive_limit();
         let share = grade.map_or(1.0, |grade| grade.share);
         let (in_flight, limit) = self.compared_load(capacity, adaptive, share);
@@ -326,7 +326,7 @@ impl<'a> Gates<'a> {
         signal: Signal,
         trip: Trip,
         capacity: &Capacity,
-        grade: Option<Grade>,
+        grade: Option<PriorityClass>,
     ) -> Refusal {
         let spec = self.spec(signal);
         let probes = self.probes(signal, trip);
@@ -407,9 +407,9 @@ impl<'a> Gates<'a> {
         on.then(|| self.guard().priority.bucket(self.ask.turn))
     }
 
-    fn grade(&self) -> Option<Grade> {
+    fn grade(&self) -> Option<PriorityClass> {
         let bucket = self.guard().priority.table.get(self.bucket()?)?;
-        Some(Grade {
+        Some(PriorityClass {
             bucket: bucket.min_turn,
             turn: self.ask.turn,
             share: bucket.share,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::pool::Adaptive;
-use super::{Ask, Book, PoolId, Roster, Switches};
+use super::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches};
 use crate::aimd::{self, Inputs};
 use crate::decision::Facts;
 use crate::pool::Role;
@@ -23,7 +23,7 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 impl Book {
     /// Takes in one measurement of a request of `pool`. A window that ended before `now` is folded
     /// first. O(metrics), no allocation once the pool was measured.
-    pub fn sample(&mut self, roster: &Roster, pool: PoolId, sample: Sample, now: Instant) {
+    pub fn sample(&mut self, roster: &ResolvedRoute, pool: PoolId, sample: Sample, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
         let members = &roster.members[pool.0];
         let state = self.pools.get_mut(members.pool);
@@ -52,7 +52,7 @@ impl Book {
     /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
     /// Answers when it wants to be called next, always after `now`. A call too early does nothing,
     /// one too late does once what was due.
-    pub fn tick(&mut self, roster: &Roster, switches: Switches, now: Instant) -> Instant {
+    pub fn tick(&mut self, roster: &ResolvedRoute, switches: Switches, now: Instant) -> Instant {
         let epoch = *self.epoch.get_or_insert(now);
         self.obey(switches);
         let guard = &roster.spec.guard;
@@ -96,7 +96,7 @@ impl Book {
     /// Moves a pool's adaptive limit when that is due; answers when it is due next.
     fn adapt(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         pool: PoolId,
         switches: Switches,
         in_flight: u64,
@@ -116,7 +116,7 @@ impl Book {
             self.pools.get_mut(slot).adaptive.due = Some(due);
             return Some(due);
         }
-        let gates = self.gates(roster, Ask::under(pool, switches), now);
+        let gates = self.gates(roster, PlacementRequest::under(pool, switches), now);
         let moved = gates.adaptive_limit().and_then(|limit| {
             let inputs = Inputs {
                 limit,

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::lineup::Lineup;
-use super::{Book, PoolId, Roster, bounds};
+use super::candidate_set::CandidateSet;
+use super::{Book, PoolId, ResolvedRoute, bounds};
 use crate::decision::PeerFacts;
 use crate::load::{Reading, Report, Standing};
 use crate::pool::{ByRole, Change, Evidence, PeerKey, Role};
@@ -43,7 +43,7 @@ impl Book {
     /// that no roster names any more.
     pub fn observe(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         peer: &PeerKey,
         evidence: Evidence,
         now: Instant,
@@ -59,7 +59,7 @@ impl Book {
     /// a peer that no roster names any more, and where nothing is polled.
     pub fn report_load(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         peer: &PeerKey,
         report: Report,
         now: Instant,
@@ -80,7 +80,9 @@ impl Book {
         if before != Some(slots.max(1)) {
             for attached in self.rosters.values_mut() {
                 let lineups = attached.lineups.iter_mut();
-                lineups.flat_map(ByRole::iter_mut).for_each(Lineup::forget);
+                lineups
+                    .flat_map(ByRole::iter_mut)
+                    .for_each(CandidateSet::forget);
                 attached.bounds = bounds::of(&attached.roster, &self.peers);
             }
         }
@@ -98,12 +100,12 @@ impl Book {
     }
 
     /// Every peer of a pool as it is now, file order.
-    pub fn peers(&self, roster: &Roster, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
+    pub fn peers(&self, roster: &ResolvedRoute, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
         self.view(roster, pool, Role::Regular, now).peer_facts(None)
     }
 
     /// The room of a pool as it is now.
-    pub fn limits(&self, roster: &Roster, pool: PoolId, now: Instant) -> Limits {
+    pub fn limits(&self, roster: &ResolvedRoute, pool: PoolId, now: Instant) -> Limits {
         let view = self.view(roster, pool, Role::Regular, now);
         let active = view.capacity();
         Limits {

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::status::{BucketState, NoHeader, PriorityState, Tally};
+use super::status::{BucketCounters, BucketState, NoHeader, PriorityState};
 use super::table::Table;
 use crate::admission::priority::{Bucket, PrioritySpec};
-use crate::decision::Grade;
+use crate::decision::PriorityClass;
 use crate::window::{window_end, window_number};
 
 /// How long requests are counted for the warning.
@@ -16,8 +16,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Priority {
     /// By first turn; held by every roster whose table has it.
-    buckets: Table<u32, Tally>,
-    no_header: Tally,
+    buckets: Table<u32, BucketCounters>,
+    no_header: BucketCounters,
     minute: Minute,
     warning: Option<NoHeader>,
 }
@@ -45,7 +45,7 @@ impl Priority {
     }
 
     /// Counts one request that a gate was asked about.
-    pub(super) fn count(&mut self, grade: Grade, is_admitted: bool) {
+    pub(super) fn count(&mut self, grade: PriorityClass, is_admitted: bool) {
         self.minute.requests += 1;
         self.minute.no_header += u64::from(grade.turn.is_none());
         if let Some(tally) = self.tally(grade) {
@@ -57,7 +57,7 @@ impl Priority {
         }
     }
 
-    pub(super) fn tokens(&mut self, grade: Grade, prompt: u64, cached: u64) {
+    pub(super) fn tokens(&mut self, grade: PriorityClass, prompt: u64, cached: u64) {
         if let Some(tally) = self.tally(grade) {
             tally.prompt_tokens = tally.prompt_tokens.saturating_add(prompt);
             tally.cached_tokens = tally.cached_tokens.saturating_add(cached);
@@ -113,10 +113,10 @@ impl Priority {
     }
 
     pub(super) fn reset(&mut self) {
-        self.no_header = Tally::default();
+        self.no_header = BucketCounters::default();
         self.buckets
             .iter_mut()
-            .for_each(|tally| *tally = Tally::default());
+            .for_each(|tally| *tally = BucketCounters::default());
     }
 
     /// Debug-asserts that the buckets have `holders` holders.
@@ -126,7 +126,7 @@ impl Priority {
     }
 
     /// The counters of a request; `None` for a bucket that no roster has any more.
-    fn tally(&mut self, grade: Grade) -> Option<&mut Tally> {
+    fn tally(&mut self, grade: PriorityClass) -> Option<&mut BucketCounters> {
         if grade.turn.is_none() {
             return Some(&mut self.no_header);
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::status::{NoHeader, PriorityState, Protection, Trips};
-use super::{Ask, Book, PoolId, Roster, Switches, show};
+use super::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, show};
 use crate::layered::Override;
 use crate::pool::Role;
 use crate::signal::Signal;
@@ -39,7 +39,7 @@ impl Book {
     /// in force before. A limit of a pool beats the route's and lives as long as the pool does.
     pub fn set_limit(
         &mut self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         signal: Signal,
         pool: Option<PoolId>,
         limit: Option<RuntimeLimit>,
@@ -63,7 +63,7 @@ impl Book {
     /// The runtime limit of the route or of one pool, with what is left of its life.
     pub fn limit(
         &self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         signal: Signal,
         pool: Option<PoolId>,
         now: Instant,
@@ -81,13 +81,13 @@ impl Book {
     /// Every gate of a pool as it is now.
     pub fn protection(
         &self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         pool: PoolId,
         switches: Switches,
         now: Instant,
     ) -> Protection {
         let capacity = self.view(roster, pool, Role::Regular, now).capacity();
-        let gates = self.gates(roster, Ask::under(pool, switches), now);
+        let gates = self.gates(roster, PlacementRequest::under(pool, switches), now);
         show::protection(&gates, capacity, self.waiting(roster, pool) as u32)
     }
 
@@ -103,7 +103,7 @@ impl Book {
     }
 
     /// The `session_prio` table in force with its counters.
-    pub fn priority(&self, roster: &Roster) -> PriorityState {
+    pub fn priority(&self, roster: &ResolvedRoute) -> PriorityState {
         let table = &roster.spec.guard.priority.table;
         self.priority.state(table, &roster.buckets)
     }

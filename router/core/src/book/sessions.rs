@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::pool::PoolState;
-use super::{Book, PoolId, Roster};
+use super::{Book, PoolId, ResolvedRoute};
 use crate::pool::Role;
 
 /// Where a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lodging {
+pub struct SessionBinding {
     /// Index of the peer in its pool.
     pub peer: usize,
     /// Time since it was placed there.
@@ -43,17 +43,17 @@ impl Book {
     /// Where a session lives among the peers of a role.
     pub fn find_session(
         &self,
-        roster: &Roster,
+        roster: &ResolvedRoute,
         pool: PoolId,
         role: Role,
         key: &[u8],
         now: Instant,
-    ) -> Option<Lodging> {
+    ) -> Option<SessionBinding> {
         let members = &roster.members[pool.0];
         let sessions = &self.pools.get(members.pool).sessions[role];
         let seat = sessions.find(key, roster.spec.memory.session_ttl, now)?;
         let peer = members.peers.iter().position(|slot| *slot == seat.peer)?;
-        Some(Lodging {
+        Some(SessionBinding {
             peer,
             age: now.saturating_duration_since(seat.since),
             idle: now.saturating_duration_since(seat.used),
@@ -61,7 +61,7 @@ impl Book {
     }
 
     /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
-    pub fn memory(&self, roster: &Roster, pool: PoolId) -> MemoryState {
+    pub fn memory(&self, roster: &ResolvedRoute, pool: PoolId) -> MemoryState {
         let state = self.pools.get(roster.members[pool.0].pool);
         let mut memory = MemoryState {
             prefixes: state.prefixes.len() as u64,

@@ -152,7 +152,7 @@ pub struct PriorityState {
     /// The table in force with its counters, ascending.
     pub buckets: Vec<BucketState>,
     /// Requests without a usable header: judged as the last bucket, counted here alone.
-    pub no_header: Tally,
+    pub no_header: BucketCounters,
 }
 
 /// One bucket with its counters.
@@ -161,12 +161,12 @@ pub struct BucketState {
     /// The row.
     pub bucket: Bucket,
     /// What became of its requests.
-    pub tally: Tally,
+    pub tally: BucketCounters,
 }
 
 /// What became of requests while `session_prio` was on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct BucketCounters {
     /// Placed.
     pub admitted: u64,
     /// Refused by a load gate.

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::lineup::{Lineup, Room, Seat as Place, load, standing};
+use super::candidate_set::{CandidateEntry, CandidateSet, Room, load, standing};
 use super::pool::PoolState;
-use super::roster::{Members, Roster};
-use super::{Ask, PeerState, PoolId, Ticket};
+use super::resolved_route::{PoolMembers, ResolvedRoute};
+use super::{PeerState, PlacementRequest, PoolId, Ticket};
 use crate::admission::{Refusal, concurrency};
 use crate::affinity::sid::Sid;
-use crate::affinity::sticky::{Seat, Sessions};
-use crate::affinity::{Affinity, Hash, Saturated, furc, hash};
-use crate::balance::Contender;
+use crate::affinity::sticky::{Binding, Sessions};
+use crate::affinity::{Affinity, Hash, Saturated, consistent_hash, hash};
+use crate::balance::Candidate;
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
 use crate::pool::{Capacity, PeerKey, PeerSpec, Role, RouteSpec};
@@ -24,16 +24,16 @@ const PREFIX_LOAD_FACTOR: f64 = 1.25;
 
 /// A pool's configuration joined with the state of its peers at `now`.
 pub(super) struct View<'a> {
-    roster: &'a Roster,
+    roster: &'a ResolvedRoute,
     route: &'a RouteSpec,
     /// Index of the pool.
     index: usize,
     role: Role,
     specs: &'a [PeerSpec],
-    members: &'a Members,
+    members: &'a PoolMembers,
     states: &'a Table<PeerKey, PeerState>,
     pool: &'a PoolState,
-    lineup: Cow<'a, Lineup>,
+    lineup: Cow<'a, CandidateSet>,
     /// The peers that may be chosen for the request's model, ascending; `None`: all.
     pin: Option<&'a [usize]>,
     /// The highest tier that has a peer for the request.
@@ -62,11 +62,11 @@ pub(super) struct Pick {
 
 impl<'a> View<'a> {
     pub(super) fn new(
-        roster: &'a Roster,
+        roster: &'a ResolvedRoute,
         (PoolId(index), role): (PoolId, Role),
         states: &'a Table<PeerKey, PeerState>,
         memory: &'a PoolState,
-        lineup: Cow<'a, Lineup>,
+        lineup: Cow<'a, CandidateSet>,
         now: Instant,
     ) -> Self {
         let active = lineup.active_tier();
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
 
     /// Looks at a pool where nobody takes new requests as a session does that lives on a draining peer:
     /// the draining peers of its tier serve it to its end.
-    pub(super) fn lodge(&mut self, ask: &Ask<'_>) {
+    pub(super) fn lodge(&mut self, ask: &PlacementRequest<'_>) {
         if self.active.is_some() {
             return;
         }
@@ -126,7 +126,7 @@ impl<'a> View<'a> {
         let mut room = Room::default();
         for (index, seat) in self.lineup.seats().iter().enumerate() {
             if seat.may_keep && seat.fixed.tier == tier && self.is_pinned(index) {
-                room.add(Place {
+                room.add(CandidateEntry {
                     is_usable: true,
                     ..*seat
                 });
@@ -137,7 +137,12 @@ impl<'a> View<'a> {
 
     /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
     /// else by `balance`.
-    pub(super) fn place(&self, facts: Facts, ask: &Ask<'_>, rng: &mut impl Rng) -> Pick {
+    pub(super) fn place(
+        &self,
+        facts: Facts,
+        ask: &PlacementRequest<'_>,
+        rng: &mut impl Rng,
+    ) -> Pick {
         let active = self
             .active
             .expect("a request is admitted to an active tier");
@@ -185,7 +190,7 @@ impl<'a> View<'a> {
         &self,
         active: Active,
         facts: &mut Facts,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         rng: &mut impl Rng,
     ) -> (usize, Mode) {
         if let Some((peer, bytes)) = self.by_prefix(active, ask) {
@@ -202,7 +207,7 @@ impl<'a> View<'a> {
 
     /// The peer of the longest known prefix, while it has room and no more than its share: at least
     /// half of the request must be known, so that a beginning that all share decides nothing.
-    fn by_prefix(&self, active: Active, ask: &Ask<'_>) -> Option<(usize, u64)> {
+    fn by_prefix(&self, active: Active, ask: &PlacementRequest<'_>) -> Option<(usize, u64)> {
         let whole = ask.prefix.last()?.bytes;
         if !self.route.memory.prefixes || ask.session.is_some() {
             return None;
@@ -244,7 +249,7 @@ impl<'a> View<'a> {
             return (first, Mode::StickyNew);
         };
         // Hashed once per tied peer, for a new session only; the earlier wins equal weights.
-        let mut weights = furc::Weights::new(session);
+        let mut weights = consistent_hash::Weights::new(session);
         let mut weight = |index: usize| weights.of(&self.specs[index].url);
         let mut best = (first, weight(first));
         for index in std::iter::once(second).chain(tied.map(|(index, _)| index)) {
@@ -313,7 +318,7 @@ impl<'a> View<'a> {
             return None;
         }
         let ttl = self.route.memory.session_ttl;
-        let Seat { peer, .. } = self.sessions().find(key, ttl, self.now)?;
+        let Binding { peer, .. } = self.sessions().find(key, ttl, self.now)?;
         let index = self.index_of(peer)?;
         let serves = self.lineup.seats()[index].may_keep && self.is_pinned(index);
         serves.then_some(index)
@@ -336,7 +341,8 @@ impl<'a> View<'a> {
         pin: Option<&[usize]>,
     ) -> Option<usize> {
         let seats = self.lineup.seats();
-        let priority = |seat: &Place| self.members.tiers[seat.fixed.tier as usize].priority;
+        let priority =
+            |seat: &CandidateEntry| self.members.tiers[seat.fixed.tier as usize].priority;
         let was_tried = |index: usize| index == ticket.peer || tried.contains(&index);
         // A lower tier gives one peer per request, whatever has changed since that one was tried.
         let is_spent = |tier: u32| {
@@ -347,7 +353,7 @@ impl<'a> View<'a> {
                     .is_some_and(|seat| seat.fixed.tier == tier)
             })
         };
-        let may_go = |seat: &Place| {
+        let may_go = |seat: &CandidateEntry| {
             priority(seat) == ticket.tier
                 || (self.route.cross_tier_fallback
                     && priority(seat) < ticket.tier
@@ -430,7 +436,7 @@ impl<'a> View<'a> {
     }
 
     /// The usable peers of the active tier, file order.
-    fn candidates(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
+    fn candidates(&self, active: Active) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
         let seats = self.lineup.seats();
         let (all, pinned) = match self.pin {
             None => (
@@ -506,14 +512,17 @@ impl<'a> View<'a> {
     }
 
     /// The tier's usable peers, and of those only the ones with room while any has room.
-    fn offered(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
+    fn offered(&self, active: Active) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
         let any_room = active.room.with_room > 0;
         self.candidates(active)
             .filter(move |(_, seat)| seat.has_room == any_room)
     }
 
     /// The offered peers below the load bound, while any is.
-    fn within_bound(&self, active: Active) -> impl Iterator<Item = (usize, Place)> + Clone {
+    fn within_bound(
+        &self,
+        active: Active,
+    ) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
         let bound = match self.route.memory.load_factor_max {
             Some(factor) => load_bound(active, factor),
             None => u32::MAX,
@@ -526,7 +535,7 @@ impl<'a> View<'a> {
 
     fn balance(&self, active: Active, rng: &mut impl Rng) -> usize {
         let rests = self.lineup.rests();
-        let contender = |(index, seat): (usize, Place)| Contender {
+        let contender = |(index, seat): (usize, CandidateEntry)| Candidate {
             index,
             load: seat.load,
             rank: seat.fixed.rank,

@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use rand::Rng;
 
-use super::gates::Moves;
+use super::gates::AdmissionEffects;
 use super::waiters::Waiter;
-use super::{Ask, Book, Handed, Placement, PoolId, Roster, Switches, Verdict, WaiterId};
+use super::{
+    Book, Handed, Placement, PlacementRequest, PoolId, ResolvedRoute, Switches, Verdict, WaiterId,
+};
 use crate::admission::Refusal;
 use crate::decision::Facts;
 use crate::pool::Role;
@@ -58,7 +60,7 @@ impl Book {
     }
 
     /// How many wait for a pool, those of earlier rosters included.
-    pub fn waiting(&self, roster: &Roster, pool: PoolId) -> usize {
+    pub fn waiting(&self, roster: &ResolvedRoute, pool: PoolId) -> usize {
         self.waiters.len_of_pool(roster.members[pool.0].pool)
     }
 
@@ -70,7 +72,12 @@ impl Book {
     /// When time alone may next make room in a pool or take it: a ban ends, a reading grows old. Nobody
     /// reports either, so whoever has requests waiting asks for a [hand-over](Self::hand_over) then.
     /// Later events may bring an earlier time. `None` when only an event can change anything.
-    pub fn changes_at(&mut self, roster: &Roster, pool: PoolId, now: Instant) -> Option<Instant> {
+    pub fn changes_at(
+        &mut self,
+        roster: &ResolvedRoute,
+        pool: PoolId,
+        now: Instant,
+    ) -> Option<Instant> {
         self.refresh(roster.id, pool, Role::Regular, now);
         self.due(roster, pool, Role::Regular)
     }
@@ -104,9 +111,9 @@ impl Book {
     /// pool, whatever their models.
     pub(super) fn queue(
         &mut self,
-        roster: &Roster,
-        ask: Ask<'_>,
-        moves: Moves,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
+        moves: AdmissionEffects,
         facts: Facts,
         now: Instant,
     ) -> Verdict {

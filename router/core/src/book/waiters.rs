@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::{Ask, PoolId, Roster, Switches};
+use super::{PlacementRequest, PoolId, ResolvedRoute, Switches};
 use crate::affinity::Hashed;
 use crate::affinity::prefix::Prefix;
 use crate::pool::Role;
@@ -26,7 +26,7 @@ pub struct WaiterId {
 /// What is kept of a request while it waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) roster: Roster,
+    pub(super) roster: ResolvedRoute,
     pub(super) role: Role,
     /// Without its bytes where it is hashed: they may be megabytes.
     session: Option<Box<[u8]>>,
@@ -42,8 +42,8 @@ pub(super) struct Waiter {
 
 impl Waiter {
     /// The request, asked again.
-    pub(super) fn ask(&self, pool: PoolId) -> Ask<'_> {
-        Ask {
+    pub(super) fn ask(&self, pool: PoolId) -> PlacementRequest<'_> {
+        PlacementRequest {
             pool,
             role: self.role,
             session: self.session.as_deref(),
@@ -69,7 +69,7 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// How many wait in the queue of a request.
-    pub(super) fn len(&self, roster: &Roster, ask: &Ask<'_>) -> usize {
+    pub(super) fn len(&self, roster: &ResolvedRoute, ask: &PlacementRequest<'_>) -> usize {
         let queue = self.queues.get(&place(roster, ask));
         queue.map_or(0, BTreeMap::len)
     }
@@ -84,7 +84,12 @@ impl Waiters {
     }
 
     /// Puts a request at the end of its queue. O(log n).
-    pub(super) fn join(&mut self, roster: &Roster, ask: Ask<'_>, now: Instant) -> WaiterId {
+    pub(super) fn join(
+        &mut self,
+        roster: &ResolvedRoute,
+        ask: PlacementRequest<'_>,
+        now: Instant,
+    ) -> WaiterId {
         let number = self.next;
         self.next += 1;
         let place = place(roster, &ask);
@@ -163,7 +168,7 @@ impl WaiterId {
     }
 }
 
-fn place(roster: &Roster, ask: &Ask<'_>) -> Place {
+fn place(roster: &ResolvedRoute, ask: &PlacementRequest<'_>) -> Place {
     // FNV-1a, word by word: no allocation on the way of a request that does not wait.
     let step = |hash: u64, index: &usize| (hash ^ *index as u64).wrapping_mul(0x0100_0000_01b3);
     let pin = ask

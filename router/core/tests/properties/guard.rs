@@ -14,7 +14,7 @@ use router_core::admission::priority::PrioritySpec;
 use router_core::admission::{Gate, Gates, Refusal};
 use router_core::aimd::AdaptiveSpec;
 use router_core::book::status::{SignalState, Trips};
-use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Outcome};
 use router_core::layered::Source;
 use router_core::pool::{GuardSpec, RouteSpec};
@@ -508,7 +508,7 @@ impl Model {
 
 struct Run {
     book: Book,
-    roster: Roster,
+    roster: ResolvedRoute,
     held: Vec<Ticket>,
     epoch: Instant,
     model: Model,
@@ -593,10 +593,10 @@ impl Run {
     /// One request, explained first.
     fn reserve(&mut self, turn: Option<u32>) -> Result<Expected, TestCaseError> {
         let now = self.now();
-        let ask = Ask {
+        let ask = PlacementRequest {
             turn,
             switches: self.model.switches,
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         let rng = || StdRng::seed_from_u64(1);
         let explained = self.book.explain(&self.roster, ask, now, &mut rng());

@@ -9,7 +9,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::admission::{RETRY_AFTER_S_MAX, Refusal};
 use router_core::balance::Balance;
-use router_core::book::{Ask, Book, Placement, PoolId, Roster, Ticket, Verdict};
+use router_core::book::{
+    Book, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket, Verdict,
+};
 use router_core::decision::{Mode, Outcome};
 use router_core::pool::{Evidence, PeerKey, RouteSpec};
 
@@ -71,7 +73,7 @@ pub(crate) struct Run {
     book: Book,
     model: Model,
     /// Oldest first; `None` once detached. The last one is in force.
-    rosters: Vec<Option<Roster>>,
+    rosters: Vec<Option<ResolvedRoute>>,
     live: Vec<Live>,
     now: Instant,
     steps: u64,
@@ -130,7 +132,7 @@ impl Run {
         Ok(())
     }
 
-    fn current(&self) -> &Roster {
+    fn current(&self) -> &ResolvedRoute {
         self.rosters
             .last()
             .and_then(Option::as_ref)
@@ -140,7 +142,7 @@ impl Run {
     fn reserve(&mut self, pool: Index, session: Option<u8>) -> Result<(), TestCaseError> {
         let pool = pool.index(self.current().spec().pools.len());
         let text = session.map(|session| format!("session-{session}"));
-        let ask = Ask::new(PoolId(pool), text.as_deref().map(str::as_bytes));
+        let ask = PlacementRequest::new(PoolId(pool), text.as_deref().map(str::as_bytes));
         let expected = self
             .model
             .expect(self.current().spec(), pool, ask.session, self.now);
@@ -338,7 +340,7 @@ impl Run {
 
 /// An explanation made just before names the same peer for the same reasons.
 fn check_explained(
-    roster: &Roster,
+    roster: &ResolvedRoute,
     pool: usize,
     placement: &Placement,
     explained: &Outcome,

@@ -10,7 +10,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use router_core::admission::Refusal;
 use router_core::book::{
-    Ask, Book, Handed, Placement, PoolId, Roster, Switches, Ticket, Verdict, WaiterId,
+    Book, Handed, Placement, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict,
+    WaiterId,
 };
 use router_core::decision::Outcome;
 use router_core::pool::{Evidence, FullPolicy, PeerKey, RouteSpec};
@@ -57,7 +58,7 @@ pub(crate) fn spec() -> RouteSpec {
 
 pub(crate) struct Run {
     book: Book,
-    roster: Roster,
+    roster: ResolvedRoute,
     rng: StdRng,
     now: Instant,
     switches: Switches,
@@ -132,9 +133,9 @@ impl Run {
     }
 
     fn arrive(&mut self) -> Result<(), TestCaseError> {
-        let ask = Ask {
+        let ask = PlacementRequest {
             switches: self.switches,
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         let explained = self
             .book

@@ -62,7 +62,7 @@ fn the_books_account_of_the_buckets_is_what_happened() {
         report.count(NEW, all.clone())
     );
     let tallies = report.priority.buckets.iter().map(|bucket| bucket.tally);
-    let sum = |of: fn(&router_core::book::status::Tally) -> u64| -> u64 {
+    let sum = |of: fn(&router_core::book::status::BucketCounters) -> u64| -> u64 {
         tallies.clone().map(|tally| of(&tally)).sum()
     };
     assert_eq!(sum(|tally| tally.refused) as usize, refused.count());

@@ -11,7 +11,7 @@ use router_core::affinity::Affinity;
 use router_core::affinity::prefix::Prefix;
 use router_core::aimd::Bounds;
 use router_core::balance::{Balance, Normalize};
-use router_core::book::{Ask, Book, PoolId, Roster, Switches, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Verdict};
 use router_core::layered::Source;
 use router_core::pool::{
     Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
@@ -163,7 +163,7 @@ impl Draws {
 struct World<'a> {
     plan: &'a Plan,
     book: Book,
-    roster: Roster,
+    roster: ResolvedRoute,
     start: Instant,
     now: Duration,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
@@ -362,7 +362,7 @@ impl<'a> World<'a> {
             talk.prefix.push(Prefix { hash, bytes });
         }
         let named = self.plan.names_sessions.then_some(id.as_bytes());
-        let ask = Ask {
+        let ask = PlacementRequest {
             turn: Some(talk.turn),
             switches,
             prefix: if self.plan.memory.prefixes {
@@ -370,7 +370,7 @@ impl<'a> World<'a> {
             } else {
                 &[]
             },
-            ..Ask::new(POOL, named)
+            ..PlacementRequest::new(POOL, named)
         };
         let verdict = self.book.reserve(&self.roster, ask, now, &mut self.choices);
         let mut asked = Asked {

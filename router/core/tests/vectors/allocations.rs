@@ -4,7 +4,7 @@ use allocation_counter::measure;
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::aimd::AdaptiveSpec;
 use router_core::balance::Balance;
-use router_core::book::{Ask, Verdict};
+use router_core::book::{PlacementRequest, Verdict};
 use router_core::layered::Source;
 use router_core::signal::{Limit, Sample};
 
@@ -38,10 +38,10 @@ fn bench(hash: Hash, balance: Balance, adaptive: bool) -> Bench {
 
 /// Allocations of one request that is placed, on a probe slot at that, and ends.
 fn allocations(bench: &mut Bench, session: Option<&[u8]>) -> u64 {
-    let ask = Ask {
+    let ask = PlacementRequest {
         turn: Some(3),
         switches: bench.switches,
-        ..Ask::new(POOL, session)
+        ..PlacementRequest::new(POOL, session)
     };
     let counted = measure(|| {
         match bench

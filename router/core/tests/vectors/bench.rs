@@ -8,7 +8,7 @@ use router_core::admission::{Full, Refusal};
 use router_core::affinity::Affinity;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::status::Protection;
-use router_core::book::{Ask, Book, PoolId, Roster, Switches, Ticket, Verdict};
+use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
 use router_core::pool::{
     Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
@@ -22,7 +22,7 @@ pub(crate) const POOL: PoolId = PoolId(0);
 /// One route of one flat pool, with its requests in flight.
 pub(crate) struct Bench {
     pub(crate) book: Book,
-    pub(crate) roster: Roster,
+    pub(crate) roster: ResolvedRoute,
     pub(crate) held: Vec<Ticket>,
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
@@ -71,9 +71,9 @@ impl Bench {
     }
 
     pub(crate) fn ask(&mut self, session: Option<&str>) -> Outcome {
-        let ask = Ask {
+        let ask = PlacementRequest {
             switches: self.switches,
-            ..Ask::new(POOL, session.map(str::as_bytes))
+            ..PlacementRequest::new(POOL, session.map(str::as_bytes))
         };
         self.book
             .explain(&self.roster, ask, self.now, &mut self.rng)
@@ -125,7 +125,7 @@ impl Bench {
 
     /// Reserves one request on whatever peer wins.
     pub(crate) fn reserve(&mut self, session: Option<&str>) -> Ticket {
-        let ask = Ask::new(POOL, session.map(str::as_bytes));
+        let ask = PlacementRequest::new(POOL, session.map(str::as_bytes));
         match self
             .book
             .reserve(&self.roster, ask, self.now, &mut self.rng)
@@ -138,10 +138,10 @@ impl Bench {
     /// Lets a request of a turn (`None`: without a usable header) in or not; holds it when it is
     /// placed. An explanation made just before must say the same.
     pub(crate) fn turn(&mut self, turn: Option<u32>) -> Result<Facts, Refusal> {
-        let ask = Ask {
+        let ask = PlacementRequest {
             turn,
             switches: self.switches,
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         let (rng, book) = (|| StdRng::seed_from_u64(5), &mut self.book);
         let explained = book

@@ -8,7 +8,7 @@ use router_core::admission::{Refusal, concurrency};
 use router_core::affinity::Affinity;
 use router_core::aimd::{AdaptiveSpec, Bounds, Health, Inputs, tick};
 use router_core::book::status::ThresholdSource;
-use router_core::book::{Ask, Verdict};
+use router_core::book::{PlacementRequest, Verdict};
 use router_core::layered::Source;
 use router_core::pool::{PeerKey, RouteSpec};
 use router_core::signal::{Limit, Metric, Sample, Signal, SignalSpec, Statistic};
@@ -443,9 +443,9 @@ fn requests_of_all_models_count_against_one_adaptive_limit() {
     });
     let mut of_model = |peer: usize| {
         let pin = [peer];
-        let ask = Ask {
+        let ask = PlacementRequest {
             pin: Some(&pin),
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         let (roster, rng) = (&bench.roster, &mut bench.rng);
         match bench.book.reserve(roster, ask, bench.now, rng) {

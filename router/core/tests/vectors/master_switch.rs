@@ -5,7 +5,7 @@ use std::sync::Arc;
 use router_core::admission::{Gate, Gates};
 use router_core::affinity::Affinity;
 use router_core::book::status::Trips;
-use router_core::book::{Ask, Verdict};
+use router_core::book::{PlacementRequest, Verdict};
 use router_core::layered::Source;
 use router_core::signal::{Limit, Metric, Sample, Statistic};
 
@@ -126,10 +126,10 @@ fn an_exempt_request_passes_every_gate_and_counts_nowhere() {
     bench.switches.rate_limit = true;
     bench.switches.session_prio = true;
     for _ in 0..5 {
-        let ask = Ask {
+        let ask = PlacementRequest {
             exempt: true,
             switches: bench.switches,
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         match bench
             .book

@@ -7,7 +7,7 @@ use router_core::admission::priority::{Bucket, PrioritySpec};
 use router_core::admission::{Budget, Refusal, Slow};
 use router_core::affinity::Affinity;
 use router_core::aimd::AdaptiveSpec;
-use router_core::book::status::{NoHeader, Tally};
+use router_core::book::status::{BucketCounters, NoHeader};
 use router_core::layered::Source;
 use router_core::pool::GuardSpec;
 use router_core::signal::{Limit, Metric, Sample, Statistic};
@@ -75,17 +75,17 @@ fn a_request_without_a_header_counts_as_warm_and_apart() {
     let mut bench = bench(20, |_| {});
     assert_eq!(bench.admitted(None, 30), 20);
     let state = bench.book.priority(&bench.roster);
-    let tally = Tally {
+    let tally = BucketCounters {
         admitted: 20,
         refused: 10,
-        ..Tally::default()
+        ..BucketCounters::default()
     };
     assert_eq!(state.no_header, tally);
     let silent = state.buckets.iter();
     assert!(
         silent
             .map(|row| row.tally)
-            .all(|tally| tally == Tally::default())
+            .all(|tally| tally == BucketCounters::default())
     );
 }
 
@@ -98,7 +98,7 @@ fn buckets_count_admits_refusals_and_tokens() {
     let state = bench.book.priority(&bench.roster);
     let of = |index: usize| state.buckets[index].tally;
     assert_eq!((of(0).admitted, of(0).refused), (17, 1));
-    let warm = Tally {
+    let warm = BucketCounters {
         admitted: 1,
         refused: 0,
         prompt_tokens: 100,
@@ -111,7 +111,7 @@ fn buckets_count_admits_refusals_and_tokens() {
         state
             .buckets
             .iter()
-            .all(|row| row.tally == Tally::default())
+            .all(|row| row.tally == BucketCounters::default())
     );
 }
 
@@ -130,7 +130,7 @@ fn switched_off_nothing_differs_and_nothing_counts() {
     assert!(
         tallies
             .chain([state.no_header])
-            .all(|tally| tally == Tally::default())
+            .all(|tally| tally == BucketCounters::default())
     );
     assert_eq!(bench.book.take_no_header_warning(), None);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use router_core::admission::{Full, Refusal};
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::Balance;
-use router_core::book::{Ask, Pin, Verdict};
+use router_core::book::{Pin, PlacementRequest, Verdict};
 use router_core::decision::{Mode, Outcome};
 use router_core::load::{LoadModel, LoadSpec, Report, Sample, StalePolicy, Standing};
 use router_core::pool::{FullPolicy, PeerKey, Role, RouteSpec, Slots, Weight};
@@ -45,7 +45,7 @@ fn said(bench: &mut Bench, peer: &str, report: Report) {
 }
 
 /// Reserves one request and holds it; its peer.
-fn sent(bench: &mut Bench, ask: Ask<'_>) -> Result<(String, Mode), Refusal> {
+fn sent(bench: &mut Bench, ask: PlacementRequest<'_>) -> Result<(String, Mode), Refusal> {
     let verdict = bench
         .book
         .reserve(&bench.roster, ask, bench.now, &mut bench.rng);
@@ -62,7 +62,11 @@ fn sent(bench: &mut Bench, ask: Ask<'_>) -> Result<(String, Mode), Refusal> {
 
 /// The peers of `count` requests, none of which ends.
 fn burst(bench: &mut Bench, count: usize) -> Vec<String> {
-    let one = |_| sent(bench, Ask::new(POOL, None)).expect("it is admitted").0;
+    let one = |_| {
+        sent(bench, PlacementRequest::new(POOL, None))
+            .expect("it is admitted")
+            .0
+    };
     (0..count).map(one).collect()
 }
 
@@ -144,7 +148,7 @@ fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
         burst(&mut bench, 2);
         report(&mut bench, "a", running);
         let peer = &bench.book.peers(&bench.roster, POOL, bench.now)[0];
-        let admits = sent(&mut bench, Ask::new(POOL, None)).is_ok();
+        let admits = sent(&mut bench, PlacementRequest::new(POOL, None)).is_ok();
         (peer.load, admits)
     };
     assert_eq!(seen(LoadModel::Corrected, 2), (Some(2), true));
@@ -237,11 +241,11 @@ fn v5_a_hung_engine_is_held_as_full_where_the_route_says_so() {
 }
 
 /// A request for the model that these peers list.
-fn pinned(peers: &[usize], falls_back: bool) -> Ask<'_> {
-    Ask {
+fn pinned(peers: &[usize], falls_back: bool) -> PlacementRequest<'_> {
+    PlacementRequest {
         pin: Some(peers),
         pin_falls_back: falls_back,
-        ..Ask::new(POOL, None)
+        ..PlacementRequest::new(POOL, None)
     }
 }
 
@@ -251,7 +255,7 @@ fn v13_a_model_pins_its_requests_to_the_engines_that_list_it() {
     let found = sent(&mut bench, pinned(&[1], false)).expect("b is idle");
     assert_eq!(found, ("b".into(), Mode::Pin));
     bench.end_all();
-    let found = sent(&mut bench, Ask::new(POOL, None)).expect("both are idle");
+    let found = sent(&mut bench, PlacementRequest::new(POOL, None)).expect("both are idle");
     assert_eq!(
         found,
         ("a".into(), Mode::IdleAware),
@@ -310,9 +314,9 @@ fn as_many_wait_for_a_pool_as_may_whatever_their_models() {
     });
     burst(&mut bench, 2);
     let mut arrives = |pin: Option<&[usize]>| {
-        let ask = Ask {
+        let ask = PlacementRequest {
             pin,
-            ..Ask::new(POOL, None)
+            ..PlacementRequest::new(POOL, None)
         };
         let (roster, rng) = (&bench.roster, &mut bench.rng);
         let explained = bench.book.explain(roster, ask, bench.now, rng).outcome;
@@ -370,7 +374,8 @@ fn sticky(workers: usize, ttl: Duration) -> Bench {
 
 /// The worker of a session's next request, which ends at once.
 fn worker(bench: &mut Bench, session: &str) -> (String, Mode) {
-    let found = sent(bench, Ask::new(POOL, Some(session.as_bytes()))).expect("there is room");
+    let found =
+        sent(bench, PlacementRequest::new(POOL, Some(session.as_bytes()))).expect("there is room");
     bench.end_all();
     let (peer, mode) = found;
     (peer.trim_end_matches(":8000").into(), mode)
@@ -427,7 +432,7 @@ fn v19_sticky_sessions_expire_end_and_lose_their_worker() {
 #[test]
 fn a_session_lives_while_an_answer_of_it_is_under_way() {
     let mut bench = sticky(1, SECOND);
-    sent(&mut bench, Ask::new(POOL, Some(b"e"))).expect("there is room");
+    sent(&mut bench, PlacementRequest::new(POOL, Some(b"e"))).expect("there is room");
     bench.now += SECOND * 5;
     let (roster, switches) = (&bench.roster, bench.switches);
     bench.book.tick(roster, switches, bench.now);
@@ -477,7 +482,7 @@ fn a_draining_worker_keeps_its_sessions_whoever_is_left_for_the_new_ones() {
             reloaded(&mut bench, priorities, draining);
             let found = worker(&mut bench, "old").0;
             assert_eq!(found, "w1", "{affinity:?} {priorities:?} {draining:?}");
-            let new = sent(&mut bench, Ask::new(POOL, Some(b"new")));
+            let new = sent(&mut bench, PlacementRequest::new(POOL, Some(b"new")));
             match draining[1] {
                 false => assert_eq!(new.expect("w2 takes it").0, "w2:8000"),
                 true => assert!(matches!(new, Err(Refusal::NoHealthyPeer { .. }))),
@@ -511,13 +516,13 @@ fn a_session_that_expired_does_not_count_against_its_own_worker() {
 fn polling_that_a_reload_turns_on_takes_no_peer_out() {
     let single: Vec<_> = ["a:1", "b:1"].map(|peer| (peer, 0, 1)).into();
     let mut bench = Bench::new(Affinity::None, &single);
-    let first = sent(&mut bench, Ask::new(POOL, None)).unwrap();
+    let first = sent(&mut bench, PlacementRequest::new(POOL, None)).unwrap();
     let mut spec = bench.roster.spec().clone();
     spec.load = Some(LoadSpec::default());
     let polled = bench.book.attach(spec);
     bench.book.detach(&bench.roster);
     bench.roster = polled;
-    let second = sent(&mut bench, Ask::new(POOL, None)).unwrap();
+    let second = sent(&mut bench, PlacementRequest::new(POOL, None)).unwrap();
     assert_ne!(first.0, second.0, "its own requests count");
     said(&mut bench, &first.0, Report::Unusable);
     let facts = bench.book.peers(&bench.roster, POOL, bench.now);
@@ -551,9 +556,9 @@ fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
         }
     });
     let place = |bench: &mut Bench, role, session: &'static str| {
-        let ask = Ask {
+        let ask = PlacementRequest {
             role,
-            ..Ask::new(POOL, Some(session.as_bytes()))
+            ..PlacementRequest::new(POOL, Some(session.as_bytes()))
         };
         sent(bench, ask).expect("there is room")
     };
@@ -587,7 +592,8 @@ fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
     assert_eq!(bench.book.finish_session(b"t"), 1);
 
     bench.ban("r:1");
-    let refusal = sent(&mut bench, Ask::new(POOL, None)).expect_err("no half steps in");
+    let refusal =
+        sent(&mut bench, PlacementRequest::new(POOL, None)).expect_err("no half steps in");
     assert!(matches!(refusal, Refusal::NoHealthyPeer { .. }));
     bench.end_all();
     bench.book.check();
@@ -601,9 +607,9 @@ fn a_failed_half_is_retried_among_its_own() {
             peer.role = role;
         }
     });
-    let ask = Ask {
+    let ask = PlacementRequest {
         role: Role::Prefill,
-        ..Ask::new(POOL, None)
+        ..PlacementRequest::new(POOL, None)
     };
     let first = sent(&mut bench, ask).expect("there is room").0;
     let mut ticket = bench.held.pop().expect("it was sent");

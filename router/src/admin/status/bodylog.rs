@@ -14,7 +14,7 @@ use router_core::layered::Setting;
 use super::POSTS;
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
-use crate::bodylog::tally::Reason;
+use crate::bodylog::counters::Reason;
 use crate::bodylog::{BodyLog, CaptureSettings};
 use crate::config::valid::Bodies;
 use crate::state::{Route, Switch};

@@ -9,7 +9,7 @@ use http::request::Parts;
 use proto::admin::{ErrorBody, RouteDebug, RouteInspect, RuleVerdict, Score, UnknownModel};
 use router_core::admission::Refusal;
 use router_core::affinity::{Affinity, Hash, hash};
-use router_core::book::{Ask, PoolId};
+use router_core::book::{PlacementRequest, PoolId};
 use router_core::decision::{Explanation, Outcome, PeerFacts};
 use router_core::pool::Role;
 use router_core::rules::Rule;
@@ -19,7 +19,7 @@ use super::{has_no_peers, no_peers, transforms};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
-use crate::proxy::{Asker, Lookups, rule_against};
+use crate::proxy::{PlacementLookups, RequestContext, rule_against};
 use crate::state::{Route, RouteTable};
 
 /// The session that `_route_debug` asks about unless told.
@@ -51,11 +51,11 @@ pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Resul
     let acts = route.affinity_acts();
     let session = Session::new(Some(named(sid)), acts);
     let nothing = Inspection::empty(&table.fields);
-    let lookups = Lookups::of(route, pool, model, &session, &nothing);
-    let explanation = route.explain(lookups.on(Ask {
+    let lookups = PlacementLookups::of(route, pool, model, &session, &nothing);
+    let explanation = route.explain(lookups.on(PlacementRequest {
         turn: turn.and_then(|turn| turn.try_into().ok()),
         switches: route.switches(),
-        ..Ask::new(pool, session.placed())
+        ..PlacementRequest::new(pool, session.placed())
     }));
     let natural = natural(route, pool, sid);
     let natural = natural.and_then(|(key, score)| {
@@ -121,12 +121,12 @@ pub(super) fn inspect(
     let Some(pool) = route.pool(model.as_deref()) else {
         return Ok(unknown_model(route, model.as_deref()));
     };
-    let mut asker = Asker::of(route, &parts.headers, &inspection);
+    let mut asker = RequestContext::of(route, &parts.headers, &inspection);
     if let Some(sid) = sid {
         asker.session = Session::new(Some(named(sid)), route.affinity_acts());
     }
     let session = &asker.session;
-    let lookups = Lookups::of(route, pool, model.as_deref(), session, &inspection);
+    let lookups = PlacementLookups::of(route, pool, model.as_deref(), session, &inspection);
     let explanation = route.explain(lookups.on(asker.ask(pool, false)));
     let actual = Actual::of(&explanation);
     let status = match &explanation.outcome {

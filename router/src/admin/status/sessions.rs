@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use proto::admin::{SessionBucket, SessionStatus};
-use router_core::book::status::{BucketState, Tally};
+use router_core::book::status::{BucketCounters, BucketState};
 
 use super::pool_name;
 use crate::admin::answer::{self, Answer};
@@ -45,7 +45,7 @@ pub(super) fn status(route: &Route) -> Answer {
 
 fn row(state: &BucketState) -> SessionBucket {
     let BucketState { bucket, tally } = state;
-    let Tally {
+    let BucketCounters {
         admitted,
         refused,
         prompt_tokens: ptok,

@@ -9,7 +9,7 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
 use crate::content::transform::{Transformed, transform};
-use crate::proxy::{Asker, transforms_for};
+use crate::proxy::{RequestContext, transforms_for};
 use crate::state::{Route, RouteTable, Switch};
 
 /// The path that a body is tried for unless told.
@@ -47,7 +47,7 @@ pub(super) fn test(
     let full = params.flag("full")?;
     let inspection = Inspection::read(&table.fields, body);
     let done = put_right(route, path, &inspection, body);
-    let asker = Asker::of(route, &parts.headers, &inspection);
+    let asker = RequestContext::of(route, &parts.headers, &inspection);
     let after = done.body.as_deref().map_or(body, |edited| edited);
     let tested = CchTest {
         route: route.name.to_string(),

@@ -41,10 +41,10 @@ async fn first_token_took(port: &Port, ms: f64) {
 
 fn ask(port: &Port, turn: Option<u32>) -> Result<Placed, Refusal> {
     let route = port.route();
-    route.reserve(Ask {
+    route.reserve(PlacementRequest {
         turn,
         switches: route.switches(),
-        ..Ask::new(PoolId(0), None)
+        ..PlacementRequest::new(PoolId(0), None)
     })
 }
 
@@ -541,7 +541,11 @@ async fn cluster_avg_is_per_pool_and_of_the_route() {
     );
     let route = port.route();
     let _held: Vec<_> = [0, 0, 1]
-        .map(|pool| route.reserve(Ask::new(PoolId(pool), None)).unwrap())
+        .map(|pool| {
+            route
+                .reserve(PlacementRequest::new(PoolId(pool), None))
+                .unwrap()
+        })
         .into();
     route.tick();
     for _ in 0..2 {

@@ -542,7 +542,11 @@ async fn sessions_are_shown_and_finished_on_one_route_or_on_all() {
     let table = port.current.load_full();
     for name in ["a", "b"] {
         let route = table.get(name).unwrap().route().unwrap();
-        drop(route.reserve(Ask::new(PoolId(0), Some(b"s"))).unwrap());
+        drop(
+            route
+                .reserve(PlacementRequest::new(PoolId(0), Some(b"s")))
+                .unwrap(),
+        );
     }
     let homes = async |target: &str| -> Vec<(String, usize)> {
         let all = port.get(target).await.json();

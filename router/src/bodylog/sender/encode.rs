@@ -7,10 +7,10 @@ use bytes::{Bytes, BytesMut};
 use proto::frame::{Compression, EncodeError, Flags, MAX_META, Outgoing};
 
 use super::Shared;
-use crate::bodylog::grade::Grade;
+use crate::bodylog::counters::Reason;
+use crate::bodylog::detail_level::DetailLevel;
 use crate::bodylog::outbox::{Origin, Unnumbered};
 use crate::bodylog::record::Record;
-use crate::bodylog::tally::Reason;
 use crate::proxy::exchange::now;
 
 /// The part of one core that packing may take, and the seconds of packing that may be saved up. It
@@ -73,10 +73,10 @@ fn one(
     allowance: &mut Allowance,
 ) -> Result<Unnumbered, Reason> {
     let grade = shared.grade();
-    if grade >= Grade::NoBodies {
+    if grade >= DetailLevel::NoBodies {
         record.shed_bodies();
     }
-    if grade >= Grade::Slim {
+    if grade >= DetailLevel::Slim {
         record.shed_headers();
     }
     let max_frame = shared.max_frame.load(Ordering::Relaxed) as usize;

@@ -19,10 +19,10 @@ use tokio_util::codec::FramedRead;
 
 use super::*;
 use crate::bodylog::capture::Capture;
+use crate::bodylog::counters::Reason;
 use crate::bodylog::pipe::Pipe;
 use crate::bodylog::record::Ending;
 use crate::bodylog::sampling::Sampler;
-use crate::bodylog::tally::Reason;
 use crate::proxy::exchange::Times;
 use crate::proxy::measure::End;
 use crate::state::Route;

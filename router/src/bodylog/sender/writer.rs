@@ -8,10 +8,10 @@ use tokio::task::spawn_blocking;
 
 use super::remove;
 use crate::bodylog::budget::{Charge, MemoryBudget};
+use crate::bodylog::counters::{Counters, Reason};
 use crate::bodylog::outbox::{Outbox, Unnumbered, Written};
 use crate::bodylog::spool::Spool;
 use crate::bodylog::spool::segment::{SEGMENT_MAX, SegmentName, SegmentWriter, Stored};
-use crate::bodylog::tally::{Reason, Tally};
 use crate::proxy::exchange::now;
 
 /// A disk that refused a write is not asked again for so long.
@@ -25,7 +25,7 @@ const MEMORY_SHARE: u64 = 4;
 pub(super) struct Writer {
     outbox: Arc<Outbox>,
     budget: MemoryBudget,
-    tally: Arc<Tally>,
+    tally: Arc<Counters>,
     current: Option<Current>,
     disk_refused: Option<Instant>,
 }
@@ -40,7 +40,7 @@ struct Current {
 
 impl Writer {
     /// The writer of an outbox that has none.
-    pub(super) fn new(outbox: Arc<Outbox>, budget: MemoryBudget, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(outbox: Arc<Outbox>, budget: MemoryBudget, tally: Arc<Counters>) -> Self {
         Self {
             outbox,
             budget,

@@ -307,7 +307,7 @@ mod tests {
     use crate::config::yaml;
 
     fn read(
-        knob: &crate::config::options::Knob<Endpoint>,
+        knob: &crate::config::options::OptionDef<Endpoint>,
         text: &str,
     ) -> Option<(String, bool, String)> {
         let node = yaml::parse(&format!("{text:?}")).unwrap();

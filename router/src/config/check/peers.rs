@@ -7,8 +7,9 @@ use super::reader::{Reader, short};
 use super::scalar::{items, number, whole};
 use super::section::{Layers, keys};
 use crate::config::options::{
-    ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, Knob, MAX_CONCURRENCY, METRICS_URL, Meta,
-    PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, ROLE, URL, WEIGHT,
+    ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, MAX_CONCURRENCY, METRICS_URL, Meta,
+    OptionDef, PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, ROLE, URL,
+    WEIGHT,
 };
 use crate::config::tree::{Key, Node, Scalar, Span, Style, Value};
 use crate::config::valid::{Peer, Pool, Role};
@@ -311,7 +312,7 @@ fn alias(reader: &mut Reader, node: &Node) -> Option<Option<u32>> {
 }
 
 /// The value of a key that may be missing.
-pub(super) fn optional<T>(reader: &mut Reader, node: &Node, knob: &Knob<T>) -> Option<T> {
+pub(super) fn optional<T>(reader: &mut Reader, node: &Node, knob: &OptionDef<T>) -> Option<T> {
     let value = node.get(knob.meta.key)?;
     reader.key(knob.meta.key, |reader| knob.read(reader, value))
 }

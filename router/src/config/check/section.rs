@@ -4,7 +4,7 @@ use router_core::layered::{Layer, Layered, Setting};
 
 use super::reader::{Reader, short};
 use super::scalar::{closest, is_likely};
-use crate::config::options::{Knob, Meta, home};
+use crate::config::options::{Meta, OptionDef, home};
 use crate::config::tree::{Key, Node, Value};
 
 /// Checks the keys of a mapping against those it may have, and masks what must not be shown.
@@ -106,7 +106,11 @@ impl Layers<'_> {
     ///
     /// # Panics
     /// When a built-in default is unreadable, which the catalogue's test excludes.
-    pub(in crate::config) fn setting<T>(&self, reader: &mut Reader, knob: &Knob<T>) -> Setting<T> {
+    pub(in crate::config) fn setting<T>(
+        &self,
+        reader: &mut Reader,
+        knob: &OptionDef<T>,
+    ) -> Setting<T> {
         self.over(
             reader,
             knob,
@@ -118,7 +122,7 @@ impl Layers<'_> {
     pub(in crate::config) fn over<T>(
         &self,
         reader: &mut Reader,
-        knob: &Knob<T>,
+        knob: &OptionDef<T>,
         default: T,
     ) -> Setting<T> {
         let key = knob.meta.key;
@@ -139,7 +143,7 @@ impl Layers<'_> {
     }
 
     /// The value of an option of the main file, which has no layers.
-    pub(in crate::config) fn value<T>(&self, reader: &mut Reader, knob: &Knob<T>) -> T {
+    pub(in crate::config) fn value<T>(&self, reader: &mut Reader, knob: &OptionDef<T>) -> T {
         self.setting(reader, knob).value
     }
 }

@@ -13,8 +13,8 @@ use super::reader::{Reader, short};
 use super::scalar::{bounded, is_off, items, refuse, usable};
 use super::section::keys;
 use crate::config::options::{
-    BUCKET, BUCKET_MIN_TURN, BUCKET_SHARE, BUCKET_TOL, Kind, Knob, METRIC_NAME, METRIC_Q,
-    METRIC_ROW, METRIC_THRESHOLD, Meta,
+    BUCKET, BUCKET_MIN_TURN, BUCKET_SHARE, BUCKET_TOL, Kind, METRIC_NAME, METRIC_Q, METRIC_ROW,
+    METRIC_THRESHOLD, Meta, OptionDef,
 };
 use crate::config::tree::{Node, Value};
 use crate::config::valid::{Bodies, BodyPath};
@@ -214,7 +214,7 @@ fn rows<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Option<&'n [Nod
 }
 
 /// The value of a key that a row must have.
-fn required<T>(reader: &mut Reader, node: &Node, knob: &Knob<T>) -> Option<T> {
+fn required<T>(reader: &mut Reader, node: &Node, knob: &OptionDef<T>) -> Option<T> {
     if node.get(knob.meta.key).is_none() {
         reader.error(first_key(node), format!("`{}` is missing", knob.meta.key));
     }

@@ -1,7 +1,7 @@
 //! Reading a foreign file: values as they were written beside what the environment makes of them.
 
 use crate::config::check::{Reader, nearest, short, sounds_secret};
-use crate::config::options::Knob;
+use crate::config::options::OptionDef;
 use crate::config::tree::{Key, Node, Value};
 
 /// What every remark of an import is called: something stays behind, and the text says where it belongs.
@@ -100,7 +100,7 @@ pub(super) fn option<T>(
     reader: &mut Reader,
     section: Option<Pair<'_>>,
     key: &str,
-    knob: &Knob<T>,
+    knob: &OptionDef<T>,
     show: impl FnOnce(T, Pair<'_>) -> String,
 ) -> Option<String> {
     let pair = section?.get(key)?;

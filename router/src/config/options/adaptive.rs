@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::signals::SHARE;
-use super::{Bounds, Kind, Knob, within};
+use super::{Bounds, Kind, OptionDef, within};
 use crate::config::check;
 
 /// A number of slots, or `off`.
@@ -13,12 +13,12 @@ const SLOTS_OR_OFF: Kind = Kind::WholeOrOff {
 };
 
 /// `adaptive_cc`.
-pub(in crate::config) static ADAPTIVE_CC: Knob<bool> =
-    Knob::new("adaptive", "adaptive_cc", Kind::Bool, check::boolean)
+pub(in crate::config) static ADAPTIVE_CC: OptionDef<bool> =
+    OptionDef::new("adaptive", "adaptive_cc", Kind::Bool, check::boolean)
         .default("false")
         .doc("A pool's limit follows its TTFT and decode rate, between a floor and the sum of its peers' maxima. Needs a threshold for one of the two.");
 /// `adaptive_cc_interval`; unset: `tps_window`.
-pub(in crate::config) static ADAPTIVE_CC_INTERVAL: Knob<Duration> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_INTERVAL: OptionDef<Duration> = OptionDef::new(
     "adaptive",
     "adaptive_cc_interval",
     within(10, 24),
@@ -28,7 +28,7 @@ pub(in crate::config) static ADAPTIVE_CC_INTERVAL: Knob<Duration> = Knob::new(
 .doc("Between two steps of the limit.")
 .advanced();
 /// `adaptive_cc_dec`.
-pub(in crate::config) static ADAPTIVE_CC_DEC: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_DEC: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_dec",
     Kind::Number(Bounds::between(0.0, 1.0)),
@@ -38,7 +38,7 @@ pub(in crate::config) static ADAPTIVE_CC_DEC: Knob<f64> = Knob::new(
 .doc("Multiplies the limit in a step of overload or slack.")
 .advanced();
 /// `adaptive_cc_inc`.
-pub(in crate::config) static ADAPTIVE_CC_INC: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_INC: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_inc",
     Kind::Number(Bounds::above(1.0, 10.0)),
@@ -48,7 +48,7 @@ pub(in crate::config) static ADAPTIVE_CC_INC: Knob<f64> = Knob::new(
 .doc("Multiplies the limit in a step that is healthy and pressed.")
 .advanced();
 /// `adaptive_cc_min`.
-pub(in crate::config) static ADAPTIVE_CC_MIN: Knob<Option<u32>> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_MIN: OptionDef<Option<u32>> = OptionDef::new(
     "adaptive",
     "adaptive_cc_min",
     SLOTS_OR_OFF,
@@ -57,7 +57,7 @@ pub(in crate::config) static ADAPTIVE_CC_MIN: Knob<Option<u32>> = Knob::new(
 .default("off")
 .doc("The floor in slots; beats `adaptive_cc_min_frac`.");
 /// `adaptive_cc_min_frac`.
-pub(in crate::config) static ADAPTIVE_CC_MIN_FRAC: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_MIN_FRAC: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_min_frac",
     Kind::Number(SHARE),
@@ -66,7 +66,7 @@ pub(in crate::config) static ADAPTIVE_CC_MIN_FRAC: Knob<f64> = Knob::new(
 .default("0.4")
 .doc("The floor as a share of a pool's static maximum.");
 /// `adaptive_cc_init`.
-pub(in crate::config) static ADAPTIVE_CC_INIT: Knob<Option<u32>> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_INIT: OptionDef<Option<u32>> = OptionDef::new(
     "adaptive",
     "adaptive_cc_init",
     SLOTS_OR_OFF,
@@ -75,7 +75,7 @@ pub(in crate::config) static ADAPTIVE_CC_INIT: Knob<Option<u32>> = Knob::new(
 .default("off")
 .doc("Where the limit starts, in slots; beats `adaptive_cc_init_frac`.");
 /// `adaptive_cc_init_frac`.
-pub(in crate::config) static ADAPTIVE_CC_INIT_FRAC: Knob<Option<f64>> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_INIT_FRAC: OptionDef<Option<f64>> = OptionDef::new(
     "adaptive",
     "adaptive_cc_init_frac",
     Kind::NumberOrOff(SHARE),
@@ -84,7 +84,7 @@ pub(in crate::config) static ADAPTIVE_CC_INIT_FRAC: Knob<Option<f64>> = Knob::ne
 .default("off")
 .doc("Where the limit starts, as a share of a pool's static maximum; `off`: at the floor.");
 /// `adaptive_cc_pressure_frac`.
-pub(in crate::config) static ADAPTIVE_CC_PRESSURE_FRAC: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_PRESSURE_FRAC: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_pressure_frac",
     Kind::Number(SHARE),
@@ -94,7 +94,7 @@ pub(in crate::config) static ADAPTIVE_CC_PRESSURE_FRAC: Knob<f64> = Knob::new(
 .doc("The limit grows only while this share of it is in use.")
 .advanced();
 /// `adaptive_cc_slack_frac`.
-pub(in crate::config) static ADAPTIVE_CC_SLACK_FRAC: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_SLACK_FRAC: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_slack_frac",
     Kind::Number(Bounds::between(0.0, 1.0)),
@@ -104,7 +104,7 @@ pub(in crate::config) static ADAPTIVE_CC_SLACK_FRAC: Knob<f64> = Knob::new(
 .doc("Below this share in use the limit follows load down. Less than `adaptive_cc_pressure_frac`.")
 .advanced();
 /// `adaptive_cc_abs`.
-pub(in crate::config) static ADAPTIVE_CC_ABS: Knob<f64> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_ABS: OptionDef<f64> = OptionDef::new(
     "adaptive",
     "adaptive_cc_abs",
     Kind::Number(Bounds::within(0.0, 1_000_000.0)),
@@ -114,7 +114,7 @@ pub(in crate::config) static ADAPTIVE_CC_ABS: Knob<f64> = Knob::new(
 .doc("Slots kept above what is in use.")
 .advanced();
 /// `adaptive_cc_ttl`.
-pub(in crate::config) static ADAPTIVE_CC_TTL: Knob<Duration> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_TTL: OptionDef<Duration> = OptionDef::new(
     "adaptive",
     "adaptive_cc_ttl",
     within(10, 24),
@@ -124,7 +124,7 @@ pub(in crate::config) static ADAPTIVE_CC_TTL: Knob<Duration> = Knob::new(
 .doc("Life of a limit that no step renews, with `adaptive_cc_hold_when_idle: false`.")
 .advanced();
 /// `adaptive_cc_use_ttft`.
-pub(in crate::config) static ADAPTIVE_CC_USE_TTFT: Knob<bool> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_USE_TTFT: OptionDef<bool> = OptionDef::new(
     "adaptive",
     "adaptive_cc_use_ttft",
     Kind::Bool,
@@ -133,7 +133,7 @@ pub(in crate::config) static ADAPTIVE_CC_USE_TTFT: Knob<bool> = Knob::new(
 .default("true")
 .doc("TTFT moves the limit too; false: the decode rate alone.");
 /// `adaptive_cc_hold_when_idle`.
-pub(in crate::config) static ADAPTIVE_CC_HOLD_WHEN_IDLE: Knob<bool> = Knob::new(
+pub(in crate::config) static ADAPTIVE_CC_HOLD_WHEN_IDLE: OptionDef<bool> = OptionDef::new(
     "adaptive",
     "adaptive_cc_hold_when_idle",
     Kind::Bool,

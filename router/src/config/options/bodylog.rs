@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bounds, Kind, Knob, Meta, server::section};
+use super::{Bounds, Kind, Meta, OptionDef, server::section};
 use crate::config::check;
 use crate::config::valid::{Bodies, BodyPath};
 
 /// `bodylog` of a route.
-pub(in crate::config) static BODYLOG: Knob<bool> =
-    Knob::new("bodylog", "bodylog", Kind::Bool, check::boolean)
+pub(in crate::config) static BODYLOG: OptionDef<bool> =
+    OptionDef::new("bodylog", "bodylog", Kind::Bool, check::boolean)
         .default("true")
         .doc("The switch behind `/_bodylog_toggle`: requests and responses are recorded. Nothing is while `bodylog.listener` of the main file is unset.");
 /// `bodylog_pct`.
-pub(in crate::config) static BODYLOG_PCT: Knob<f64> = Knob::new(
+pub(in crate::config) static BODYLOG_PCT: OptionDef<f64> = OptionDef::new(
     "bodylog",
     "bodylog_pct",
     Kind::Number(Bounds::within(0.0, 100.0)),
@@ -23,7 +23,7 @@ pub(in crate::config) static BODYLOG_PCT: Knob<f64> = Knob::new(
 .default("100")
 .doc("The share of requests that is recorded, percent; fractions count. Errors, truncated responses and requests slower than `bodylog_slow` are recorded all the same.");
 /// `bodylog_slow`.
-pub(in crate::config) static BODYLOG_SLOW: Knob<Option<Duration>> = Knob::new(
+pub(in crate::config) static BODYLOG_SLOW: OptionDef<Option<Duration>> = OptionDef::new(
     "bodylog",
     "bodylog_slow",
     Kind::Duration {
@@ -36,7 +36,7 @@ pub(in crate::config) static BODYLOG_SLOW: Knob<Option<Duration>> = Knob::new(
 .default("60s")
 .doc("Requests that took longer are recorded whatever `bodylog_pct` says.");
 /// `bodylog_bodies`.
-pub(in crate::config) static BODYLOG_BODIES: Knob<Bodies> = Knob::new(
+pub(in crate::config) static BODYLOG_BODIES: OptionDef<Bodies> = OptionDef::new(
     "bodylog",
     "bodylog_bodies",
     Kind::Bodies,
@@ -45,7 +45,7 @@ pub(in crate::config) static BODYLOG_BODIES: Knob<Bodies> = Knob::new(
 .default("full")
 .doc("What is kept of the two bodies: `full` (10 MiB of the request; of the response the first 1536 KiB and the last 512 KiB), `truncate(<size>)` (so much of each, the response divided the same way), or `none`.");
 /// `bodylog_redact_paths`.
-pub(in crate::config) static BODYLOG_REDACT_PATHS: Knob<Arc<[BodyPath]>> = Knob::new(
+pub(in crate::config) static BODYLOG_REDACT_PATHS: OptionDef<Arc<[BodyPath]>> = OptionDef::new(
     "bodylog",
     "bodylog_redact_paths",
     Kind::BodyPaths,
@@ -83,7 +83,7 @@ pub(in crate::config) static BODYLOG_SPOOL: Meta = section(
 );
 
 /// `bodylog.listener`.
-pub(in crate::config) static BODYLOG_LISTENER: Knob<Option<Arc<str>>> = Knob::new(
+pub(in crate::config) static BODYLOG_LISTENER: OptionDef<Option<Arc<str>>> = OptionDef::new(
     "bodylog",
     "listener",
     Kind::Address,
@@ -92,32 +92,32 @@ pub(in crate::config) static BODYLOG_LISTENER: Knob<Option<Arc<str>>> = Knob::ne
 .default("null")
 .doc("`host:port` of the bodylog listener; unset: nothing is recorded. The environment's `BODYLOG_LISTENER_HOST` (`host` or `host:port`) and `BODYLOG_LISTENER_PORT` (9999 where neither says) override it.");
 /// `bodylog.token_file`.
-pub(in crate::config) static BODYLOG_TOKEN_FILE: Knob<Option<PathBuf>> =
-    Knob::new("bodylog", "token_file", Kind::File, check::optional_file)
+pub(in crate::config) static BODYLOG_TOKEN_FILE: OptionDef<Option<PathBuf>> =
+    OptionDef::new("bodylog", "token_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The file with the token that the listener asks for.");
 /// `bodylog.tls`.
-pub(in crate::config) static BODYLOG_TLS: Knob<bool> =
-    Knob::new("bodylog", "tls", Kind::Bool, check::boolean)
+pub(in crate::config) static BODYLOG_TLS: OptionDef<bool> =
+    OptionDef::new("bodylog", "tls", Kind::Bool, check::boolean)
         .default("false")
         .doc("The listener is spoken to over TLS; its certificate must name the host of `listener`. Files are read at each connection.");
 /// `bodylog.tls_ca_file`.
-pub(in crate::config) static BODYLOG_TLS_CA_FILE: Knob<Option<PathBuf>> =
-    Knob::new("bodylog", "tls_ca_file", Kind::File, check::optional_file)
+pub(in crate::config) static BODYLOG_TLS_CA_FILE: OptionDef<Option<PathBuf>> =
+    OptionDef::new("bodylog", "tls_ca_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The authorities (PEM) that may sign the listener's certificate; unset: those of the system, or of `SSL_CERT_FILE`.");
 /// `bodylog.tls_cert_file`.
-pub(in crate::config) static BODYLOG_TLS_CERT_FILE: Knob<Option<PathBuf>> =
-    Knob::new("bodylog", "tls_cert_file", Kind::File, check::optional_file)
+pub(in crate::config) static BODYLOG_TLS_CERT_FILE: OptionDef<Option<PathBuf>> =
+    OptionDef::new("bodylog", "tls_cert_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The certificate chain (PEM) to show to a listener that asks for one.");
 /// `bodylog.tls_key_file`.
-pub(in crate::config) static BODYLOG_TLS_KEY_FILE: Knob<Option<PathBuf>> =
-    Knob::new("bodylog", "tls_key_file", Kind::File, check::optional_file)
+pub(in crate::config) static BODYLOG_TLS_KEY_FILE: OptionDef<Option<PathBuf>> =
+    OptionDef::new("bodylog", "tls_key_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The key (PEM) of `tls_cert_file`.");
 /// `bodylog.memory`.
-pub(in crate::config) static BODYLOG_MEMORY: Knob<u64> = Knob::new(
+pub(in crate::config) static BODYLOG_MEMORY: OptionDef<u64> = OptionDef::new(
     "bodylog",
     "memory",
     Kind::Size {
@@ -129,12 +129,12 @@ pub(in crate::config) static BODYLOG_MEMORY: Knob<u64> = Knob::new(
 .default("256m")
 .doc("Bytes of records in memory, all routes together. Beyond it bodies are dropped first, then whole records, and every loss is counted.");
 /// `bodylog.spool.dir`.
-pub(in crate::config) static SPOOL_DIR: Knob<Option<PathBuf>> =
-    Knob::new("spool", "dir", Kind::File, check::optional_file)
+pub(in crate::config) static SPOOL_DIR: OptionDef<Option<PathBuf>> =
+    OptionDef::new("spool", "dir", Kind::File, check::optional_file)
         .default("null")
         .doc("The directory of the spool; unset: memory only.");
 /// `bodylog.spool.max_bytes`.
-pub(in crate::config) static SPOOL_MAX_BYTES: Knob<u64> = Knob::new(
+pub(in crate::config) static SPOOL_MAX_BYTES: OptionDef<u64> = OptionDef::new(
     "spool",
     "max_bytes",
     Kind::Size {

@@ -1,21 +1,21 @@
 //! The keys of the transforms that put requests right, besides `include_usage`.
 
-use super::{Kind, Knob};
+use super::{Kind, OptionDef};
 use crate::config::check::{self, Choice};
 use crate::content::transform::IdStrategy;
 
 /// `cch_strip`.
-pub(in crate::config) static CCH_STRIP: Knob<bool> =
-    Knob::new("content", "cch_strip", Kind::Bool, check::boolean)
+pub(in crate::config) static CCH_STRIP: OptionDef<bool> =
+    OptionDef::new("content", "cch_strip", Kind::Bool, check::boolean)
         .default("true")
         .doc("The `x-anthropic-billing-header: …` that coding agents put at the start of a prompt, different in every request, is taken out, so that prefix caches hit.");
 /// `kimi_normalize`.
-pub(in crate::config) static KIMI_NORMALIZE: Knob<bool> =
-    Knob::new("content", "kimi_normalize", Kind::Bool, check::boolean)
+pub(in crate::config) static KIMI_NORMALIZE: OptionDef<bool> =
+    OptionDef::new("content", "kimi_normalize", Kind::Bool, check::boolean)
         .default("true")
         .doc("Tool-call ids in requests for Kimi K2.5 and K2.6 are written as the model writes them, `functions.<name>:<number>`.");
 /// `kimi_normalize_strategy`.
-pub(in crate::config) static KIMI_NORMALIZE_STRATEGY: Knob<IdStrategy> = Knob::new(
+pub(in crate::config) static KIMI_NORMALIZE_STRATEGY: OptionDef<IdStrategy> = OptionDef::new(
     "content",
     "kimi_normalize_strategy",
     Kind::Choice(IdStrategy::words),
@@ -25,8 +25,8 @@ pub(in crate::config) static KIMI_NORMALIZE_STRATEGY: Knob<IdStrategy> = Knob::n
 .doc("The number in such an id: `rerank`: the call's position in the conversation; `hash`: a checksum of the call; `rerank_maxlast`: the position, but the last call gets the greatest number that was there; `keepinc`: ids of the right form stay while their numbers rise, the others get the next number.")
 .advanced();
 /// `system_hoist`.
-pub(in crate::config) static SYSTEM_HOIST: Knob<bool> =
-    Knob::new("content", "system_hoist", Kind::Bool, check::boolean)
+pub(in crate::config) static SYSTEM_HOIST: OptionDef<bool> =
+    OptionDef::new("content", "system_hoist", Kind::Bool, check::boolean)
         .default("true")
         .doc("On `/v1/messages`, messages with `role: system` move to the top-level `system`, where that API has them.");
 

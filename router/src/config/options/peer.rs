@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use router_core::pool::Weight;
 
-use super::{Bounds, Kind, Knob, Meta};
+use super::{Bounds, Kind, Meta, OptionDef};
 use crate::config::check::{self, Choice, Endpoint};
 use crate::config::valid::{Engine, Role, Secret};
 use crate::upstream::engine::Dialect;
@@ -35,8 +35,8 @@ pub(in crate::config) static PEER: &[&Meta] = &[
 ];
 
 /// `name` of a route.
-pub(in crate::config) static NAME: Knob<Arc<str>> =
-    Knob::new("route", "name", Kind::RouteName, check::route_name)
+pub(in crate::config) static NAME: OptionDef<Arc<str>> =
+    OptionDef::new("route", "name", Kind::RouteName, check::route_name)
         .default("the file's stem")
         .doc("The route's name: the first segment of its paths.");
 /// `peers`.
@@ -61,36 +61,36 @@ pub(in crate::config) static PEERS_BY_MODEL: Meta = Meta {
 };
 
 /// `peers[].address`.
-pub(in crate::config) static ADDRESS: Knob<Endpoint> =
-    Knob::new("peer", "address", Kind::Address, check::address)
+pub(in crate::config) static ADDRESS: OptionDef<Endpoint> =
+    OptionDef::new("peer", "address", Kind::Address, check::address)
         .default("required, unless `url` is there")
         .doc("`host:port` of an engine that speaks plain HTTP; an IPv6 host in brackets.");
 /// `peers[].url`.
-pub(in crate::config) static URL: Knob<Endpoint> = Knob::new("peer", "url", Kind::Url, check::url)
+pub(in crate::config) static URL: OptionDef<Endpoint> = OptionDef::new("peer", "url", Kind::Url, check::url)
     .default("unset")
     .doc("Instead of `address`: an `http` or `https` URL with an optional base path, without credentials and query.");
 /// `peers[].name`.
-pub(in crate::config) static PEER_NAME: Knob<Arc<str>> =
-    Knob::new("peer", "name", Kind::Text, check::text)
+pub(in crate::config) static PEER_NAME: OptionDef<Arc<str>> =
+    OptionDef::new("peer", "name", Kind::Text, check::text)
         .default("`host:port`")
         .doc("What headers, logs and metrics call it. Unique in its pool.");
 /// `peers[].priority`.
-pub(in crate::config) static PRIORITY: Knob<i64> =
-    Knob::new("peer", "priority", Kind::Integer, check::integer)
+pub(in crate::config) static PRIORITY: OptionDef<i64> =
+    OptionDef::new("peer", "priority", Kind::Integer, check::integer)
         .default("0")
         .doc("Larger is preferred; the peers of one number form a tier.");
 /// `peers[].max_concurrency`.
-pub(in crate::config) static MAX_CONCURRENCY: Knob<Option<u32>> =
-    Knob::new("peer", "max_concurrency", SLOTS_OR_AUTO, check::slots)
+pub(in crate::config) static MAX_CONCURRENCY: OptionDef<Option<u32>> =
+    OptionDef::new("peer", "max_concurrency", SLOTS_OR_AUTO, check::slots)
         .default("`default_max`")
         .doc("How many requests it runs at once. `auto`: what its engine says; `default_max` until it has said it.");
 /// `peers[].slots`.
-pub(in crate::config) static PEER_SLOTS: Knob<Option<u32>> =
-    Knob::new("peer", "slots", SLOTS_OR_AUTO, check::slots)
+pub(in crate::config) static PEER_SLOTS: OptionDef<Option<u32>> =
+    OptionDef::new("peer", "slots", SLOTS_OR_AUTO, check::slots)
         .default("`default_max`")
         .doc("Another name for `max_concurrency`.");
 /// `peers[].weight`.
-pub(in crate::config) static WEIGHT: Knob<Weight> = Knob::new(
+pub(in crate::config) static WEIGHT: OptionDef<Weight> = OptionDef::new(
     "peer",
     "weight",
     Kind::Number(Bounds::above(0.0, 1_000_000.0)),
@@ -99,17 +99,17 @@ pub(in crate::config) static WEIGHT: Knob<Weight> = Knob::new(
 .default("1")
 .doc("Preference between equally loaded peers (`least_busy`, `idle_aware`); never a share of traffic.");
 /// `peers[].role`.
-pub(in crate::config) static ROLE: Knob<Role> =
-    Knob::new("peer", "role", Kind::Choice(Role::words), check::choice)
+pub(in crate::config) static ROLE: OptionDef<Role> =
+    OptionDef::new("peer", "role", Kind::Choice(Role::words), check::choice)
         .default("regular")
         .doc("What it is for. Requests go to `regular` peers; `prefill` and `decode` ones are known and watched, and take none until requests can be split.");
 /// `peers[].draining`.
-pub(in crate::config) static DRAINING: Knob<bool> =
-    Knob::new("peer", "draining", Kind::Bool, check::boolean)
+pub(in crate::config) static DRAINING: OptionDef<bool> =
+    OptionDef::new("peer", "draining", Kind::Bool, check::boolean)
         .default("false")
         .doc("Keeps the sessions that live on it and gets no new ones.");
 /// `peers[].engine`.
-pub(in crate::config) static ENGINE: Knob<Engine> = Knob::new(
+pub(in crate::config) static ENGINE: OptionDef<Engine> = OptionDef::new(
     "peer",
     "engine",
     Kind::Choice(Engine::words),
@@ -120,28 +120,28 @@ pub(in crate::config) static ENGINE: Knob<Engine> = Knob::new(
     "Whose load page it has; `auto`: the page tells; `ollama` has none; `none`: it is never asked.",
 );
 /// `peers[].metrics_url`.
-pub(in crate::config) static METRICS_URL: Knob<Arc<str>> =
-    Knob::new("peer", "metrics_url", Kind::PageUrl, check::page_url)
+pub(in crate::config) static METRICS_URL: OptionDef<Arc<str>> =
+    OptionDef::new("peer", "metrics_url", Kind::PageUrl, check::page_url)
         .default("`/metrics` of the peer")
         .doc("Where its load page is, for engines that have it elsewhere; a query is allowed.");
 /// `peers[].probe`.
-pub(in crate::config) static PROBE: Knob<Arc<str>> =
-    Knob::new("peer", "probe", Kind::UrlPath, check::url_path)
+pub(in crate::config) static PROBE: OptionDef<Arc<str>> =
+    OptionDef::new("peer", "probe", Kind::UrlPath, check::url_path)
         .default("`health_probe_path`")
         .doc("What is asked of this peer by the health checks.");
 /// `peers[].api_key`.
-pub(in crate::config) static API_KEY: Knob<Secret> = Knob::new("peer", "api_key", Kind::Secret, check::secret)
+pub(in crate::config) static API_KEY: OptionDef<Secret> = OptionDef::new("peer", "api_key", Kind::Secret, check::secret)
     .default("unset")
     .doc("The bearer token that the router presents to this peer, on requests and probes; it replaces the client's.")
     .secret();
 /// `peers[].enabled`.
-pub(in crate::config) static ENABLED: Knob<bool> =
-    Knob::new("peer", "enabled", Kind::Bool, check::boolean)
+pub(in crate::config) static ENABLED: OptionDef<bool> =
+    OptionDef::new("peer", "enabled", Kind::Bool, check::boolean)
         .default("true")
         .doc("False: known, but never probed and never chosen.");
 /// `peers[].gpu`.
-pub(in crate::config) static GPU: Knob<Arc<str>> =
-    Knob::new("peer", "gpu", Kind::Text, check::text)
+pub(in crate::config) static GPU: OptionDef<Arc<str>> =
+    OptionDef::new("peer", "gpu", Kind::Text, check::text)
         .default("unset")
         .doc("A label, shown only.");
 

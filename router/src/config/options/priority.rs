@@ -5,7 +5,7 @@ use std::sync::Arc;
 use router_core::admission::priority::Bucket;
 
 use super::signals::SHARE;
-use super::{Bounds, Kind, Knob, Meta};
+use super::{Bounds, Kind, Meta, OptionDef};
 use crate::config::check;
 
 /// The keys of one row of `session_prio_table`.
@@ -13,7 +13,7 @@ pub(in crate::config) static BUCKET: &[&Meta] =
     &[&BUCKET_MIN_TURN.meta, &BUCKET_SHARE.meta, &BUCKET_TOL.meta];
 
 /// `session_prio_table[].min_turn`.
-pub(in crate::config) static BUCKET_MIN_TURN: Knob<u32> = Knob::new(
+pub(in crate::config) static BUCKET_MIN_TURN: OptionDef<u32> = OptionDef::new(
     "bucket",
     "min_turn",
     Kind::Whole {
@@ -25,12 +25,12 @@ pub(in crate::config) static BUCKET_MIN_TURN: Knob<u32> = Knob::new(
 .default("required")
 .doc("The bucket's first turn: 1 in the first row, then ascending.");
 /// `session_prio_table[].share`.
-pub(in crate::config) static BUCKET_SHARE: Knob<f64> =
-    Knob::new("bucket", "share", Kind::Number(SHARE), check::number)
+pub(in crate::config) static BUCKET_SHARE: OptionDef<f64> =
+    OptionDef::new("bucket", "share", Kind::Number(SHARE), check::number)
         .default("required")
         .doc("The share of the concurrency limit that it may fill.");
 /// `session_prio_table[].tol`.
-pub(in crate::config) static BUCKET_TOL: Knob<f64> = Knob::new(
+pub(in crate::config) static BUCKET_TOL: OptionDef<f64> = OptionDef::new(
     "bucket",
     "tol",
     Kind::Number(Bounds::within(1.0, 1000.0)),
@@ -40,12 +40,12 @@ pub(in crate::config) static BUCKET_TOL: Knob<f64> = Knob::new(
 .doc("Multiplies the TTFT threshold and divides the TPS threshold. At most `session_prio_severe`.");
 
 /// `session_prio`.
-pub(in crate::config) static SESSION_PRIO: Knob<bool> =
-    Knob::new("priority", "session_prio", Kind::Bool, check::boolean)
+pub(in crate::config) static SESSION_PRIO: OptionDef<bool> =
+    OptionDef::new("priority", "session_prio", Kind::Bool, check::boolean)
         .default("false")
         .doc("The switch behind `/_session_prio_toggle`: under load the turn in `x-phanrouter-session: {\"session_id\":…,\"turn\":N}` decides; warm sessions keep their place while new ones are refused first.");
 /// `session_prio_r_new`.
-pub(in crate::config) static SESSION_PRIO_R_NEW: Knob<f64> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_R_NEW: OptionDef<f64> = OptionDef::new(
     "priority",
     "session_prio_r_new",
     Kind::Number(SHARE),
@@ -54,7 +54,7 @@ pub(in crate::config) static SESSION_PRIO_R_NEW: Knob<f64> = Knob::new(
 .default("0.85")
 .doc("The share of the concurrency limit that turn 1 may fill; it rises to 1 over the buckets.");
 /// `session_prio_full_turn`.
-pub(in crate::config) static SESSION_PRIO_FULL_TURN: Knob<u32> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_FULL_TURN: OptionDef<u32> = OptionDef::new(
     "priority",
     "session_prio_full_turn",
     Kind::Whole {
@@ -66,7 +66,7 @@ pub(in crate::config) static SESSION_PRIO_FULL_TURN: Knob<u32> = Knob::new(
 .default("32")
 .doc("Where the last bucket starts: turn 1, 2–3, 4–7, … doubling up to this one.");
 /// `session_prio_severe`.
-pub(in crate::config) static SESSION_PRIO_SEVERE: Knob<f64> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_SEVERE: OptionDef<f64> = OptionDef::new(
     "priority",
     "session_prio_severe",
     Kind::Number(Bounds::within(1.0, 1000.0)),
@@ -76,7 +76,7 @@ pub(in crate::config) static SESSION_PRIO_SEVERE: Knob<f64> = Knob::new(
 .doc("At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket is refused; the last bucket's tolerance.")
 .advanced();
 /// `session_prio_release`.
-pub(in crate::config) static SESSION_PRIO_RELEASE: Knob<f64> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_RELEASE: OptionDef<f64> = OptionDef::new(
     "priority",
     "session_prio_release",
     Kind::Number(SHARE),
@@ -86,7 +86,7 @@ pub(in crate::config) static SESSION_PRIO_RELEASE: Knob<f64> = Knob::new(
 .doc("Once refused for TTFT, turn 1 is let in again below the threshold times this.")
 .advanced();
 /// `session_prio_t1_probes`.
-pub(in crate::config) static SESSION_PRIO_T1_PROBES: Knob<u32> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_T1_PROBES: OptionDef<u32> = OptionDef::new(
     "priority",
     "session_prio_t1_probes",
     Kind::Whole {
@@ -99,7 +99,7 @@ pub(in crate::config) static SESSION_PRIO_T1_PROBES: Knob<u32> = Knob::new(
 .doc("Probe slots of turn 1 in each window, while no warm request has probed in it.")
 .advanced();
 /// `session_prio_warn_frac`.
-pub(in crate::config) static SESSION_PRIO_WARN_FRAC: Knob<f64> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_WARN_FRAC: OptionDef<f64> = OptionDef::new(
     "priority",
     "session_prio_warn_frac",
     Kind::Number(Bounds::within(0.0, 1.0)),
@@ -109,7 +109,7 @@ pub(in crate::config) static SESSION_PRIO_WARN_FRAC: Knob<f64> = Knob::new(
 .doc("The share of a minute's requests without a usable header above which the log warns.")
 .advanced();
 /// `session_prio_table`.
-pub(in crate::config) static SESSION_PRIO_TABLE: Knob<Option<Arc<[Bucket]>>> = Knob::new(
+pub(in crate::config) static SESSION_PRIO_TABLE: OptionDef<Option<Arc<[Bucket]>>> = OptionDef::new(
     "priority",
     "session_prio_table",
     Kind::Buckets,

@@ -17,7 +17,7 @@ use super::priority::*;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::*;
 use super::{
-    Bounds, Kind, Knob, Meta, NAME, PEERS, PEERS_BY_MODEL, REJECT_RULES, REJECT_RULES_ENABLED,
+    Bounds, Kind, Meta, NAME, OptionDef, PEERS, PEERS_BY_MODEL, REJECT_RULES, REJECT_RULES_ENABLED,
     REJECT_RULES_STATUS, within,
 };
 use crate::config::check::{self, Choice};
@@ -144,56 +144,56 @@ pub(super) const SLOTS: Kind = Kind::Whole {
 };
 
 /// `default_max`.
-pub(in crate::config) static DEFAULT_MAX: Knob<u32> =
-    Knob::new("peers", "default_max", SLOTS, check::whole)
+pub(in crate::config) static DEFAULT_MAX: OptionDef<u32> =
+    OptionDef::new("peers", "default_max", SLOTS, check::whole)
         .default("20")
         .doc("`max_concurrency` of the peers that have none.");
 /// `cross_tier_fallback`.
-pub(in crate::config) static CROSS_TIER_FALLBACK: Knob<bool> =
-    Knob::new("peers", "cross_tier_fallback", Kind::Bool, check::boolean)
+pub(in crate::config) static CROSS_TIER_FALLBACK: OptionDef<bool> =
+    OptionDef::new("peers", "cross_tier_fallback", Kind::Bool, check::boolean)
         .default("false")
         .doc("Retries may go to a tier of lower priority.");
 /// `affinity`.
-pub(in crate::config) static AFFINITY: Knob<AffinityKind> =
-    Knob::new("affinity", "affinity", Kind::Choice(AffinityKind::words), check::choice)
+pub(in crate::config) static AFFINITY: OptionDef<AffinityKind> =
+    OptionDef::new("affinity", "affinity", Kind::Choice(AffinityKind::words), check::choice)
         .default("hash")
         .doc("How sessions are placed: `hash`: by a pure function of session and peer list; `sticky_least_loaded`: a new session goes to the peer with the fewest sessions and stays there; `none`: every request is balanced.");
 /// `affinity_enabled`.
-pub(in crate::config) static AFFINITY_ENABLED: Knob<bool> =
-    Knob::new("affinity", "affinity_enabled", Kind::Bool, check::boolean)
+pub(in crate::config) static AFFINITY_ENABLED: OptionDef<bool> =
+    OptionDef::new("affinity", "affinity_enabled", Kind::Bool, check::boolean)
         .default("true")
         .doc("The switch behind `/_affinity_toggle`: off, every request is balanced.");
 /// `hash`.
-pub(in crate::config) static HASH: Knob<Hash> = Knob::new("affinity", "hash", Kind::Choice(Hash::words), check::choice)
+pub(in crate::config) static HASH: OptionDef<Hash> = OptionDef::new("affinity", "hash", Kind::Choice(Hash::words), check::choice)
     .default("crc32")
     .doc("`crc32`: `crc32(session) % n` over the active tier's enabled peers in file order, banned ones included. `rendezvous`: the highest `xxh3_64(session ‖ 0x00 ‖ host:port)` over the unbanned peers; only a lost peer's sessions move. `rendezvous_md5`: the picks of recent llm-openresty.");
 /// `hash_saturated`.
-pub(in crate::config) static HASH_SATURATED: Knob<Saturated> =
-    Knob::new("affinity", "hash_saturated", Kind::Choice(Saturated::words), check::choice)
+pub(in crate::config) static HASH_SATURATED: OptionDef<Saturated> =
+    OptionDef::new("affinity", "hash_saturated", Kind::Choice(Saturated::words), check::choice)
         .default("fallback")
         .doc("What a session does when its home peer is full: `fallback` to `balance` for this request, or `keep` to its home.");
 /// `session_sources`.
-pub(in crate::config) static SESSION_SOURCES: Knob<Arc<[SessionSource]>> =
-    Knob::new("affinity", "session_sources", Kind::SessionSources, check::session_sources)
+pub(in crate::config) static SESSION_SOURCES: OptionDef<Arc<[SessionSource]>> =
+    OptionDef::new("affinity", "session_sources", Kind::SessionSources, check::session_sources)
         .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]")
         .doc("Where session ids are looked for; the first that is not blank wins. `header:<name>` or `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short for the body's fields of these names.");
 /// `balance`.
-pub(in crate::config) static BALANCE: Knob<Balance> =
-    Knob::new("balance", "balance", Kind::Choice(Balance::words), check::choice)
+pub(in crate::config) static BALANCE: OptionDef<Balance> =
+    OptionDef::new("balance", "balance", Kind::Choice(Balance::words), check::choice)
         .default("least_conn")
         .doc("How requests without a home are spread: `least_conn`: smallest load ÷ capacity, ties at random; `least_busy`: smallest load, then weight, then name; `idle_aware`: longest idle first; `round_robin`: in turn; `power_of_two`: the better of two at random.");
 /// `merge_models`.
-pub(in crate::config) static MERGE_MODELS: Knob<bool> =
-    Knob::new("balance", "merge_models", Kind::Bool, check::boolean)
+pub(in crate::config) static MERGE_MODELS: OptionDef<bool> =
+    OptionDef::new("balance", "merge_models", Kind::Bool, check::boolean)
         .default("true")
         .doc("`GET …/v1/models` is the union of the peers' lists; false: it is proxied.");
 /// `full_policy`.
-pub(in crate::config) static FULL_POLICY: Knob<FullPolicy> =
-    Knob::new("capacity", "full_policy", Kind::Choice(FullPolicy::words), check::choice)
+pub(in crate::config) static FULL_POLICY: OptionDef<FullPolicy> =
+    OptionDef::new("capacity", "full_policy", Kind::Choice(FullPolicy::words), check::choice)
         .default("reject")
         .doc("When the pool is full: `reject` with `full_status`; `wait`: first come, first served, up to `wait_timeout`, then `overflow`; or `overflow`: send all the same and let the engine queue.");
 /// `wait_max`.
-pub(in crate::config) static WAIT_MAX: Knob<u32> = Knob::new(
+pub(in crate::config) static WAIT_MAX: OptionDef<u32> = OptionDef::new(
     "capacity",
     "wait_max",
     Kind::Whole {
@@ -205,12 +205,12 @@ pub(in crate::config) static WAIT_MAX: Knob<u32> = Knob::new(
 .default("1024")
 .doc("Requests that may wait for one pool; further ones are refused with `full_status`.");
 /// `wait_timeout`.
-pub(in crate::config) static WAIT_TIMEOUT: Knob<Duration> =
-    Knob::new("capacity", "wait_timeout", within(10, 1), check::duration)
+pub(in crate::config) static WAIT_TIMEOUT: OptionDef<Duration> =
+    OptionDef::new("capacity", "wait_timeout", within(10, 1), check::duration)
         .default("10s")
         .doc("How long a request waits at most; then it is sent although the pool is full.");
 /// `full_status`.
-pub(in crate::config) static FULL_STATUS: Knob<u16> = Knob::new(
+pub(in crate::config) static FULL_STATUS: OptionDef<u16> = OptionDef::new(
     "capacity",
     "full_status",
     Kind::Status(&[429, 503]),
@@ -219,7 +219,7 @@ pub(in crate::config) static FULL_STATUS: Knob<u16> = Knob::new(
 .default("429")
 .doc("The status of a refusal for concurrency.");
 /// `rt_limit_factor`.
-pub(in crate::config) static RT_LIMIT_FACTOR: Knob<f64> = Knob::new(
+pub(in crate::config) static RT_LIMIT_FACTOR: OptionDef<f64> = OptionDef::new(
     "capacity",
     "rt_limit_factor",
     Kind::Number(Bounds::above(0.0, 1000.0)),
@@ -228,17 +228,17 @@ pub(in crate::config) static RT_LIMIT_FACTOR: Knob<f64> = Knob::new(
 .default("1")
 .doc("Scales the pool's limit and the peers' own maxima.");
 /// `load_rate_limit`.
-pub(in crate::config) static LOAD_RATE_LIMIT: Knob<bool> =
-    Knob::new("capacity", "load_rate_limit", Kind::Bool, check::boolean)
+pub(in crate::config) static LOAD_RATE_LIMIT: OptionDef<bool> =
+    OptionDef::new("capacity", "load_rate_limit", Kind::Bool, check::boolean)
         .default("true")
         .doc("The master switch behind `/_rate_limit_toggle`: off, nobody is refused for concurrency, TTFT or decode rate, and each trip is counted all the same.");
 /// `max_more_tries`.
-pub(in crate::config) static MAX_MORE_TRIES: Knob<u32> =
-    Knob::new("capacity", "max_more_tries", Kind::Whole { min: 0, max: 100 }, check::whole)
+pub(in crate::config) static MAX_MORE_TRIES: OptionDef<u32> =
+    OptionDef::new("capacity", "max_more_tries", Kind::Whole { min: 0, max: 100 }, check::whole)
         .default("2")
         .doc("How many further candidates a request may try while no byte of a response has reached the client.");
 /// `cluster_avg_interval`.
-pub(in crate::config) static CLUSTER_AVG_INTERVAL: Knob<Duration> = Knob::new(
+pub(in crate::config) static CLUSTER_AVG_INTERVAL: OptionDef<Duration> = OptionDef::new(
     "capacity",
     "cluster_avg_interval",
     within(10, 1),
@@ -248,7 +248,7 @@ pub(in crate::config) static CLUSTER_AVG_INTERVAL: Knob<Duration> = Knob::new(
 .doc("Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.")
 .advanced();
 /// `health_check_interval`.
-pub(in crate::config) static HEALTH_CHECK_INTERVAL: Knob<Duration> = Knob::new(
+pub(in crate::config) static HEALTH_CHECK_INTERVAL: OptionDef<Duration> = OptionDef::new(
     "health",
     "health_check_interval",
     within(10, 24),
@@ -257,7 +257,7 @@ pub(in crate::config) static HEALTH_CHECK_INTERVAL: Knob<Duration> = Knob::new(
 .default("10s")
 .doc("The pause between two probes of a peer, jittered.");
 /// `health_ban_ttl`.
-pub(in crate::config) static HEALTH_BAN_TTL: Knob<Duration> = Knob::new(
+pub(in crate::config) static HEALTH_BAN_TTL: OptionDef<Duration> = OptionDef::new(
     "health",
     "health_ban_ttl",
     within(10, 24 * 31),
@@ -266,7 +266,7 @@ pub(in crate::config) static HEALTH_BAN_TTL: Knob<Duration> = Knob::new(
 .default("300s")
 .doc("How long a ban lasts that no probe renews.");
 /// `health_probe_path`.
-pub(in crate::config) static HEALTH_PROBE_PATH: Knob<Arc<str>> = Knob::new(
+pub(in crate::config) static HEALTH_PROBE_PATH: OptionDef<Arc<str>> = OptionDef::new(
     "health",
     "health_probe_path",
     Kind::UrlPath,
@@ -275,28 +275,28 @@ pub(in crate::config) static HEALTH_PROBE_PATH: Knob<Arc<str>> = Knob::new(
 .default("/v1/models")
 .doc("What is asked of a peer: 2xx is healthy, 429 is busy, anything else bans.");
 /// `health_timeout`.
-pub(in crate::config) static HEALTH_TIMEOUT: Knob<Duration> =
-    Knob::new("health", "health_timeout", within(10, 1), check::duration)
+pub(in crate::config) static HEALTH_TIMEOUT: OptionDef<Duration> =
+    OptionDef::new("health", "health_timeout", within(10, 1), check::duration)
         .default("10s")
         .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.")
         .advanced();
 /// `include_usage`.
-pub(in crate::config) static INCLUDE_USAGE: Knob<bool> =
-    Knob::new("content", "include_usage", Kind::Bool, check::boolean)
+pub(in crate::config) static INCLUDE_USAGE: OptionDef<bool> =
+    OptionDef::new("content", "include_usage", Kind::Bool, check::boolean)
         .default("true")
         .doc("A stream on `/v1/chat/completions` or `/v1/completions` is asked for its usage, which feeds every count of tokens; the usage chunk is left out of what a client sees that did not ask.");
 /// `postprocess`.
-pub(in crate::config) static POSTPROCESS: Knob<Option<&'static dyn Handler>> =
-    Knob::new("content", "postprocess", Kind::Choice(check::handlers), check::handler)
+pub(in crate::config) static POSTPROCESS: OptionDef<Option<&'static dyn Handler>> =
+    OptionDef::new("content", "postprocess", Kind::Choice(check::handlers), check::handler)
         .default("none")
         .doc("The handler that rewrites successful answers, streams and JSON, on their way to the client (docs/postprocess.md). The body log and the measuring see what the engine sent.");
 /// `transparent`.
-pub(in crate::config) static TRANSPARENT: Knob<bool> =
-    Knob::new("content", "transparent", Kind::Bool, check::boolean)
+pub(in crate::config) static TRANSPARENT: OptionDef<bool> =
+    OptionDef::new("content", "transparent", Kind::Bool, check::boolean)
         .default("false")
         .doc("Bodies byte for byte, both ways: nothing is ever inserted or removed.");
 /// `api_keys`; unset: the shared file's.
-pub(in crate::config) static API_KEYS: Knob<Option<Arc<BTreeMap<String, String>>>> = Knob::new(
+pub(in crate::config) static API_KEYS: OptionDef<Option<Arc<BTreeMap<String, String>>>> = OptionDef::new(
     "auth",
     "api_keys",
     Kind::ApiKeys,
@@ -306,17 +306,17 @@ pub(in crate::config) static API_KEYS: Knob<Option<Arc<BTreeMap<String, String>>
 .doc("Keys of this route alone, `key: owner`; `{}` opens it. A key may be given as `sha256:<hex>`.")
 .secret();
 /// `forward_auth`.
-pub(in crate::config) static FORWARD_AUTH: Knob<bool> =
-    Knob::new("auth", "forward_auth", Kind::Bool, check::boolean)
+pub(in crate::config) static FORWARD_AUTH: OptionDef<bool> =
+    OptionDef::new("auth", "forward_auth", Kind::Bool, check::boolean)
         .default("false")
         .doc("A credential that the router has validated goes on to the engine. On an open route the client's always does; a peer's `api_key` replaces either.");
 /// `extra_paths`.
-pub(in crate::config) static EXTRA_PATHS: Knob<Arc<[Box<str>]>> =
-    Knob::new("paths", "extra_paths", Kind::Prefixes, check::prefixes)
+pub(in crate::config) static EXTRA_PATHS: OptionDef<Arc<[Box<str>]>> =
+    OptionDef::new("paths", "extra_paths", Kind::Prefixes, check::prefixes)
         .default("[]")
         .doc("Engine-native prefixes that are forwarded besides `/v1/`, such as `/tokenize`.");
 /// `expose_routing_headers`.
-pub(in crate::config) static EXPOSE_ROUTING_HEADERS: Knob<bool> = Knob::new(
+pub(in crate::config) static EXPOSE_ROUTING_HEADERS: OptionDef<bool> = OptionDef::new(
     "headers",
     "expose_routing_headers",
     Kind::Bool,
@@ -325,7 +325,7 @@ pub(in crate::config) static EXPOSE_ROUTING_HEADERS: Knob<bool> = Knob::new(
 .default("true")
 .doc("`X-Routed-*` and `x-proxy-backend` on responses; false: the request id alone.");
 /// `request_timeout`; unset: the server's.
-pub(in crate::config) static REQUEST_TIMEOUT: Knob<Option<Duration>> = Knob::new(
+pub(in crate::config) static REQUEST_TIMEOUT: OptionDef<Option<Duration>> = OptionDef::new(
     "time",
     "request_timeout",
     REQUEST_TIMEOUT_KIND,
@@ -334,8 +334,8 @@ pub(in crate::config) static REQUEST_TIMEOUT: Knob<Option<Duration>> = Knob::new
 .default("`server.request_timeout`")
 .doc("The whole request, first byte to last.");
 /// `max_body_size`.
-pub(in crate::config) static MAX_BODY_SIZE: Knob<u64> =
-    Knob::new("limits", "max_body_size", BODY, check::size)
+pub(in crate::config) static MAX_BODY_SIZE: OptionDef<u64> =
+    OptionDef::new("limits", "max_body_size", BODY, check::size)
         .default("10m")
         .doc("Larger bodies get 413. Capped by `server.max_body_size`.");
 

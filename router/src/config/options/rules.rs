@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Kind, Knob, Meta};
+use super::{Kind, Meta, OptionDef};
 use crate::config::check::{self, CheckedRules, Choice, RuleOp};
 
 /// The statuses a rule may refuse with.
 const REFUSAL: Kind = Kind::Whole { min: 400, max: 599 };
 
 /// `reject_rules`.
-pub(in crate::config) static REJECT_RULES: Knob<CheckedRules> =
-    Knob::new("content", "reject_rules", Kind::Rules, check::reject_rules)
+pub(in crate::config) static REJECT_RULES: OptionDef<CheckedRules> =
+    OptionDef::new("content", "reject_rules", Kind::Rules, check::reject_rules)
         .default("[]")
         .doc("Requests that are refused for what their JSON body says, by the first rule that holds; each rule has the keys of `reject_rules[]` below. A bad rule is an error for a check; a running router logs it and drops that rule.");
 /// `reject_rules_enabled`; unset: whether there are rules.
-pub(in crate::config) static REJECT_RULES_ENABLED: Knob<bool> = Knob::new(
+pub(in crate::config) static REJECT_RULES_ENABLED: OptionDef<bool> = OptionDef::new(
     "content",
     "reject_rules_enabled",
     Kind::Bool,
@@ -23,8 +23,8 @@ pub(in crate::config) static REJECT_RULES_ENABLED: Knob<bool> = Knob::new(
 .default("`true` when there are rules")
 .doc("The switch behind `/_reject_rules_toggle`: off, no rule refuses anything.");
 /// `reject_rules_status`.
-pub(in crate::config) static REJECT_RULES_STATUS: Knob<u32> =
-    Knob::new("content", "reject_rules_status", REFUSAL, check::whole)
+pub(in crate::config) static REJECT_RULES_STATUS: OptionDef<u32> =
+    OptionDef::new("content", "reject_rules_status", REFUSAL, check::whole)
         .default("429")
         .doc("The status of refusals by rules that have none of their own.");
 
@@ -47,7 +47,7 @@ const RULE_ONLY: usize = 3;
 pub(in crate::config) static CONDITION: &[&Meta] = RULE.split_at(RULE_ONLY).1;
 
 /// `reject_rules[].name`.
-pub(in crate::config) static RULE_NAME: Knob<Arc<str>> = Knob::new(
+pub(in crate::config) static RULE_NAME: OptionDef<Arc<str>> = OptionDef::new(
     "rule",
     "name",
     Kind::Text,
@@ -58,13 +58,13 @@ pub(in crate::config) static RULE_NAME: Knob<Arc<str>> = Knob::new(
     "What the rule is called in answers, counters and receipts. Rules of one name share a counter.",
 );
 /// `reject_rules[].status`.
-pub(in crate::config) static RULE_STATUS: Knob<u32> =
-    Knob::new("rule", "status", REFUSAL, check::whole)
+pub(in crate::config) static RULE_STATUS: OptionDef<u32> =
+    OptionDef::new("rule", "status", REFUSAL, check::whole)
         .default("`reject_rules_status`")
         .doc("The status of its refusals.");
 /// `reject_rules[].message`.
-pub(in crate::config) static RULE_MESSAGE: Knob<Arc<str>> =
-    Knob::new("rule", "message", Kind::Text, check::text)
+pub(in crate::config) static RULE_MESSAGE: OptionDef<Arc<str>> =
+    OptionDef::new("rule", "message", Kind::Text, check::text)
         .default("a sentence with its name")
         .doc("What the client is told.");
 /// `all`.
@@ -88,12 +88,12 @@ pub(in crate::config) static ANY: Meta = Meta {
     advanced: false,
 };
 /// `field`.
-pub(in crate::config) static FIELD: Knob<Arc<str>> =
-    Knob::new("rule", "field", Kind::Text, check::text)
+pub(in crate::config) static FIELD: OptionDef<Arc<str>> =
+    OptionDef::new("rule", "field", Kind::Text, check::text)
         .default("required, unless `all` or `any` is there")
         .doc("A dotted path into the body, through lists too (`messages.0.role`, `messages.-1.role`); or `input_bytes`, `messages_count`, `tools_count`, or `input_chars`: the characters in the text of `messages[].content`.");
 /// `op`.
-pub(in crate::config) static OP: Knob<RuleOp> = Knob::new(
+pub(in crate::config) static OP: OptionDef<RuleOp> = OptionDef::new(
     "rule",
     "op",
     Kind::Choice(RuleOp::words),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::bodylog::BODYLOG_SECTION;
-use super::{Kind, Knob, Meta, within};
+use super::{Kind, Meta, OptionDef, within};
 use crate::config::check::{self, Choice};
 use crate::config::valid::{AdminRead, OnMissing, StatusAccess};
 
@@ -79,13 +79,13 @@ pub(super) const fn section(
 }
 
 /// `routes`.
-pub(in crate::config) static ROUTES: Knob<PathBuf> = Knob::new("main", "routes", Kind::File, check::file)
+pub(in crate::config) static ROUTES: OptionDef<PathBuf> = OptionDef::new("main", "routes", Kind::File, check::file)
     .default("routes/")
     .doc("The directory of route files, one `<name>.yaml` a route. Relative paths in this file are relative to its directory.");
 
 /// `state`.
-pub(in crate::config) static STATE: Knob<()> =
-    Knob::new("main", "state", Kind::Choice(states), check::state)
+pub(in crate::config) static STATE: OptionDef<()> =
+    OptionDef::new("main", "state", Kind::Choice(states), check::state)
         .default("memory")
         .doc("Where counts, sessions and switches are kept: in the process's memory.");
 
@@ -95,32 +95,32 @@ fn states() -> Vec<&'static str> {
 }
 
 /// `server.listen`.
-pub(in crate::config) static LISTEN: Knob<SocketAddr> =
-    Knob::new("server", "listen", Kind::Listen, check::listen)
+pub(in crate::config) static LISTEN: OptionDef<SocketAddr> =
+    OptionDef::new("server", "listen", Kind::Listen, check::listen)
         .default("0.0.0.0:8080")
         .doc("The public port. A change needs a restart.");
 /// `server.admin_listen`.
-pub(in crate::config) static ADMIN_LISTEN: Knob<SocketAddr> =
-    Knob::new("server", "admin_listen", Kind::Listen, check::listen)
+pub(in crate::config) static ADMIN_LISTEN: OptionDef<SocketAddr> =
+    OptionDef::new("server", "admin_listen", Kind::Listen, check::listen)
         .default("0.0.0.0:8090")
         .doc("The admin port. `/healthz`, `/readyz` and `/metrics` are open; the rest is for loopback callers and holders of the admin token. A change needs a restart.");
 /// `server.admin_read`.
-pub(in crate::config) static ADMIN_READ: Knob<AdminRead> =
-    Knob::new("server", "admin_read", Kind::Choice(AdminRead::words), check::choice)
+pub(in crate::config) static ADMIN_READ: OptionDef<AdminRead> =
+    OptionDef::new("server", "admin_read", Kind::Choice(AdminRead::words), check::choice)
         .default("token")
         .doc("Who may read the rest of the admin port: `token`: loopback callers and holders of the admin token; `open`: everyone.");
 /// `server.default_route`.
-pub(in crate::config) static DEFAULT_ROUTE: Knob<Option<Arc<str>>> =
-    Knob::new("server", "default_route", Kind::RouteName, check::optional_route_name)
+pub(in crate::config) static DEFAULT_ROUTE: OptionDef<Option<Arc<str>>> =
+    OptionDef::new("server", "default_route", Kind::RouteName, check::optional_route_name)
         .default("null")
         .doc("What `/v1/…` without a route prefix means. Unset: the route that serves the body's `model`, else the only route.");
 /// `server.max_body_size`.
-pub(in crate::config) static SERVER_MAX_BODY_SIZE: Knob<u64> =
-    Knob::new("server", "max_body_size", BODY, check::size)
+pub(in crate::config) static SERVER_MAX_BODY_SIZE: OptionDef<u64> =
+    OptionDef::new("server", "max_body_size", BODY, check::size)
         .default("200m")
         .doc("The ceiling for any route's `max_body_size`.");
 /// `server.max_buffered_bytes`.
-pub(in crate::config) static MAX_BUFFERED_BYTES: Knob<u64> = Knob::new(
+pub(in crate::config) static MAX_BUFFERED_BYTES: OptionDef<u64> = OptionDef::new(
     "server",
     "max_buffered_bytes",
     Kind::Size {
@@ -132,17 +132,17 @@ pub(in crate::config) static MAX_BUFFERED_BYTES: Knob<u64> = Knob::new(
 .default("2g")
 .doc("Request bodies in memory, all requests together; beyond it requests get 503 `overloaded`. Answers above 64k that are held for `postprocess` count too; without room they pass unchanged.");
 /// `server.connect_timeout`.
-pub(in crate::config) static CONNECT_TIMEOUT: Knob<Duration> =
-    Knob::new("server", "connect_timeout", within(1, 24), check::duration)
+pub(in crate::config) static CONNECT_TIMEOUT: OptionDef<Duration> =
+    OptionDef::new("server", "connect_timeout", within(1, 24), check::duration)
         .default("2s")
         .doc("TCP and TLS connect to a peer; when it passes, the next candidate is tried.");
 /// `server.request_timeout`.
-pub(in crate::config) static SERVER_REQUEST_TIMEOUT: Knob<Option<Duration>> =
-    Knob::new("server", "request_timeout", REQUEST_TIMEOUT_KIND, check::duration_or_off)
+pub(in crate::config) static SERVER_REQUEST_TIMEOUT: OptionDef<Option<Duration>> =
+    OptionDef::new("server", "request_timeout", REQUEST_TIMEOUT_KIND, check::duration_or_off)
         .default("off")
         .doc("The whole request, first byte to last: 504 before the response's headers, an in-band error after.");
 /// `server.response_timeout`.
-pub(in crate::config) static RESPONSE_TIMEOUT: Knob<Duration> = Knob::new(
+pub(in crate::config) static RESPONSE_TIMEOUT: OptionDef<Duration> = OptionDef::new(
     "server",
     "response_timeout",
     within(1, 24 * 31),
@@ -151,7 +151,7 @@ pub(in crate::config) static RESPONSE_TIMEOUT: Knob<Duration> = Knob::new(
 .default("3600s")
 .doc("From the request sent to the response's headers.");
 /// `server.idle_timeout`.
-pub(in crate::config) static IDLE_TIMEOUT: Knob<Duration> = Knob::new(
+pub(in crate::config) static IDLE_TIMEOUT: OptionDef<Duration> = OptionDef::new(
     "server",
     "idle_timeout",
     within(1, 24 * 31),
@@ -160,12 +160,12 @@ pub(in crate::config) static IDLE_TIMEOUT: Knob<Duration> = Knob::new(
 .default("3600s")
 .doc("Between two chunks of a response.");
 /// `server.drain_delay`.
-pub(in crate::config) static DRAIN_DELAY: Knob<Duration> =
-    Knob::new("server", "drain_delay", within(0, 24), check::duration)
+pub(in crate::config) static DRAIN_DELAY: OptionDef<Duration> =
+    OptionDef::new("server", "drain_delay", within(0, 24), check::duration)
         .default("5s")
         .doc("After a stop signal: readiness is off, requests are still accepted, so that load balancers can notice.");
 /// `server.drain_timeout`.
-pub(in crate::config) static DRAIN_TIMEOUT: Knob<Duration> = Knob::new(
+pub(in crate::config) static DRAIN_TIMEOUT: OptionDef<Duration> = OptionDef::new(
     "server",
     "drain_timeout",
     within(0, 24 * 7),
@@ -174,33 +174,33 @@ pub(in crate::config) static DRAIN_TIMEOUT: Knob<Duration> = Knob::new(
 .default("600s")
 .doc("Then this long for the requests in flight; what is left is told, a stream by an error event and a request without an answer by 503 `draining`, and cut.");
 /// `server.status_access`.
-pub(in crate::config) static STATUS_ACCESS: Knob<StatusAccess> =
-    Knob::new("server", "status_access", Kind::Choice(StatusAccess::words), check::choice)
+pub(in crate::config) static STATUS_ACCESS: OptionDef<StatusAccess> =
+    OptionDef::new("server", "status_access", Kind::Choice(StatusAccess::words), check::choice)
         .default("loopback")
         .doc("Who may ask `/<route>/_…` on the public port: `loopback` callers, holders of a `key` of the route, everyone (`open`), nobody (`off`).");
 /// `server.admin_token_file`.
-pub(in crate::config) static ADMIN_TOKEN_FILE: Knob<Option<PathBuf>> =
-    Knob::new("server", "admin_token_file", Kind::File, check::optional_file)
+pub(in crate::config) static ADMIN_TOKEN_FILE: OptionDef<Option<PathBuf>> =
+    OptionDef::new("server", "admin_token_file", Kind::File, check::optional_file)
         .default("null")
         .doc("The file with the bearer token of admin callers that are not loopback. Unset: loopback callers only.");
 /// `server.trusted_proxies`.
-pub(in crate::config) static TRUSTED_PROXIES: Knob<Vec<IpNet>> =
-    Knob::new("server", "trusted_proxies", Kind::Cidrs, check::cidrs)
+pub(in crate::config) static TRUSTED_PROXIES: OptionDef<Vec<IpNet>> =
+    OptionDef::new("server", "trusted_proxies", Kind::Cidrs, check::cidrs)
         .default("[]")
         .doc("CIDRs (or single addresses) whose `X-Forwarded-For` and `X-Real-IP` count.");
 /// `server.access_log`.
-pub(in crate::config) static ACCESS_LOG: Knob<bool> =
-    Knob::new("server", "access_log", Kind::Bool, check::boolean)
+pub(in crate::config) static ACCESS_LOG: OptionDef<bool> =
+    OptionDef::new("server", "access_log", Kind::Bool, check::boolean)
         .default("true")
         .doc("One line a request, on stdout. A change needs a restart.");
 
 /// `keys.file`.
-pub(in crate::config) static KEYS_FILE: Knob<PathBuf> = Knob::new("keys", "file", Kind::File, check::file)
+pub(in crate::config) static KEYS_FILE: OptionDef<PathBuf> = OptionDef::new("keys", "file", Kind::File, check::file)
     .default("/etc/llm-router/keys")
     .doc("`key:owner` entries, separated by commas or newlines; `#` begins a comment; `sha256:<hex>:owner` holds a key's SHA-256 instead of the key.");
 /// `keys.on_missing`.
-pub(in crate::config) static ON_MISSING: Knob<OnMissing> =
-    Knob::new("keys", "on_missing", Kind::Choice(OnMissing::words), check::choice)
+pub(in crate::config) static ON_MISSING: OptionDef<OnMissing> =
+    OptionDef::new("keys", "on_missing", Kind::Choice(OnMissing::words), check::choice)
         .default("allow")
         .doc("What a missing, unreadable or empty key file means at start: `allow`: requests pass unauthenticated, logged as an error and reported everywhere; `deny`: requests are refused. Once a set was loaded it stays in force whatever happens to the file.");
 

@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use router_core::signal::Metric;
 
-use super::{Bounds, Kind, Knob, Meta, within};
+use super::{Bounds, Kind, Meta, OptionDef, within};
 use crate::config::check;
 
 /// The options that both signals have.
 pub(in crate::config) struct SignalKnobs {
     /// `*_enabled`.
-    pub(in crate::config) enabled: &'static Knob<bool>,
+    pub(in crate::config) enabled: &'static OptionDef<bool>,
     /// `ttft_limit_ms`, `tps_limit_tps`.
-    pub(in crate::config) limit: &'static Knob<Option<f64>>,
+    pub(in crate::config) limit: &'static OptionDef<Option<f64>>,
     /// `*_limit_by_model`.
-    pub(in crate::config) limit_by_model: &'static Knob<BTreeMap<Arc<str>, f64>>,
+    pub(in crate::config) limit_by_model: &'static OptionDef<BTreeMap<Arc<str>, f64>>,
     /// `*_metrics`.
-    pub(in crate::config) metrics: &'static Knob<Option<Arc<[Metric]>>>,
+    pub(in crate::config) metrics: &'static OptionDef<Option<Arc<[Metric]>>>,
     /// `*_ewma_alpha`.
-    pub(in crate::config) ewma_alpha: &'static Knob<f64>,
+    pub(in crate::config) ewma_alpha: &'static OptionDef<f64>,
     /// `*_window`.
-    pub(in crate::config) window: &'static Knob<Duration>,
+    pub(in crate::config) window: &'static OptionDef<Duration>,
     /// `*_ttl`.
-    pub(in crate::config) ttl: &'static Knob<Duration>,
+    pub(in crate::config) ttl: &'static OptionDef<Duration>,
     /// `*_probe_window`.
-    pub(in crate::config) probe_window: &'static Knob<Duration>,
+    pub(in crate::config) probe_window: &'static OptionDef<Duration>,
     /// `*_probe_per_window`.
-    pub(in crate::config) probe_per_window: &'static Knob<u32>,
+    pub(in crate::config) probe_per_window: &'static OptionDef<u32>,
 }
 
 /// `ttft_*`.
@@ -81,12 +81,12 @@ pub(in crate::config) static METRIC_ROW: &[&Meta] =
     &[&METRIC_NAME.meta, &METRIC_Q.meta, &METRIC_THRESHOLD.meta];
 
 /// `*_metrics[].metric`.
-pub(in crate::config) static METRIC_NAME: Knob<Arc<str>> =
-    Knob::new("metric", "metric", Kind::Text, check::text)
+pub(in crate::config) static METRIC_NAME: OptionDef<Arc<str>> =
+    OptionDef::new("metric", "metric", Kind::Text, check::text)
         .default("required")
         .doc("Its name: `avg`, or a name for the quantile such as `p95`. The average is kept under it, so a table may be re-ordered.");
 /// `*_metrics[].q`.
-pub(in crate::config) static METRIC_Q: Knob<f64> = Knob::new(
+pub(in crate::config) static METRIC_Q: OptionDef<f64> = OptionDef::new(
     "metric",
     "q",
     Kind::Number(Bounds::between(0.0, 1.0)),
@@ -95,23 +95,23 @@ pub(in crate::config) static METRIC_Q: Knob<f64> = Knob::new(
 .default("required, unless `metric` is `avg`")
 .doc("The quantile of a window's distribution, literally: a decode rate that 95 % of requests reach is `.05`. `avg` ignores it.");
 /// `*_metrics[].threshold`.
-pub(in crate::config) static METRIC_THRESHOLD: Knob<f64> =
-    Knob::new("metric", "threshold", Kind::Number(IN_TABLE), check::number)
+pub(in crate::config) static METRIC_THRESHOLD: OptionDef<f64> =
+    OptionDef::new("metric", "threshold", Kind::Number(IN_TABLE), check::number)
         .default("required")
         .doc("Milliseconds, or tokens per second.");
 
 /// `ttft_enabled`.
-pub(in crate::config) static TTFT_ENABLED: Knob<bool> =
-    Knob::new("ttft", "ttft_enabled", Kind::Bool, check::boolean)
+pub(in crate::config) static TTFT_ENABLED: OptionDef<bool> =
+    OptionDef::new("ttft", "ttft_enabled", Kind::Bool, check::boolean)
         .default("true")
         .doc("The switch behind `/_ttft_toggle`: off, nothing is measured, and neither the gate nor the adaptive limit sees this signal.");
 /// `ttft_429`.
-pub(in crate::config) static TTFT_429: Knob<bool> =
-    Knob::new("ttft", "ttft_429", Kind::Bool, check::boolean)
+pub(in crate::config) static TTFT_429: OptionDef<bool> =
+    OptionDef::new("ttft", "ttft_429", Kind::Bool, check::boolean)
         .default("true")
         .doc("The switch behind `/_ttft_429_toggle`: off, nobody is refused for it, while measuring and the adaptive limit go on.");
 /// `ttft_limit_ms`.
-pub(in crate::config) static TTFT_LIMIT_MS: Knob<Option<f64>> = Knob::new(
+pub(in crate::config) static TTFT_LIMIT_MS: OptionDef<Option<f64>> = OptionDef::new(
     "ttft",
     "ttft_limit_ms",
     Kind::NumberOrOff(THRESHOLD),
@@ -120,16 +120,17 @@ pub(in crate::config) static TTFT_LIMIT_MS: Knob<Option<f64>> = Knob::new(
 .default("off")
 .doc("Refuse while a pool's average time to first token is at or above this, milliseconds. The average is smoothed over windows and taken of each window's 80th percentile; no request is ever cut for being slow.");
 /// `ttft_limit_by_model`.
-pub(in crate::config) static TTFT_LIMIT_BY_MODEL: Knob<BTreeMap<Arc<str>, f64>> = Knob::new(
-    "ttft",
-    "ttft_limit_by_model",
-    Kind::Thresholds(THRESHOLD),
-    check::thresholds,
-)
-.default("{}")
-.doc("The same by `peers_by_model` key; beats `ttft_limit_ms`.");
+pub(in crate::config) static TTFT_LIMIT_BY_MODEL: OptionDef<BTreeMap<Arc<str>, f64>> =
+    OptionDef::new(
+        "ttft",
+        "ttft_limit_by_model",
+        Kind::Thresholds(THRESHOLD),
+        check::thresholds,
+    )
+    .default("{}")
+    .doc("The same by `peers_by_model` key; beats `ttft_limit_ms`.");
 /// `ttft_metrics`.
-pub(in crate::config) static TTFT_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::new(
+pub(in crate::config) static TTFT_METRICS: OptionDef<Option<Arc<[Metric]>>> = OptionDef::new(
     "ttft",
     "ttft_metrics",
     Kind::Metrics,
@@ -138,7 +139,7 @@ pub(in crate::config) static TTFT_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::n
 .default("off")
 .doc("A table of metrics that trips the gate when any of them does; beats every other threshold, runtime ones included. `q` is the literal quantile, high for the slow end; `avg` has none.");
 /// `ttft_ewma_alpha`.
-pub(in crate::config) static TTFT_EWMA_ALPHA: Knob<f64> = Knob::new(
+pub(in crate::config) static TTFT_EWMA_ALPHA: OptionDef<f64> = OptionDef::new(
     "ttft",
     "ttft_ewma_alpha",
     Kind::Number(SHARE),
@@ -148,37 +149,37 @@ pub(in crate::config) static TTFT_EWMA_ALPHA: Knob<f64> = Knob::new(
 .doc("Weight of the newest window in the average.")
 .advanced();
 /// `ttft_window`.
-pub(in crate::config) static TTFT_WINDOW: Knob<Duration> =
-    Knob::new("ttft", "ttft_window", within(10, 24), check::duration)
+pub(in crate::config) static TTFT_WINDOW: OptionDef<Duration> =
+    OptionDef::new("ttft", "ttft_window", within(10, 24), check::duration)
         .default("20s")
         .doc("Length of one histogram.")
         .advanced();
 /// `ttft_ttl`.
-pub(in crate::config) static TTFT_TTL: Knob<Duration> =
-    Knob::new("ttft", "ttft_ttl", within(10, 24), check::duration)
+pub(in crate::config) static TTFT_TTL: OptionDef<Duration> =
+    OptionDef::new("ttft", "ttft_ttl", within(10, 24), check::duration)
         .default("60s")
         .doc("Life of the average after its last window; without one the gate is open.")
         .advanced();
 /// `ttft_probe_window`.
-pub(in crate::config) static TTFT_PROBE_WINDOW: Knob<Duration> =
-    Knob::new("ttft", "ttft_probe_window", within(10, 24), check::duration)
+pub(in crate::config) static TTFT_PROBE_WINDOW: OptionDef<Duration> =
+    OptionDef::new("ttft", "ttft_probe_window", within(10, 24), check::duration)
         .default("10s")
         .doc("The period of the probe quota.")
         .advanced();
 /// `ttft_probe_per_window`.
-pub(in crate::config) static TTFT_PROBE_PER_WINDOW: Knob<u32> =
-    Knob::new("ttft", "ttft_probe_per_window", PROBES, check::whole)
+pub(in crate::config) static TTFT_PROBE_PER_WINDOW: OptionDef<u32> =
+    OptionDef::new("ttft", "ttft_probe_per_window", PROBES, check::whole)
         .default("5")
         .doc("Requests let through a pool in each probe window while its gate is tripped.")
         .advanced();
 
 /// `tps_enabled`.
-pub(in crate::config) static TPS_ENABLED: Knob<bool> =
-    Knob::new("tps", "tps_enabled", Kind::Bool, check::boolean)
+pub(in crate::config) static TPS_ENABLED: OptionDef<bool> =
+    OptionDef::new("tps", "tps_enabled", Kind::Bool, check::boolean)
         .default("true")
         .doc("The switch behind `/_tps_toggle`: off, nothing is measured, and neither the gate nor the adaptive limit sees this signal.");
 /// `tps_limit_tps`.
-pub(in crate::config) static TPS_LIMIT_TPS: Knob<Option<f64>> = Knob::new(
+pub(in crate::config) static TPS_LIMIT_TPS: OptionDef<Option<f64>> = OptionDef::new(
     "tps",
     "tps_limit_tps",
     Kind::NumberOrOff(THRESHOLD),
@@ -187,16 +188,17 @@ pub(in crate::config) static TPS_LIMIT_TPS: Knob<Option<f64>> = Knob::new(
 .default("off")
 .doc("Refuse while a pool's average decode rate is at or below this, tokens per second; with `adaptive_cc` the limit shrinks below it instead. The average is smoothed over windows and taken of each window's 20th percentile.");
 /// `tps_limit_by_model`.
-pub(in crate::config) static TPS_LIMIT_BY_MODEL: Knob<BTreeMap<Arc<str>, f64>> = Knob::new(
-    "tps",
-    "tps_limit_by_model",
-    Kind::Thresholds(THRESHOLD),
-    check::thresholds,
-)
-.default("{}")
-.doc("The same by `peers_by_model` key; beats `tps_limit_tps`.");
+pub(in crate::config) static TPS_LIMIT_BY_MODEL: OptionDef<BTreeMap<Arc<str>, f64>> =
+    OptionDef::new(
+        "tps",
+        "tps_limit_by_model",
+        Kind::Thresholds(THRESHOLD),
+        check::thresholds,
+    )
+    .default("{}")
+    .doc("The same by `peers_by_model` key; beats `tps_limit_tps`.");
 /// `tps_metrics`.
-pub(in crate::config) static TPS_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::new(
+pub(in crate::config) static TPS_METRICS: OptionDef<Option<Arc<[Metric]>>> = OptionDef::new(
     "tps",
     "tps_metrics",
     Kind::Metrics,
@@ -205,37 +207,37 @@ pub(in crate::config) static TPS_METRICS: Knob<Option<Arc<[Metric]>>> = Knob::ne
 .default("off")
 .doc("A table of metrics that trips when any of them does; beats every other threshold, runtime ones included. `q` is the literal quantile, low for the slow end; `avg` has none.");
 /// `tps_ewma_alpha`.
-pub(in crate::config) static TPS_EWMA_ALPHA: Knob<f64> =
-    Knob::new("tps", "tps_ewma_alpha", Kind::Number(SHARE), check::number)
+pub(in crate::config) static TPS_EWMA_ALPHA: OptionDef<f64> =
+    OptionDef::new("tps", "tps_ewma_alpha", Kind::Number(SHARE), check::number)
         .default("0.3")
         .doc("Weight of the newest window in the average.")
         .advanced();
 /// `tps_window`.
-pub(in crate::config) static TPS_WINDOW: Knob<Duration> =
-    Knob::new("tps", "tps_window", within(10, 24), check::duration)
+pub(in crate::config) static TPS_WINDOW: OptionDef<Duration> =
+    OptionDef::new("tps", "tps_window", within(10, 24), check::duration)
         .default("20s")
         .doc("Length of one histogram.")
         .advanced();
 /// `tps_ttl`.
-pub(in crate::config) static TPS_TTL: Knob<Duration> =
-    Knob::new("tps", "tps_ttl", within(10, 24), check::duration)
+pub(in crate::config) static TPS_TTL: OptionDef<Duration> =
+    OptionDef::new("tps", "tps_ttl", within(10, 24), check::duration)
         .default("60s")
         .doc("Life of the average after its last window; without one the gate is open.")
         .advanced();
 /// `tps_probe_window`.
-pub(in crate::config) static TPS_PROBE_WINDOW: Knob<Duration> =
-    Knob::new("tps", "tps_probe_window", within(10, 24), check::duration)
+pub(in crate::config) static TPS_PROBE_WINDOW: OptionDef<Duration> =
+    OptionDef::new("tps", "tps_probe_window", within(10, 24), check::duration)
         .default("10s")
         .doc("The period of the probe quota.")
         .advanced();
 /// `tps_probe_per_window`.
-pub(in crate::config) static TPS_PROBE_PER_WINDOW: Knob<u32> =
-    Knob::new("tps", "tps_probe_per_window", PROBES, check::whole)
+pub(in crate::config) static TPS_PROBE_PER_WINDOW: OptionDef<u32> =
+    OptionDef::new("tps", "tps_probe_per_window", PROBES, check::whole)
         .default("5")
         .doc("Requests let through a pool in each probe window while its gate is tripped.")
         .advanced();
 /// `tps_min_tokens`.
-pub(in crate::config) static TPS_MIN_TOKENS: Knob<u32> = Knob::new(
+pub(in crate::config) static TPS_MIN_TOKENS: OptionDef<u32> = OptionDef::new(
     "tps",
     "tps_min_tokens",
     Kind::Whole {
@@ -248,8 +250,8 @@ pub(in crate::config) static TPS_MIN_TOKENS: Knob<u32> = Knob::new(
 .doc("Completions of fewer tokens are not measured.")
 .advanced();
 /// `tps_min_decode_s`.
-pub(in crate::config) static TPS_MIN_DECODE_S: Knob<Duration> =
-    Knob::new("tps", "tps_min_decode_s", within(0, 24), check::duration)
+pub(in crate::config) static TPS_MIN_DECODE_S: OptionDef<Duration> =
+    OptionDef::new("tps", "tps_min_decode_s", within(0, 24), check::duration)
         .default("0.5")
         .doc("Completions that took less time to decode are not measured.")
         .advanced();

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::content::postprocess::handler;
 
-fn vllm(unasked: bool) -> Filter {
-    Filter::new(unasked, handler("vllm_format"))
+fn vllm(usage_filter: bool) -> Filter {
+    Filter::new(usage_filter, handler("vllm_format"))
 }
 
 fn passed(mut filter: Filter, stream: &[u8], cuts: &[usize]) -> Vec<u8> {
@@ -191,11 +191,11 @@ proptest! {
     fn any_cut_of_a_stream_gives_what_the_whole_gives(
         lines in prop::collection::vec((line(), prop_oneof![Just("\n"), Just("\r\n"), Just("\r"), Just("\n\n")]), 0..8),
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
-        unasked in any::<bool>(),
+        usage_filter in any::<bool>(),
         name in prop_oneof![Just(None), Just(Some("vllm_format")), Just(Some("strip_actual_usage"))],
     ) {
         let stream: String = lines.iter().flat_map(|(text, end)| [text.as_str(), end]).collect();
-        let filter = || Filter::new(unasked, name.and_then(handler));
+        let filter = || Filter::new(usage_filter, name.and_then(handler));
         let mut cuts: Vec<usize> = cuts.drain(..).map(|cut| cut.index(stream.len() + 1)).collect();
         cuts.sort_unstable();
         let whole = passed(filter(), stream.as_bytes(), &[]);

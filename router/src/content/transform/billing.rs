@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::survey::Survey;
+use super::edit_scan::EditScan;
 use crate::content::splice::Splices;
 
 const NAME: &[u8] = b"x-anthropic-billing-header:";
@@ -24,11 +24,11 @@ pub(super) fn may_be_in(body: &[u8]) -> bool {
 }
 
 /// Takes out what the survey found; how many.
-pub(super) fn strip(survey: &Survey, splices: &mut Splices) -> usize {
-    let system = survey.system.iter().flat_map(|system| &system.headers);
+pub(super) fn strip(edit_scan: &EditScan, splices: &mut Splices) -> usize {
+    let system = edit_scan.system.iter().flat_map(|system| &system.headers);
     let headers = system
-        .chain(&survey.messages.headers)
-        .chain(&survey.input.headers);
+        .chain(&edit_scan.messages.headers)
+        .chain(&edit_scan.input.headers);
     headers.map(|header| splices.remove(header.clone())).count()
 }
 

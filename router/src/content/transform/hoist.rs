@@ -6,7 +6,7 @@
 //! goes with its message. A `system` that is neither text nor list is somebody's extension: then
 //! nothing moves.
 
-use super::survey::Survey;
+use super::edit_scan::EditScan;
 use crate::content::scan::{Cursor, Span};
 use crate::content::splice::Splices;
 
@@ -53,12 +53,12 @@ impl Moves {
 }
 
 /// Moves the system messages; how many.
-pub(super) fn hoist(body: &[u8], survey: &Survey, splices: &mut Splices) -> usize {
-    let moves = &survey.messages.moves;
+pub(super) fn hoist(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) -> usize {
+    let moves = &edit_scan.messages.moves;
     let Some(blocks) = blocks(body, &moves.contents) else {
         return 0;
     };
-    if !blocks.is_empty() && !append(body, survey, blocks, splices) {
+    if !blocks.is_empty() && !append(body, edit_scan, blocks, splices) {
         return 0;
     }
     for cut in &moves.cuts {
@@ -68,10 +68,10 @@ pub(super) fn hoist(body: &[u8], survey: &Survey, splices: &mut Splices) -> usiz
 }
 
 /// Puts blocks behind those of `system`; whether that is possible.
-fn append(body: &[u8], survey: &Survey, blocks: Vec<u8>, splices: &mut Splices) -> bool {
-    let Some(system) = &survey.system else {
+fn append(body: &[u8], edit_scan: &EditScan, blocks: Vec<u8>, splices: &mut Splices) -> bool {
+    let Some(system) = &edit_scan.system else {
         let member = [br#","system":["#, &*blocks, b"]"].concat();
-        splices.insert(survey.top.end - 1, member);
+        splices.insert(edit_scan.top.end - 1, member);
         return true;
     };
     let Span { start, end } = system.value;

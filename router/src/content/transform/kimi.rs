@@ -9,8 +9,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::edit_scan::EditScan;
 use super::quoted;
-use super::survey::Survey;
 use crate::content::json::unescaped;
 use crate::content::scan::{Cursor, Span, text};
 use crate::content::splice::Splices;
@@ -172,15 +172,15 @@ fn is_name(name: &[u8]) -> bool {
 /// Gives calls and answers their new ids; how many changed.
 pub(super) fn rename(
     body: &[u8],
-    survey: &Survey,
+    edit_scan: &EditScan,
     strategy: IdStrategy,
     splices: &mut Splices,
 ) -> usize {
-    let model = survey.model.as_ref().and_then(|model| text(body, model));
+    let model = edit_scan.model.as_ref().and_then(|model| text(body, model));
     if !model.is_some_and(|model| str::from_utf8(&model).is_ok_and(is_kimi)) {
         return 0;
     }
-    let calls = &survey.messages.calls;
+    let calls = &edit_scan.messages.calls;
     let mut numbers = Numbers::of(body, calls, strategy);
     let mut known: HashMap<Cow<'_, [u8]>, Named> = HashMap::new();
     let mut changes = 0;

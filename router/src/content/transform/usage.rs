@@ -3,19 +3,19 @@
 //! The member is inserted, or its value replaced, where the parser of the engine will find it; an
 //! object or array in its place is somebody's extension and is left alone.
 
-use super::survey::{Options, Survey};
+use super::edit_scan::{EditScan, Options};
 use crate::content::splice::Splices;
 
 const OPTIONS: &[u8] = br#""stream_options":{"include_usage":true}"#;
 
 /// Whether `stream` is true and usage was not asked for; adds the edits that ask for it.
-pub(super) fn ask(body: &[u8], survey: &Survey, splices: &mut Splices) -> bool {
-    let stream = survey.stream.clone();
+pub(super) fn ask(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) -> bool {
+    let stream = edit_scan.stream.clone();
     if stream.is_none_or(|value| &body[value] != b"true") {
         return false;
     }
-    let Some(options) = &survey.options else {
-        splices.insert(survey.top.end - 1, [b",", OPTIONS].concat());
+    let Some(options) = &edit_scan.options else {
+        splices.insert(edit_scan.top.end - 1, [b",", OPTIONS].concat());
         return true;
     };
     match &body[options.value.clone()] {

@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use router_core::book::status::{
-    AdaptiveState, PriorityState, Protection, SignalState, Tally, Trips,
+    AdaptiveState, BucketCounters, PriorityState, Protection, SignalState, Trips,
 };
 use router_core::signal::Signal;
 
@@ -244,12 +244,13 @@ fn trips(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Resul
 }
 
 fn priority(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Result {
-    let buckets = |seen: &SeenGates| -> Vec<(String, Tally)> {
+    let buckets = |seen: &SeenGates| -> Vec<(String, BucketCounters)> {
         let rows = seen.priority.buckets.iter();
         rows.map(|row| (row.bucket.min_turn.to_string(), row.tally))
             .collect()
     };
-    let results = |tally: &Tally| [("admitted", tally.admitted), ("refused", tally.refused)];
+    let results =
+        |tally: &BucketCounters| [("admitted", tally.admitted), ("refused", tally.refused)];
     let graded = seen.iter().flat_map(|seen| {
         buckets(seen).into_iter().flat_map(move |(bucket, tally)| {
             results(&tally).map(|(result, count)| {

@@ -77,7 +77,7 @@ pub struct RequestDone<'a> {
 #[derive(Debug)]
 pub struct RouteMetrics {
     pub(super) route: Arc<str>,
-    pub(super) tally: Mutex<Tally>,
+    pub(super) tally: Mutex<Counters>,
     pub(super) refusals: Refusals,
     /// Index = outcome.
     postprocessed: [AtomicU64; Outcome::ALL.len()],
@@ -93,7 +93,7 @@ pub struct RouteMetrics {
 type ByPeer<T> = BTreeMap<Arc<str>, T>;
 
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     /// Requests by model, peer and code; at most [`MODELS_MAX`] models and [`NONE`] and [`OTHER`].
     pub(super) requests: BTreeMap<Arc<str>, ByPeer<BTreeMap<u16, u64>>>,
     /// Configured peers.
@@ -202,7 +202,7 @@ impl RouteMetrics {
     }
 }
 
-impl Tally {
+impl Counters {
     fn count(&mut self, done: &RequestDone<'_>) {
         let code = done.code;
         let model = self.model_label(done.model, code);

@@ -2,7 +2,7 @@
 
 use router_core::load::Sample;
 
-use super::page::{Reader, Tally, Unusable};
+use super::page::{Counters, Reader, Unusable};
 
 /// `busy` is processing + deferred. Older builds and forks have one gauge for both; where a page has
 /// both generations the current one counts.
@@ -27,7 +27,7 @@ pub(super) const READER: Reader = Reader {
     sample,
 };
 
-fn sample(tally: &Tally) -> Result<Sample, Unusable> {
+fn sample(tally: &Counters) -> Result<Sample, Unusable> {
     let waiting = tally.waiting.get()?;
     let running = match tally.running.get()? {
         Some(running) => running,

@@ -8,7 +8,7 @@ use memchr::{memchr, memchr_iter};
 use router_core::load::Sample;
 
 /// A family that counts and what its series add to.
-pub(super) type Family = (&'static str, fn(&mut Tally, &Series<'_>));
+pub(super) type Family = (&'static str, fn(&mut Counters, &Series<'_>));
 
 /// How the page of one dialect is read.
 #[derive(Debug)]
@@ -16,13 +16,13 @@ pub(super) struct Reader {
     /// Every other family is passed over.
     pub(super) families: &'static [Family],
     /// What the whole page says.
-    pub(super) sample: fn(&Tally) -> Result<Sample, Unusable>,
+    pub(super) sample: fn(&Counters) -> Result<Sample, Unusable>,
 }
 
 impl Reader {
     /// Adds what a line tells.
     #[inline]
-    pub(super) fn line(&self, line: &[u8], tally: &mut Tally) {
+    pub(super) fn line(&self, line: &[u8], tally: &mut Counters) {
         let mut families = self.families.iter();
         if let Some((_, add)) = families.find(|(name, _)| is_of(line, name))
             && let Some(series) = parse(line)
@@ -33,7 +33,7 @@ impl Reader {
 
     #[cfg(test)]
     pub(super) fn whole(&self, page: &[u8]) -> Result<Sample, Unusable> {
-        let (mut lines, mut tally) = (Lines::default(), Tally::default());
+        let (mut lines, mut tally) = (Lines::default(), Counters::default());
         lines.take(page, |line| self.line(line, &mut tally));
         lines.end(|line| self.line(line, &mut tally));
         (self.sample)(&tally)
@@ -42,7 +42,7 @@ impl Reader {
 
 /// What the lines read so far add up to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     pub(super) running: Count,
     pub(super) waiting: Count,
     /// What other generations of the engine say instead, or beside.
@@ -55,7 +55,7 @@ pub(super) struct Tally {
 ///
 /// # Errors
 /// When the number of running requests is missing, or a number is not a count.
-pub(super) fn batching(tally: &Tally) -> Result<Sample, Unusable> {
+pub(super) fn batching(tally: &Counters) -> Result<Sample, Unusable> {
     Ok(Sample {
         running: tally.running.get()?.ok_or(Unusable)?,
         waiting: tally.waiting.get()?.unwrap_or(0),

@@ -2,7 +2,7 @@
 
 use router_core::load::Sample;
 
-use super::page::{Reader, Tally, Unusable, batching};
+use super::page::{Counters, Reader, Unusable, batching};
 
 /// `trtllm-serve`.
 pub(super) const SERVE: Reader = Reader {
@@ -42,7 +42,7 @@ pub(super) const TRITON: Reader = Reader {
     sample: triton,
 };
 
-fn triton(tally: &Tally) -> Result<Sample, Unusable> {
+fn triton(tally: &Counters) -> Result<Sample, Unusable> {
     let active = tally.running.get()?.ok_or(Unusable)?;
     let (running, waiting) = match (tally.waiting.get()?, tally.older.get()?) {
         (Some(waiting), _) => (active, waiting),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::upstream::ask::{Line, Place};
 use crate::upstream::engine::Dialect;
+use crate::upstream::probe_client::{Endpoint, KeptConnection};
 
 /// How often llama.cpp is asked for its slots and its sleep.
 const PROPS_EVERY: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const MISSING_FOR: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Where it tells its load.
-    pub(super) load_page: Option<Place>,
+    pub(super) load_page: Option<Endpoint>,
     pub(super) dialect: Option<Dialect>,
     /// It has no load page. llama.cpp is one of the engines that may have none, by its options.
     pub(super) pageless: bool,
@@ -33,7 +33,7 @@ pub(super) struct Memory {
     /// Since when there have been neither metrics nor slots: only its health is asked.
     blind: Option<Instant>,
     /// The connection to a load page that is elsewhere.
-    pub(super) elsewhere: Line,
+    pub(super) elsewhere: KeptConnection,
 }
 
 /// What came of asking for `/props`, and when.

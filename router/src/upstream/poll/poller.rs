@@ -13,10 +13,12 @@ use super::memory::{self, Memory};
 use super::turns::Turns;
 use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::ask::{AskError, Asker, Line, Place, Question, Read};
 use crate::upstream::engine::{Dialect, Scan};
 use crate::upstream::here::is_exhausted;
 use crate::upstream::probe::Assignment;
+use crate::upstream::probe_client::{
+    AskError, Endpoint, KeptConnection, ProbeClient, Question, Read,
+};
 
 /// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
 const PAGE_MAX: usize = 8 << 20;
@@ -24,7 +26,7 @@ const PAGE_MAX: usize = 8 << 20;
 /// Asks engines and reports what they say.
 #[derive(Debug)]
 pub(in crate::upstream) struct Poller {
-    asker: Asker,
+    asker: ProbeClient,
     events: Arc<Events>,
     turns: Turns,
     epoch: Instant,
@@ -85,7 +87,7 @@ struct Silent {
 }
 
 impl Poller {
-    pub(in crate::upstream) fn new(asker: Asker, events: Arc<Events>) -> Self {
+    pub(in crate::upstream) fn new(asker: ProbeClient, events: Arc<Events>) -> Self {
         Self {
             asker,
             events,
@@ -427,7 +429,7 @@ impl Poller {
 
     async fn ask<P: Page>(
         &self,
-        line: &Line,
+        line: &KeptConnection,
         question: Question<'_>,
         connected: &AtomicBool,
         mut page: P,
@@ -465,16 +467,16 @@ fn silence<P>(connected: &AtomicBool) -> Fetched<P> {
 }
 
 /// A page of the peer itself.
-fn place_of(at: &Assignment, path: &str) -> Option<Place> {
+fn place_of(at: &Assignment, path: &str) -> Option<Endpoint> {
     let target = &at.peer.target;
     let uri = target.uri(path).ok()?;
-    Some(Place::new(uri, target.authorization.as_ref()))
+    Some(Endpoint::new(uri, target.authorization.as_ref()))
 }
 
 /// The page that tells its load.
-fn load_page(at: &Assignment) -> Option<Place> {
+fn load_page(at: &Assignment) -> Option<Endpoint> {
     match &at.peer.spec.metrics_url {
-        Some(url) => Some(Place::new(
+        Some(url) => Some(Endpoint::new(
             url.parse().ok()?,
             at.peer.target.authorization.as_ref(),
         )),

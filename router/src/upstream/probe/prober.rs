@@ -10,8 +10,8 @@ use router_core::pool::Evidence;
 use super::verdict::{Outcome, verdict};
 use super::{Assignment, models};
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::ask::{Answer, AskError, Asker, Place, Question, Read};
 use crate::upstream::here::is_exhausted;
+use crate::upstream::probe_client::{Answer, AskError, Endpoint, ProbeClient, Question, Read};
 
 /// Where engines list what they serve.
 const MODELS_PATH: &str = "/v1/models";
@@ -19,7 +19,7 @@ const MODELS_PATH: &str = "/v1/models";
 /// Asks peers and records what it learns.
 #[derive(Debug)]
 pub(super) struct Prober {
-    asker: Asker,
+    asker: ProbeClient,
     events: Arc<Events>,
 }
 
@@ -33,7 +33,7 @@ enum NoAnswer {
 }
 
 impl Prober {
-    pub(super) fn new(asker: Asker, events: Arc<Events>) -> Self {
+    pub(super) fn new(asker: ProbeClient, events: Arc<Events>) -> Self {
         Self { asker, events }
     }
 
@@ -128,7 +128,7 @@ impl Prober {
 
     async fn get<'l>(&self, at: &'l Assignment, path: &str) -> Result<Answer<'l>, NoAnswer> {
         let target = &at.peer.target;
-        let place = Place::new(target.uri(path)?, target.authorization.as_ref());
+        let place = Endpoint::new(target.uri(path)?, target.authorization.as_ref());
         let question = Question {
             place: &place,
             next_within: at.next_within(),

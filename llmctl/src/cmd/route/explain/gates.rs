@@ -1,7 +1,7 @@
 //! The load gates of an explanation or a receipt, one line each. Pure text.
 
 use router_core::admission::{Gate, Gates};
-use router_core::decision::{Facts, GateFacts, Grade, Reading};
+use router_core::decision::{Facts, GateFacts, PriorityClass, Reading};
 
 use super::words::Line;
 use crate::render::tame;
@@ -93,7 +93,7 @@ pub(super) fn passed_lines(facts: &Facts) -> Vec<Line> {
     lines
 }
 
-fn grade_line(grade: Grade) -> String {
+fn grade_line(grade: PriorityClass) -> String {
     let who = match grade.turn {
         Some(turn) => format!("turn {turn}, bucket from turn {}", grade.bucket),
         None => format!("no usable header, bucket from turn {}", grade.bucket),
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_the_gates_made_of_a_request_is_told() {
         let facts = Facts {
-            grade: Some(Grade {
+            grade: Some(PriorityClass {
                 bucket: 2,
                 turn: Some(3),
                 share: 0.88,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proto::admin::{RuleVerdict, SwitchState};
 use router::config::valid::AffinityKind;
 use router::content::inspect::{Fields, Inspection};
-use router::proxy::{Asker, Lookups, rule_against};
+use router::proxy::{PlacementLookups, RequestContext, rule_against};
 use router::state::{Route, TableBuilder};
 use router_core::load::Report;
 use router_core::session::{Session, SessionId};
@@ -45,12 +45,12 @@ pub(super) fn explain(
     for peer in route.distinct_peers() {
         let _ = route.report_load(&peer.spec.key, Report::Blind);
     }
-    let mut asker = Asker::of(&route, &request.headers, &inspection);
+    let mut asker = RequestContext::of(&route, &request.headers, &inspection);
     if let Some(id) = &args.session {
         asker.session = Session::new(Some(given(id)), route.affinity_acts());
     }
     let session = &asker.session;
-    let lookups = Lookups::of(&route, pool, model.as_deref(), session, &inspection);
+    let lookups = PlacementLookups::of(&route, pool, model.as_deref(), session, &inspection);
     let explanation = route.explain(lookups.on(asker.ask(pool, false)));
     let rule = rule_against(&route, &request.body, &inspection).map(|(_, rule)| RuleVerdict {
         name: rule.name.to_string(),

@@ -1,0 +1,114 @@
+//! Requests, put right for the engine: byte-preserving edits, each with a switch of its own.
+//!
+//! One scan finds what the transforms look for; each adds splices over the original bytes, and they
+//! are applied together. Moving system messages is a second stage over the result, because what is
+//! moved may have been edited. A body that is no JSON object passes as it came, and so does one that
+//! the edits would more than double.
+
+mod billing;
+mod edit_scan;
+mod hoist;
+mod kimi;
+mod usage;
+
+use std::borrow::Cow;
+
+use self::edit_scan::{EditScan, Notes};
+pub use self::kimi::{IdStrategy, is_kimi};
+use super::splice::Splices;
+
+/// Bytes that edits may add to a body besides its own length again.
+const ADDED_MIN: usize = 64 << 10;
+
+/// Which transforms act on a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// `include_usage`.
+    pub include_usage: bool,
+    /// `cch_strip`.
+    pub cch_strip: bool,
+    /// `kimi_normalize`, and how ids are made.
+    pub kimi_normalize: Option<IdStrategy>,
+    /// `system_hoist`.
+    pub system_hoist: bool,
+}
+
+/// What the transforms changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transformed {
+    /// The edited body; `None` when nothing was edited.
+    pub body: Option<Vec<u8>>,
+    /// The stream was asked for usage that the client had not asked for.
+    pub asked_for_usage: bool,
+    /// Texts that lost a billing header.
+    pub headers_stripped: usize,
+    /// Tool-call ids replaced, in calls and in answers to them.
+    pub ids_renamed: usize,
+    /// System messages that left `messages`.
+    pub messages_hoisted: usize,
+}
+
+/// Edits a request's body. What is not understood is left alone; a body that is no valid JSON may be
+/// edited where its beginning looks like an object that ends well.
+pub fn transform(body: &[u8], wanted: Wanted) -> Transformed {
+    let mut done = in_place(body, wanted).unwrap_or_default();
+    if wanted.system_hoist {
+        let edited = done.body.as_deref().map_or(body, |edited| edited);
+        if let Some((hoisted, messages)) = moved(edited) {
+            done.body = Some(hoisted);
+            done.messages_hoisted = messages;
+        }
+    }
+    done
+}
+
+/// The first stage: texts, ids and options.
+fn in_place(body: &[u8], wanted: Wanted) -> Option<Transformed> {
+    let notes = Notes {
+        headers: wanted.cch_strip && billing::may_be_in(body),
+        calls: wanted.kimi_normalize.is_some(),
+        systems: false,
+    };
+    if !(wanted.include_usage || notes.headers || notes.calls) {
+        return None;
+    }
+    let edit_scan = EditScan::of(body, notes)?;
+    let mut splices = room(body);
+    let asked_for_usage = wanted.include_usage && usage::ask(body, &edit_scan, &mut splices);
+    let headers_stripped = billing::strip(&edit_scan, &mut splices);
+    let ids_renamed = match wanted.kimi_normalize {
+        Some(strategy) => kimi::rename(body, &edit_scan, strategy, &mut splices),
+        None => 0,
+    };
+    Some(Transformed {
+        body: Some(splices.apply(body)?),
+        asked_for_usage,
+        headers_stripped,
+        ids_renamed,
+        messages_hoisted: 0,
+    })
+}
+
+/// The second stage: system messages, moved; and how many.
+fn moved(body: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let notes = Notes {
+        systems: true,
+        ..Notes::default()
+    };
+    let edit_scan = EditScan::of(body, notes)?;
+    let mut splices = room(body);
+    let messages = hoist::hoist(body, &edit_scan, &mut splices);
+    Some((splices.apply(body)?, messages))
+}
+
+fn room(body: &[u8]) -> Splices {
+    Splices::at_most(body.len() + ADDED_MIN)
+}
+
+/// A JSON string of this text, which needs no escapes.
+fn quoted(text: &str) -> Cow<'static, [u8]> {
+    Cow::Owned([b"\"", text.as_bytes(), b"\""].concat())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! The bound on a client that connects and does not say what it wants.
+//!
+//! hyper bounds the time of a head once it knows which HTTP it reads. Until then nobody watches, and
+//! a silent client would keep its descriptor for ever.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::time::Sleep;
+
+use super::serve::HEAD_TIMEOUT;
+
+/// What an HTTP/2 connection begins with. Anything else is HTTP/1.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The watch over a connection's first bytes.
+#[derive(Debug, Default)]
+pub(super) struct FirstByteTimeout {
+    /// So many bytes of the preface have come.
+    heard: usize,
+    /// It is known which HTTP is spoken.
+    over: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl FirstByteTimeout {
+    /// Looks at what a read brought.
+    pub(super) fn hear(&mut self, bytes: &[u8]) {
+        if self.over {
+            return;
+        }
+        let rest = &PREFACE[self.heard..];
+        let common = bytes.len().min(rest.len());
+        self.heard += common;
+        self.over = bytes[..common] != rest[..common] || self.heard == PREFACE.len();
+        if self.over {
+            self.timer = None;
+        }
+    }
+
+    /// A read has to wait: ready when it has waited for too long.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.over {
+            return Poll::Pending;
+        }
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(HEAD_TIMEOUT)));
+        timer.as_mut().poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::super::exchange::now;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_its_time_until_its_protocol_is_known() {
+        let unknown: [&[&[u8]]; 3] = [&[], &[b"P"], &[b"PRI * ", b"HTTP/2.0\r\n\r\nSM\r\n"]];
+        for parts in unknown {
+            let begun = now();
+            let mut first_byte_timeout = FirstByteTimeout::default();
+            parts.iter().for_each(|part| first_byte_timeout.hear(part));
+            poll_fn(|cx| first_byte_timeout.poll(cx)).await;
+            assert_eq!(now() - begun, HEAD_TIMEOUT);
+        }
+        let known: [&[&[u8]]; 4] = [&[b"GET"], &[b"P", b"OST"], &[b"\r\n"], &[PREFACE]];
+        for parts in known {
+            let mut first_byte_timeout = FirstByteTimeout::default();
+            parts.iter().for_each(|part| first_byte_timeout.hear(part));
+            let waited =
+                tokio::time::timeout(2 * HEAD_TIMEOUT, poll_fn(|cx| first_byte_timeout.poll(cx)));
+            assert!(waited.await.is_err(), "{parts:?}");
+        }
+    }
+}

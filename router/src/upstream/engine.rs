@@ -1,0 +1,290 @@
+//! What each engine says about its load: one file per dialect, pure bytes → sample, in one pass.
+//!
+//! The names, labels and quirks are those the engines export today; where generations differ both
+//! are read. Nothing here does IO: the poller fetches the page.
+
+mod llamacpp;
+mod page;
+mod sglang;
+mod tgi;
+mod trtllm;
+mod vllm;
+
+use router_core::load::Sample;
+use serde::{Deserialize, Serialize};
+
+pub use page::Unusable;
+use page::{Counters, Lines, Reader};
+
+/// Whose page it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// Text Generation Inference.
+    Tgi,
+    /// `trtllm-serve`.
+    TrtLlm,
+    /// Triton with the TensorRT-LLM backend.
+    Triton,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Self; 6] = [
+        Self::LlamaCpp,
+        Self::Vllm,
+        Self::Sglang,
+        Self::Tgi,
+        Self::TrtLlm,
+        Self::Triton,
+    ];
+
+    /// As the `engine` option spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LlamaCpp => "llamacpp",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::Tgi => "tgi",
+            Self::TrtLlm => "trtllm",
+            Self::Triton => "triton",
+        }
+    }
+
+    /// What its families start with.
+    fn prefixes(self) -> &'static [&'static str] {
+        match self {
+            Self::LlamaCpp => &["llamacpp:", "llama_"],
+            Self::Vllm => &["vllm:"],
+            Self::Sglang => &["sglang:"],
+            Self::Tgi => &["tgi_"],
+            Self::TrtLlm => &["trtllm_"],
+            Self::Triton => &["nv_trt_llm_"],
+        }
+    }
+
+    fn reader(self) -> &'static Reader {
+        match self {
+            Self::LlamaCpp => &llamacpp::READER,
+            Self::Vllm => &vllm::READER,
+            Self::Sglang => &sglang::READER,
+            Self::Tgi => &tgi::READER,
+            Self::TrtLlm => &trtllm::SERVE,
+            Self::Triton => &trtllm::TRITON,
+        }
+    }
+
+    /// The dialect that exports a line's family.
+    fn of(line: &[u8]) -> Option<Self> {
+        let is_of = |dialect: &Self| {
+            let mut prefixes = dialect.prefixes().iter();
+            prefixes.any(|prefix| page::begins(line, prefix)) && page::parse(line).is_some()
+        };
+        Self::ALL.into_iter().find(is_of)
+    }
+}
+
+/// A load page being read, chunk by chunk, once: nothing of it is kept.
+#[derive(Debug)]
+pub struct Scan {
+    lines: Lines,
+    readings: Readings,
+}
+
+impl Scan {
+    /// A page in this dialect and no other.
+    pub fn of(dialect: Dialect) -> Self {
+        Self::new(Some(dialect), true)
+    }
+
+    /// A page in the dialect of the last one; where that says nothing, in that of the first family
+    /// that any engine is known to export.
+    pub fn guessing(last: Option<Dialect>) -> Self {
+        Self::new(last, false)
+    }
+
+    fn new(expected: Option<Dialect>, is_told: bool) -> Self {
+        Self {
+            lines: Lines::default(),
+            readings: Readings {
+                expected: expected.map(Reading::new),
+                found: None,
+                is_told,
+            },
+        }
+    }
+
+    /// Reads on. Chunks may end anywhere.
+    pub fn take(&mut self, chunk: &[u8]) {
+        let Self { lines, readings } = self;
+        lines.take(chunk, |line| readings.line(line));
+    }
+
+    /// The page's dialect and what it says; `None` where no engine is known to write such a page.
+    ///
+    /// # Errors
+    /// When the page lacks the number of running requests, or a wanted number is not a count.
+    pub fn end(self) -> Option<(Dialect, Result<Sample, Unusable>)> {
+        let Self {
+            mut lines,
+            mut readings,
+        } = self;
+        lines.end(|line| readings.line(line));
+        let Readings {
+            expected, found, ..
+        } = readings;
+        let expected = expected.map(Reading::end);
+        match (expected, found) {
+            (Some((_, Err(Unusable))) | None, Some(found)) => Some(found.end()),
+            (Some((_, Err(Unusable))), None) if !readings.is_told => None,
+            (expected, _) => expected,
+        }
+    }
+}
+
+/// A page in the dialects that it may be in.
+#[derive(Debug)]
+struct Readings {
+    expected: Option<Reading>,
+    /// Only where it is another one than expected.
+    found: Option<Reading>,
+    /// The first family that tells the dialect was there, or its dialect is known for sure.
+    is_told: bool,
+}
+
+#[derive(Debug)]
+struct Reading {
+    dialect: Dialect,
+    tally: Counters,
+}
+
+impl Readings {
+    #[inline]
+    fn line(&mut self, line: &[u8]) {
+        if !self.is_told
+            && let Some(dialect) = Dialect::of(line)
+        {
+            self.is_told = true;
+            let is_expected = |expected: &Reading| expected.dialect == dialect;
+            if !self.expected.as_ref().is_some_and(is_expected) {
+                self.found = Some(Reading::new(dialect));
+            }
+        }
+        for reading in [&mut self.expected, &mut self.found].into_iter().flatten() {
+            let reader = reading.dialect.reader();
+            reader.line(line, &mut reading.tally);
+        }
+    }
+}
+
+impl Reading {
+    fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            tally: Counters::default(),
+        }
+    }
+
+    fn end(self) -> (Dialect, Result<Sample, Unusable>) {
+        let sample = (self.dialect.reader().sample)(&self.tally);
+        (self.dialect, sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a page says that comes in chunks of `size`.
+    fn read(
+        mut scan: Scan,
+        page: &str,
+        size: usize,
+    ) -> Option<(Dialect, Result<Sample, Unusable>)> {
+        for chunk in page.as_bytes().chunks(size) {
+            scan.take(chunk);
+        }
+        scan.end()
+    }
+
+    fn dialect(page: &str) -> Option<Dialect> {
+        read(Scan::guessing(None), page, 7).map(|(dialect, _)| dialect)
+    }
+
+    #[test]
+    fn an_engine_is_known_by_its_first_family() {
+        for (page, told) in [
+            (
+                "go_goroutines 7\nllamacpp:requests_processing 0\n",
+                Dialect::LlamaCpp,
+            ),
+            ("llama_slots_busy 1\n", Dialect::LlamaCpp),
+            ("vllm_num_requests_running 1\n", Dialect::Vllm),
+            ("sglang:num_running_reqs 1\n", Dialect::Sglang),
+            ("tgi_queue_size 0\n", Dialect::Tgi),
+            ("trtllm_num_requests_running 0\n", Dialect::TrtLlm),
+            (
+                "nv_trt_llm_request_metrics{request_type=\"active\"} 0\n",
+                Dialect::Triton,
+            ),
+        ] {
+            assert_eq!(dialect(page), Some(told), "{page}");
+        }
+        assert_eq!(dialect("process_cpu_seconds_total 1\n"), None);
+    }
+    #[test]
+    fn a_page_says_the_same_wherever_its_chunks_end() {
+        let page = "# HELP vllm:a b\nvllm:a_bucket{le=\"1\"} 7\nvllm:num_requests_running{model_name=\"m\"} 3.0\r\nvllm:num_requests_waiting{model_name=\"m\"} 1.0\nvllm:kv_cache_usage_perc 0.5";
+        let whole = Sample {
+            running: 3,
+            waiting: 1,
+            kv_usage: Some(0.5),
+            batches: true,
+        };
+        for size in 1..=page.len() {
+            let told = read(Scan::guessing(None), page, size);
+            assert_eq!(told, Some((Dialect::Vllm, Ok(whole))), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_last_dialect_holds_for_as_long_as_it_can_be_read() {
+        let (sglang, vllm) = (
+            "sglang:num_running_reqs 2\n",
+            "vllm:num_requests_running 5\n",
+        );
+        let running = |last, page: &str| {
+            let (dialect, sample) = read(Scan::guessing(last), page, 5)?;
+            Some((dialect, sample.map(|sample| sample.running)))
+        };
+        let both = format!("{sglang}{vllm}");
+        assert_eq!(
+            running(Some(Dialect::Vllm), &both),
+            Some((Dialect::Vllm, Ok(5)))
+        );
+        assert_eq!(running(None, &both), Some((Dialect::Sglang, Ok(2))));
+        assert_eq!(
+            running(Some(Dialect::Vllm), sglang),
+            Some((Dialect::Sglang, Ok(2)))
+        );
+        let broken = format!("vllm:num_requests_running NaN\n{sglang}");
+        assert_eq!(
+            running(Some(Dialect::Vllm), &broken),
+            Some((Dialect::Vllm, Err(Unusable)))
+        );
+        assert_eq!(running(Some(Dialect::Vllm), "go_goroutines 7\n"), None);
+    }
+
+    #[test]
+    fn a_configured_dialect_is_never_given_up() {
+        let page = "sglang:num_running_reqs 2\n";
+        let told = read(Scan::of(Dialect::Vllm), page, 5);
+        assert_eq!(told, Some((Dialect::Vllm, Err(Unusable))));
+    }
+}

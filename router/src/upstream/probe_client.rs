@@ -1,0 +1,280 @@
+//! Questions beside the request path: a GET on a connection that is kept for the next one.
+//!
+//! A question drives its own connection: no task is spawned for it, none has to be woken, and between
+//! two questions nothing is left but the stream. Hundreds of engines are asked each second this way.
+
+mod connection;
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::Builder;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::Service;
+
+use self::connection::{DrivenConnection, Stream};
+use super::connect::{connector, is_time_out};
+
+/// How long a connection is kept. Below the five seconds after which llama.cpp closes its own.
+pub(super) const KEEP_IDLE: Duration = Duration::from_secs(4);
+
+/// Bytes read at once: most load pages come in one or two reads. Allocated for the time of a question.
+/// A response's head must fit.
+const READ_SIZE: usize = 32 << 10;
+
+/// Largest rest of a body read only to keep its connection.
+const REST_MAX: usize = 16 << 10;
+
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!(
+    "llm-router/",
+    env!("CARGO_PKG_VERSION"),
+    " (probe)"
+));
+
+/// Asks. No proxy, no redirect, no compression, and no time-out: the caller has one over the whole.
+#[derive(Clone, Debug)]
+pub(super) struct ProbeClient {
+    connector: HttpsConnector<HttpConnector>,
+    http: Builder,
+}
+
+/// A page and the request for it: made once, sent often.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    uri: Uri,
+    request: Request<Empty<Bytes>>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question<'q> {
+    /// For which page.
+    pub(super) place: &'q Endpoint,
+    /// When the same place is asked next. A connection is only kept for a question that comes soon.
+    pub(super) next_within: Duration,
+}
+
+/// The connection to one place while nobody uses it: at most one. Who finds it in use makes another.
+#[derive(Debug, Default)]
+pub(super) struct KeptConnection(Mutex<Option<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    stream: Stream,
+    scheme: Scheme,
+    authority: Authority,
+    since: Instant,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// Refused, unreachable, not resolvable, or TLS failed.
+    #[error("connect: {0}")]
+    Connect(#[source] Box<dyn Error + Send + Sync>),
+    /// It took the question and broke off, or does not speak HTTP.
+    #[error("no answer: {0}")]
+    Broken(#[from] hyper::Error),
+}
+
+impl AskError {
+    /// Whether the system gave up waiting, which may be before the caller did.
+    pub(super) fn is_time_out(&self) -> bool {
+        is_time_out(self)
+    }
+}
+
+/// The head of an answer. Dropping it closes the connection.
+#[derive(Debug)]
+pub(super) struct Answer<'l> {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Incoming,
+    wire: DrivenConnection,
+    line: &'l KeptConnection,
+    kept_as: Option<(Scheme, Authority)>,
+}
+
+/// How reading a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// All of it was read.
+    Whole,
+    /// It is longer than it may be.
+    TooLong,
+}
+
+impl ProbeClient {
+    /// An asker that trusts whom the platform trusts.
+    pub(super) fn new() -> Self {
+        let mut http = Builder::new();
+        http.read_buf_exact_size(Some(READ_SIZE));
+        // A question has no body: its head goes out in one piece.
+        http.writev(false);
+        Self {
+            connector: connector(),
+            http,
+        }
+    }
+
+    /// Asks on the line's connection or, where there is none or it turns out to be dead, on a new one:
+    /// an engine may have closed the old one while it was idle, which says nothing about the engine.
+    /// `connected` is set once a connection has taken the question. Cancel safe.
+    ///
+    /// # Errors
+    /// When no new connection comes about, or a new one gives no answer.
+    pub(super) async fn get<'l>(
+        &self,
+        line: &'l KeptConnection,
+        question: Question<'_>,
+        connected: &AtomicBool,
+    ) -> Result<Answer<'l>, AskError> {
+        if let Some(stream) = line.take(&question.place.uri) {
+            connected.store(true, Ordering::Relaxed);
+            if let Ok(answer) = self.send(stream, line, question).await {
+                return Ok(answer);
+            }
+            connected.store(false, Ordering::Relaxed);
+        }
+        let connecting = self.connector.clone().call(question.place.uri.clone());
+        let stream = connecting.await.map_err(AskError::Connect)?;
+        connected.store(true, Ordering::Relaxed);
+        Ok(self.send(stream, line, question).await?)
+    }
+
+    async fn send<'l>(
+        &self,
+        stream: Stream,
+        line: &'l KeptConnection,
+        question: Question<'_>,
+    ) -> Result<Answer<'l>, hyper::Error> {
+        let mut wire = DrivenConnection::new(&self.http, stream).await?;
+        let (head, body) = wire
+            .send(question.place.request.clone())
+            .await?
+            .into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+            wire,
+            line,
+            kept_as: question.origin(),
+        })
+    }
+}
+
+impl Endpoint {
+    /// The page at an absolute `uri`; `authorization` is the peer's credential.
+    pub(super) fn new(uri: Uri, authorization: Option<&HeaderValue>) -> Self {
+        let path = uri.path_and_query().cloned();
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = path
+            .unwrap_or_else(|| PathAndQuery::from_static("/"))
+            .into();
+        let headers = request.headers_mut();
+        let host = uri.authority().map_or("", Authority::as_str);
+        if let Ok(host) = HeaderValue::from_str(host) {
+            headers.insert(header::HOST, host);
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(header::USER_AGENT, USER_AGENT);
+        if let Some(authorization) = authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        Self { uri, request }
+    }
+}
+
+impl Question<'_> {
+    /// Whose connection may be kept; `None` where it would be too old for the next question.
+    fn origin(&self) -> Option<(Scheme, Authority)> {
+        if self.next_within >= KEEP_IDLE {
+            return None;
+        }
+        let uri = &self.place.uri;
+        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
+        Some((scheme.clone(), authority.clone()))
+    }
+}
+
+impl KeptConnection {
+    /// The kept connection, if it is one to this place and young enough.
+    fn take(&self, uri: &Uri) -> Option<Stream> {
+        let kept = self.0.lock().take()?;
+        let is_there =
+            uri.scheme() == Some(&kept.scheme) && uri.authority() == Some(&kept.authority);
+        let idle = Instant::now().duration_since(kept.since);
+        (is_there && idle < KEEP_IDLE).then_some(kept.stream)
+    }
+
+    fn keep(&self, stream: Stream, (scheme, authority): (Scheme, Authority)) {
+        let kept = Kept {
+            stream,
+            scheme,
+            authority,
+            since: Instant::now(),
+        };
+        // Another question's may be there: its socket is closed outside of the lock.
+        let other = self.0.lock().replace(kept);
+        drop(other);
+    }
+}
+
+impl Answer<'_> {
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Gives the body to `take`, chunk by chunk, and keeps the connection after all of it. Cancel
+    /// safe: dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// When the connection ends within the body.
+    pub(super) async fn read(
+        mut self,
+        max: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Read, AskError> {
+        let mut left = max;
+        while let Some(frame) = self.wire.drive(self.body.frame()).await {
+            let Ok(chunk) = frame?.into_data() else {
+                continue;
+            };
+            let Some(rest) = left.checked_sub(chunk.len()) else {
+                return Ok(Read::TooLong);
+            };
+            left = rest;
+            take(&chunk);
+        }
+        if let Some(origin) = self.kept_as
+            && let Some(stream) = self.wire.into_stream()
+        {
+            self.line.keep(stream, origin);
+        }
+        Ok(Read::Whole)
+    }
+
+    /// Lets go of an answer of which only the head counts. The connection is kept where the rest is
+    /// here already: nothing is waited for.
+    pub(super) fn leave(self) {
+        let _ = self.read(REST_MAX, |_| ()).now_or_never();
+    }
+}
+
+#[cfg(test)]
+mod tests;
