@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn v13_native_bucket_indexes_at_schema_3() {
+    fn native_bucket_indexes_at_schema_3() {
         for (value, index) in [
             (10.0, 27),
             (20.0, 35),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn v14_lines_behind_the_ledger_are_read_again() {
+    fn lines_behind_the_ledger_are_read_again() {
         let root = tempfile::tempdir().unwrap();
         let known = line("p", 1, 1);
         write(root.path(), HOUR, &known);

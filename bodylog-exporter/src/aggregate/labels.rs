@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn v12_prompt_buckets() {
+    fn buckets_of_prompt_lengths() {
         for (tokens, expected) in [
             (0, "unknown"),
             (1, "0000k_0001k"),

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn v13_rates() {
+    fn rates_of_streams() {
         let series = observed(&[
             timed(199, 10, 1.0, 1.0, 0.0),
             timed(200, 10, 1.0, 1.0, 0.0),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn v13_finish_reasons() {
+    fn finish_reasons_of_rows() {
         let row = |status, reason: &'static str| DetailRow {
             status,
             finish_reason: reason.into(),

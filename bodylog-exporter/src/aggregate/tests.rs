@@ -33,7 +33,7 @@ fn counted(backend: &str, model: &str, count: u64) -> (String, String, u64) {
 }
 
 #[test]
-fn v1_an_empty_row_has_stand_ins_for_labels() {
+fn an_empty_row_has_stand_ins_for_labels() {
     let state = read(&[r#"{"ts":"","backend":"(none)","status":0}"#.to_owned()]);
     let view = state.view();
     let labels = &view.series[0].labels;

@@ -245,7 +245,7 @@ fn ids_below(details: &Path) -> BTreeSet<u64> {
 }
 
 #[test]
-fn v15_a_crash_between_counting_and_keeping_neither_loses_nor_doubles() {
+fn a_crash_between_counting_and_keeping_neither_loses_nor_doubles() {
     let mut bench = Bench::new(ColdStart::End);
     bench.append(3);
     bench.append_half();
@@ -274,7 +274,7 @@ fn a_crash_between_keeping_and_showing_shows_what_was_kept() {
 }
 
 #[test]
-fn v15_a_file_compressed_while_stopped_is_counted_to_its_end() {
+fn a_file_compressed_while_stopped_is_counted_to_its_end() {
     let mut bench = Bench::new(ColdStart::End);
     bench.append(2);
     bench.epoch();

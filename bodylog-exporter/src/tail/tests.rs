@@ -136,7 +136,7 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn v15_half_a_line_is_left_until_it_is_whole() {
+fn half_a_line_is_left_until_it_is_whole() {
     let mut log = Log::new();
     log.append(10, "{1}\n{2}\n{3}\n{4");
     log.pass();
@@ -150,7 +150,7 @@ fn v15_half_a_line_is_left_until_it_is_whole() {
 }
 
 #[test]
-fn v15_a_file_closed_while_stopped_is_read_on_in_its_compressed_form() {
+fn a_file_closed_while_stopped_is_read_on_in_its_compressed_form() {
     let mut log = Log::new();
     log.append(10, "{1}\n{2}\n");
     log.pass();

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v11_stream_detection() {
+    fn streams_are_recognised() {
         for (body, stream) in [
             (r#"{"stream":true}"#, Some(true)),
             (r#"{"a":1 , "stream" : false}"#, Some(false)),

@@ -18,7 +18,7 @@ fn whole(value: &Value) -> Extracted {
 }
 
 #[test]
-fn v2_a_complete_stream() {
+fn a_complete_stream() {
     let found = extract(&events(&[
         json!({"id":"c1","model":"m","choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}),
         json!({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}),
@@ -99,7 +99,7 @@ fn several_choices_are_told_apart() {
 }
 
 #[test]
-fn v8_an_anthropic_stream() {
+fn an_anthropic_stream() {
     let found = extract(&events(&[
         json!({"type":"message_start","message":{"id":"m1","type":"message","role":"assistant","model":"c","content":[],
             "usage":{"input_tokens":25,"cache_read_input_tokens":10,"output_tokens":1}}}),
@@ -196,7 +196,7 @@ fn the_responses_api_whole_and_streamed() {
 }
 
 #[test]
-fn v8_embeddings_and_rerank_keep_model_and_usage_and_their_body() {
+fn embeddings_and_rerank_keep_model_and_usage_and_their_body() {
     let found = whole(
         &json!({"object":"list","model":"e","data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":8,"total_tokens":8}}),
     );

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn v9_fragments_are_merged_by_index() {
+    fn fragments_are_merged_by_index() {
         assert_eq!(
             merged(&json!([
                 {"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}},
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn v9_calls_without_an_index_keep_their_order() {
+    fn calls_without_an_index_keep_their_order() {
         let calls = json!([{"id":"a","function":{"name":"f"}}, {"id":"b","function":{"name":"g"}}]);
         assert_eq!(merged(&calls), calls);
     }

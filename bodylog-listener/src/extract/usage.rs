@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v8_usage_shapes() {
+    fn usage_in_each_dialect() {
         for (usage, (prompt, completion, cached, reasoning, total)) in [
             (
                 json!({"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn v15_the_cursor_of_a_row() {
+    fn the_cursor_of_a_row() {
         let text = cursor("2026-01-03T00:00:00.100+08:00", "r1");
         assert_eq!(text, "MjAyNi0wMS0wM1QwMDowMDowMC4xMDArMDg6MDB8cjE");
         assert_eq!(

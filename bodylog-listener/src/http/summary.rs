@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_a_row_counts_in_the_minute_it_ended_in() {
+    fn a_row_counts_in_the_minute_it_ended_in() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("details/2026-01-02/16.jsonl");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -44,7 +44,7 @@ fn v1(meta: &[u8], req: &[u8], resp: &[u8]) -> (Value, Value) {
 }
 
 #[test]
-fn v1_the_smallest_useful_frame() {
+fn the_smallest_useful_frame() {
     let (record, row) = v1(b"{}", b"", b"");
     assert_eq!(
         record,
@@ -58,7 +58,7 @@ fn v1_the_smallest_useful_frame() {
 }
 
 #[test]
-fn v2_a_complete_stream() {
+fn a_complete_stream() {
     let (record, row) = v1(
         br#"{"ts":"2026-01-02T23:59:59.900+08:00","request_id":"r1","status":200,"rt":0.2}"#,
         br#"{"model":"m","stream":true}"#,
@@ -89,7 +89,7 @@ fn v2_a_complete_stream() {
 }
 
 #[test]
-fn v8_an_anthropic_stop_is_a_stop_in_the_row() {
+fn an_anthropic_stop_is_a_stop_in_the_row() {
     let (record, row) = v1(
         br#"{"status":200}"#,
         b"",
@@ -103,7 +103,7 @@ fn v8_an_anthropic_stop_is_a_stop_in_the_row() {
 }
 
 #[test]
-fn v8_embeddings_have_model_and_tokens_and_keep_their_body() {
+fn embeddings_have_model_and_tokens_and_keep_their_body() {
     let body =
         br#"{"object":"list","model":"e","data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}"#;
     let (record, row) = v1(br#"{"status":200}"#, br#"{"model":"e-1"}"#, body);
@@ -115,7 +115,7 @@ fn v8_embeddings_have_model_and_tokens_and_keep_their_body() {
 }
 
 #[test]
-fn v10_errors_and_binary() {
+fn errors_and_binary() {
     let (record, _) = v1(br#"{"status":429}"#, b"", br#"{"error":"x"}"#);
     assert_eq!(record["resp_body"], r#"{"error":"x"}"#);
     assert!(record.get("resp_meta").is_none());

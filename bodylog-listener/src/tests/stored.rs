@@ -9,7 +9,7 @@ use crate::stream::Output;
 const DUPLICATES: &str = "bodylog_listener_duplicates_total";
 
 #[tokio::test]
-async fn v14_a_frame_sent_twice_is_stored_once_and_acknowledged_twice() {
+async fn a_frame_sent_twice_is_stored_once_and_acknowledged_twice() {
     let home = Home::new();
     let listener = home.start().await;
     let mut wire = listener.sender("p", 1, 1).await;
@@ -25,7 +25,7 @@ async fn v14_a_frame_sent_twice_is_stored_once_and_acknowledged_twice() {
 }
 
 #[tokio::test]
-async fn v14_a_flipped_bit_is_refused_and_the_connection_goes_on() {
+async fn a_flipped_bit_is_refused_and_the_connection_goes_on() {
     let home = Home::new();
     let listener = home.start().await;
     let mut wire = listener.sender("p", 1, 1).await;
@@ -49,7 +49,7 @@ async fn v14_a_flipped_bit_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn v14_after_a_crash_between_the_files_and_the_ledger_a_resent_frame_is_stored_once() {
+async fn after_a_crash_between_the_files_and_the_ledger_a_resent_frame_is_stored_once() {
     let home = Home::new();
     let listener = home.start().await;
     let mut wire = listener.sender("p", 1, 1).await;

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn v6_least_busy_breaks_ties_by_weight_and_then_by_name() {
+    fn least_busy_breaks_ties_by_weight_and_then_by_name() {
         let winner = |loads: &[(u32, u32)], weights: [f64; 3]| {
             let mut peers = peers(loads);
             let weights = weights.map(|weight| Weight::new(weight).unwrap());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn v7_round_robin_counts_on_over_those_that_are_left() {
+    fn round_robin_counts_on_over_those_that_are_left() {
         let all = peers(&[(0, 1), (0, 1), (0, 1)]);
         let picks: Vec<_> = (0..4)
             .map(|turn| pick(Balance::RoundRobin, &all, turn).unwrap())
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn v8_the_longest_idle_goes_first_and_one_never_used_before_all() {
+    fn the_longest_idle_goes_first_and_one_never_used_before_all() {
         let for_s = |seconds| Idle::For(Duration::from_secs(seconds));
         let idle = [for_s(5), for_s(9), Idle::Busy, Idle::Always];
         let winner = |peers: &[Candidate]| {

@@ -56,7 +56,7 @@ fn placed_by_md5(session: &str) -> (String, Mode) {
 }
 
 #[test]
-fn r1_md5_scores_and_pick_of_sess_1() {
+fn md5_scores_and_pick_of_sess_1() {
     assert_eq!(
         weights("sess-1"),
         [2_572_913_437, 2_250_248_255, 1_618_138_322]
@@ -68,7 +68,7 @@ fn r1_md5_scores_and_pick_of_sess_1() {
 }
 
 #[test]
-fn r2_md5_scores_and_pick_of_sess_2() {
+fn md5_scores_and_pick_of_sess_2() {
     assert_eq!(
         weights("sess-2"),
         [1_942_921_109, 2_755_283_385, 912_727_153]
@@ -80,7 +80,7 @@ fn r2_md5_scores_and_pick_of_sess_2() {
 }
 
 #[test]
-fn r3_md5_scores_and_pick_of_12345() {
+fn md5_scores_and_pick_of_12345() {
     assert_eq!(weights("12345"), [167_528_182, 358_191_558, 3_845_578_317]);
     assert_eq!(
         placed_by_md5("12345"),
@@ -89,7 +89,7 @@ fn r3_md5_scores_and_pick_of_12345() {
 }
 
 #[test]
-fn r4_md5_scores_and_pick_of_a_utf8_id() {
+fn md5_scores_and_pick_of_a_utf8_id() {
     assert_eq!(weights("会话-1"), [176_413_491, 2_557_765_868, 8_200_003]);
     assert_eq!(
         placed_by_md5("会话-1"),
@@ -98,7 +98,7 @@ fn r4_md5_scores_and_pick_of_a_utf8_id() {
 }
 
 #[test]
-fn r5_a_ban_moves_only_its_own_sessions_with_rendezvous() {
+fn a_ban_moves_only_its_own_sessions_with_rendezvous() {
     let mut bench = Bench::new(hashed(Hash::RendezvousMd5), &R_PEERS);
     bench.ban("10.0.0.11:8000");
     let homes = R_SESSIONS.map(|session| bench.sent(Some(session)).0);
@@ -115,7 +115,7 @@ fn r5_a_ban_moves_only_its_own_sessions_with_rendezvous() {
 
 /// The load is no 429: adaptive concurrency is off unless a route asks for it.
 #[test]
-fn r6_a_saturated_home_falls_back_to_the_least_loaded() {
+fn a_saturated_home_falls_back_to_the_least_loaded() {
     let mut bench = Bench::new(hashed(Hash::RendezvousMd5), &R_PEERS);
     bench.load(&[20, 3, 1]);
     let (peer, mode, facts) = bench.sent(Some("sess-1"));
@@ -130,7 +130,7 @@ fn r6_a_saturated_home_falls_back_to_the_least_loaded() {
 
 /// With `hash_saturated: keep` the same session stays.
 #[test]
-fn r6_a_saturated_home_keeps_its_session_where_the_route_says_so() {
+fn a_saturated_home_keeps_its_session_where_the_route_says_so() {
     let keep = Affinity::Hash {
         hash: Hash::RendezvousMd5,
         saturated: Saturated::Keep,
@@ -147,7 +147,7 @@ fn r6_a_saturated_home_keeps_its_session_where_the_route_says_so() {
 
 /// The specification lists the rule for contrast; the contract makes it the default `hash: crc32`.
 #[test]
-fn r7_crc32_modulo_is_the_default_placement() {
+fn crc32_modulo_is_the_default_placement() {
     let mut bench = Bench::new(hashed(Hash::default()), &R_PEERS);
     let expected = [
         (2, 862_954_847),
@@ -168,7 +168,7 @@ fn r7_crc32_modulo_is_the_default_placement() {
 
 /// Of `hash: crc32` a ban moves its own sessions only, and only as a fallback.
 #[test]
-fn r7_a_banned_peer_keeps_its_place_in_the_crc32_list() {
+fn a_banned_peer_keeps_its_place_in_the_crc32_list() {
     let mut bench = Bench::new(hashed(Hash::Crc32), &R_PEERS);
     bench.ban("10.0.0.13:8000");
     let (peer, mode, facts) = bench.sent(Some("sess-1"));
@@ -203,7 +203,7 @@ fn r_vectors_with_the_xxh3_rendezvous() {
 }
 
 #[test]
-fn r8_least_conn_takes_the_idle_peer_and_spreads_ties() {
+fn least_conn_takes_the_idle_peer_and_spreads_ties() {
     let four = [
         ("a:1", 0, 20),
         ("b:1", 0, 20),
@@ -242,7 +242,7 @@ fn id(raw: &str, source: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn s1_a_blank_header_gives_way_to_the_next() {
+fn a_blank_header_gives_way_to_the_next() {
     let values = [
         ("header.x-litellm-session-id", "   "),
         ("header.x-session-id", "a"),
@@ -252,7 +252,7 @@ fn s1_a_blank_header_gives_way_to_the_next() {
 
 /// The contract looks into `metadata` before `litellm_metadata`.
 #[test]
-fn s2_metadata_comes_before_litellm_metadata() {
+fn metadata_comes_before_litellm_metadata() {
     let values = [
         ("body.metadata.session_id", "m"),
         ("body.litellm_metadata.session_id", "l"),
@@ -262,7 +262,7 @@ fn s2_metadata_comes_before_litellm_metadata() {
 
 /// The contract's label is the path, without the `[json]` marker.
 #[test]
-fn s3_an_id_inside_user_id_comes_before_user_id_itself() {
+fn an_id_inside_user_id_comes_before_user_id_itself() {
     let values = [
         ("body.metadata.user_id.session_id", "z"),
         ("body.metadata.user_id", r#"{"session_id":"z"}"#),
@@ -272,7 +272,7 @@ fn s3_an_id_inside_user_id_comes_before_user_id_itself() {
 
 /// The contract's label is the path, without the `[plain]` marker.
 #[test]
-fn s4_a_blank_id_inside_user_id_leaves_the_plain_text() {
+fn a_blank_id_inside_user_id_leaves_the_plain_text() {
     let text = r#"{"session_id":" "}"#;
     let values = [
         ("body.metadata.user_id.session_id", " "),
@@ -283,14 +283,14 @@ fn s4_a_blank_id_inside_user_id_leaves_the_plain_text() {
 
 /// A boolean is no value: the edge reports nothing there.
 #[test]
-fn s5_a_plain_user_id_counts() {
+fn a_plain_user_id_counts() {
     let values = [("body.metadata.user_id", "u1")];
     assert_eq!(picked(&values), id("u1", "body.metadata.user_id"));
 }
 
 /// The contract keeps every digit of an integer; the specification's 14 made large ids collide.
 #[test]
-fn s6_an_integer_keeps_every_digit() {
+fn an_integer_keeps_every_digit() {
     let values = [("body.metadata.session_id", "9007199254740993")];
     assert_eq!(
         picked(&values),
@@ -300,13 +300,13 @@ fn s6_an_integer_keeps_every_digit() {
 
 /// `user` is the fifth default source of the contract, not an option that is off.
 #[test]
-fn s7_the_body_user_is_the_last_source() {
+fn the_body_user_is_the_last_source() {
     assert_eq!(picked(&[("body.user", "bob")]), id("bob", "body.user"));
     assert_eq!(picked(&[]), None);
 }
 
 #[test]
-fn s8_affinity_off_is_told_from_no_session_and_both_are_balanced() {
+fn affinity_off_is_told_from_no_session_and_both_are_balanced() {
     let sources = default_sources();
     let found = pick(&sources, |_| Some(Cow::Borrowed(&b"any"[..])));
     let ignored = Session::new(found, false);
@@ -331,7 +331,7 @@ fn s8_affinity_off_is_told_from_no_session_and_both_are_balanced() {
 /// The contract's default is `affinity: hash`, so an unset route places its sessions; a route with
 /// `affinity: none` balances them.
 #[test]
-fn s9_affinity_is_on_unless_the_route_says_none() {
+fn affinity_is_on_unless_the_route_says_none() {
     let mut on = Bench::new(hashed(Hash::default()), &R_PEERS);
     assert_eq!(on.sent(Some("sess-1")).1, Mode::Hash);
     let mut off = Bench::new(Affinity::None, &R_PEERS);
@@ -342,7 +342,7 @@ fn s9_affinity_is_on_unless_the_route_says_none() {
 /// The limit is the active tier's own sum; the specification's maximum over tiers happens to agree
 /// on these numbers, and is still shown.
 #[test]
-fn l1_the_limit_is_the_active_tiers_own_sum() {
+fn the_limit_is_the_active_tiers_own_sum() {
     let peers = [
         ("a:1", 1, 90),
         ("b:1", 0, 30),
@@ -368,7 +368,7 @@ fn l1_the_limit_is_the_active_tiers_own_sum() {
 
 /// Where the two rules differ: a tier of 60 above a tier of 90 is admitted to 60, not to 90.
 #[test]
-fn l1_a_larger_lower_tier_lends_nothing() {
+fn a_larger_lower_tier_lends_nothing() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 1, 60), ("b:1", 0, 90)]);
     for _ in 0..60 {
         let ticket = bench.reserve(None);
@@ -388,7 +388,7 @@ fn l1_a_larger_lower_tier_lends_nothing() {
 /// The specification refuses here because its adaptive limit starts at one; the contract's is off
 /// unless a route asks for it, so the second slot is free.
 #[test]
-fn l2_one_of_two_slots_taken_still_admits() {
+fn one_of_two_slots_taken_still_admits() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
     bench.load(&[1, 0]);
     let (peer, _, facts) = bench.sent(None);
@@ -400,7 +400,7 @@ fn l2_one_of_two_slots_taken_still_admits() {
 
 /// The numbers are the specification's; the body's shape is the edge's.
 #[test]
-fn l3_both_slots_taken_refuses_with_its_numbers() {
+fn both_slots_taken_refuses_with_its_numbers() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
     bench.load(&[1, 1]);
     let refusal = bench.refused();
@@ -424,7 +424,7 @@ fn l3_both_slots_taken_refuses_with_its_numbers() {
 }
 
 #[test]
-fn l5_a_fractional_limit_is_rounded_up() {
+fn a_fractional_limit_is_rounded_up() {
     assert!(concurrency::admits(2, 2.4, 1.0));
     assert!(!concurrency::admits(3, 2.4, 1.0));
     let two = [("a:1", 0, 1), ("b:1", 0, 1)];
@@ -438,7 +438,7 @@ fn l5_a_fractional_limit_is_rounded_up() {
 }
 
 #[test]
-fn l6_no_peers_is_no_healthy_peer() {
+fn no_peers_is_no_healthy_peer() {
     let mut bench = Bench::new(hashed(Hash::Crc32), &[]);
     let refusal = bench.refused();
     assert_eq!(
@@ -489,7 +489,7 @@ fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
 
 /// That only the first two are tried with `max_more_tries: 2` is the edge's count.
 #[test]
-fn f1_fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
+fn fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
     let (mut bench, mut ticket) = f1(true);
     assert_eq!(fallbacks(&mut bench, &mut ticket), ["z:1", "y:1", "q:1"]);
     bench.book.release(ticket, bench.now);
@@ -497,7 +497,7 @@ fn f1_fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
 }
 
 #[test]
-fn f1_fallback_stays_in_its_tier_by_default() {
+fn fallback_stays_in_its_tier_by_default() {
     let (mut bench, mut ticket) = f1(false);
     assert_eq!(fallbacks(&mut bench, &mut ticket), ["z:1", "y:1"]);
     bench.book.release(ticket, bench.now);
@@ -505,7 +505,7 @@ fn f1_fallback_stays_in_its_tier_by_default() {
 
 /// The specification's list is fixed at admission; ours also passes over who was banned since.
 #[test]
-fn f1_a_peer_banned_meanwhile_is_passed_over() {
+fn a_peer_banned_meanwhile_is_passed_over() {
     let (mut bench, mut ticket) = f1(true);
     bench.ban("z:1");
     bench.ban("q:1");

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn v7_a_long_stream_keeps_its_beginning_and_exactly_the_end() {
+    fn a_long_stream_keeps_its_beginning_and_exactly_the_end() {
         let (mut tap, _budget) = tap(Caps::FULL);
         for n in 0..3000 {
             tap.chunk(&chunk(n * 1000, 1000));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn v7_what_follows_a_chunk_that_did_not_fit_stays_behind_it() {
+    fn what_follows_a_chunk_that_did_not_fit_stays_behind_it() {
         let (mut tap, _budget) = tap(Caps::FULL);
         let mut at = 0;
         for len in [1_572_800, 200, 50] {

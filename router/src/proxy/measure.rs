@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn v31_the_last_usage_counts_and_the_time_is_that_of_decoding() {
+    fn the_last_usage_counts_and_the_time_is_that_of_decoding() {
         let body = usage(19) + &usage(20);
         let sample = rate(STREAM, &body, 700, 1950, End::Whole);
         assert_eq!(sample, Some(Sample::Tps(16.0)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn v32_too_few_tokens_or_too_short_a_time_give_no_sample() {
+    fn too_few_tokens_or_too_short_a_time_give_no_sample() {
         for (tokens, ms, expected) in [
             (15, 1000, None),
             (16, 490, None),

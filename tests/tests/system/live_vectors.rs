@@ -19,7 +19,7 @@ const OTHER: Says = Says {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v6_equal_loads_are_decided_by_weight_and_then_by_name() {
+async fn equal_loads_are_decided_by_weight_and_then_by_name() {
     let loaded = |others| Gpu::open(Says { others, ..OTHER });
     let gpus = [loaded(2).await, loaded(2).await, loaded(3).await];
     let route = |weights: [u32; 3]| {
@@ -56,7 +56,7 @@ async fn v6_equal_loads_are_decided_by_weight_and_then_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
+async fn own_requests_count_once_when_corrected_and_twice_when_added() {
     let (one, two) = (Gpu::new(OTHER).await, Gpu::new(OTHER).await);
     let route = |gpu: &Gpu, model: &str| {
         format!(
@@ -105,7 +105,7 @@ async fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v12_a_slot_is_free_however_its_stream_ends() {
+async fn a_slot_is_free_however_its_stream_ends() {
     let gate = Gate::default();
     let resets = gate.clone();
     let peer = Peer::spawn(move |seen, mut exchange| {
@@ -160,7 +160,7 @@ async fn v12_a_slot_is_free_however_its_stream_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v16_variables_are_expanded_in_values_and_never_to_nothing() {
+async fn variables_are_expanded_in_values_and_never_to_nothing() {
     let check = async |yaml: &str, vars: &[(&str, &str)]| {
         let mut setup = setup().route("r", yaml);
         for (name, value) in vars {
@@ -188,7 +188,7 @@ async fn v16_variables_are_expanded_in_values_and_never_to_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v17_the_routers_key_opens_and_never_reaches_an_engine() {
+async fn the_routers_key_opens_and_never_reaches_an_engine() {
     let (plain, keyed) = (Gpu::open(OTHER).await, Gpu::open(OTHER).await);
     let route = format!(
         "peers: [{{name: plain, address: '{}'}}, {{name: keyed, address: '{}', api_key: B}}]\n{FAST}balance: round_robin\nload_signal: engine\n",
@@ -242,7 +242,7 @@ async fn session_of(router: &Router, headers: &[(&str, &str)], body: &str) -> St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v20_ids_come_from_the_listed_sources_and_nothing_else_is_a_session() {
+async fn ids_come_from_the_listed_sources_and_nothing_else_is_a_session() {
     let gpu = Gpu::open(SAYS).await;
     let route = |sources: &str| {
         format!(

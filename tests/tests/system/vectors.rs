@@ -9,7 +9,7 @@ use crate::common::{CHAT, over, setup};
 /// The vector names 10m as the default of a route; a 5 MiB body passes, 20 MiB does not, and a
 /// route that says 64m takes 60 MiB and refuses 110 MiB.
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_bodies_are_bounded_by_their_route() {
+async fn bodies_are_bounded_by_their_route() {
     let peer = Peer::plain().await;
     let wide = format!("peers: [{}]\nmax_body_size: 64m\n", peer.yaml());
     let router = over(&[&peer], "").route("wide", &wide).start().await;
@@ -29,7 +29,7 @@ async fn d1_bodies_are_bounded_by_their_route() {
 /// The specification's implementation answers 502 and leaves 404 to a new design: the contract says
 /// 404, so that an unknown route cannot be taken for a dead engine.
 #[tokio::test(flavor = "multi_thread")]
-async fn d2_an_unknown_route_is_404() {
+async fn an_unknown_route_is_404() {
     let peer = Peer::plain().await;
     let router = over(&[&peer], "").start().await;
     let reply = router.post("/nosuch/v1/x", CHAT).await;
@@ -38,7 +38,7 @@ async fn d2_an_unknown_route_is_404() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d3_healthz_says_ok() {
+async fn healthz_says_ok() {
     let router = setup().start().await;
     let reply = router.admin_get("/healthz").await;
     assert_eq!((reply.status, reply.text().as_str()), (200, "ok\n"));
@@ -46,7 +46,7 @@ async fn d3_healthz_says_ok() {
 
 /// The contract's error shape in place of the specification's.
 #[tokio::test(flavor = "multi_thread")]
-async fn b1_an_unknown_model_of_a_by_model_route_gets_the_list() {
+async fn an_unknown_model_of_a_by_model_route_gets_the_list() {
     let peer = Peer::plain().await;
     let route = format!("peers_by_model: {{m1: [{}]}}\n", peer.yaml());
     let router = setup().route("r", &route).start().await;

@@ -33,7 +33,7 @@ fn is_v1(frame: &Decoded, meta: &[u8], req: &[u8], resp: &[u8]) -> bool {
 }
 
 #[test]
-fn v1_the_smallest_useful_frame() {
+fn the_smallest_useful_frame() {
     let (decoded, error) = decode_all(&v1(), &[]);
     assert!(error.is_none());
     assert!(is_v1(&decoded[0], b"{}", b"", b""), "{decoded:?}");
@@ -43,7 +43,7 @@ fn v1_the_smallest_useful_frame() {
 }
 
 #[test]
-fn v2_a_complete_stream() {
+fn a_complete_stream() {
     let bytes = v2();
     assert_eq!((V2_META.len(), V2_REQ.len(), V2_RESP.len()), (78, 27, 196));
     assert_eq!(bytes.len(), 315);
@@ -54,7 +54,7 @@ fn v2_a_complete_stream() {
 }
 
 #[test]
-fn v3_a_wrapped_meta_length_costs_its_own_frame_only() {
+fn a_wrapped_meta_length_costs_its_own_frame_only() {
     let mut meta = br#"{"h":""#.to_vec();
     meta.resize(65_538, b'a');
     meta.extend_from_slice(br#""}"#);
@@ -75,7 +75,7 @@ fn v3_a_wrapped_meta_length_costs_its_own_frame_only() {
 }
 
 #[test]
-fn v4_length_limits() {
+fn length_limits_of_frames() {
     assert_eq!(the_end(&[0, 0, 0, 0]).as_str(), "zero_len");
     assert_eq!(the_end(&[4, 0, 0, 1]).as_str(), "too_large");
     let mut codec = Codec::default();
@@ -85,7 +85,7 @@ fn v4_length_limits() {
 }
 
 #[test]
-fn v5_a_trailing_byte_costs_its_own_frame_only() {
+fn a_trailing_byte_costs_its_own_frame_only() {
     let mut bytes = hex("0000000d 0002 7b7d 00000000 00000000 00");
     bytes.extend_from_slice(&v1());
     let (decoded, error) = decode_all(&bytes, &[]);
@@ -95,7 +95,7 @@ fn v5_a_trailing_byte_costs_its_own_frame_only() {
 }
 
 #[test]
-fn v5_three_such_frames_in_a_row_end_the_connection() {
+fn three_such_frames_in_a_row_end_the_connection() {
     let bad = hex("0000000d 0002 7b7d 00000000 00000000 00");
     let two_then_good = [bad.clone(), bad.clone(), v1(), bad.clone(), bad.clone()].concat();
     let (decoded, error) = decode_all(&two_then_good, &[]);
@@ -107,7 +107,7 @@ fn v5_three_such_frames_in_a_row_end_the_connection() {
 }
 
 #[test]
-fn v6_splitting_and_coalescing() {
+fn splitting_and_coalescing() {
     let bytes = [v2(), v1()].concat();
     assert_eq!(bytes.len(), 331);
     for cuts in [vec![1; 331], vec![331], vec![3, 314]] {
@@ -132,7 +132,7 @@ fn v6_splitting_and_coalescing() {
 }
 
 #[test]
-fn v14_frames_of_version_2() {
+fn frames_of_version_2() {
     assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
     let header = "4c424c32 02 03 0000 0000000000000001 00000027 00000027 093aa004 405345f9";
     let payload =

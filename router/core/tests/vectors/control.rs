@@ -84,17 +84,17 @@ fn fast() -> AdaptiveSpec {
 }
 
 #[test]
-fn v1_floor_and_start_are_two_fifths_of_the_largest_tier() {
+fn floor_and_start_are_two_fifths_of_the_largest_tier() {
     assert_eq!(bounds(SPEC, 100), (40, 40));
 }
 
 #[test]
-fn v2_a_fraction_is_rounded_down_and_is_at_least_one() {
+fn a_fraction_is_rounded_down_and_is_at_least_one() {
     assert_eq!((bounds(SPEC, 6).0, bounds(SPEC, 1).0), (2, 1));
 }
 
 #[test]
-fn v3_a_floor_above_the_maximum_is_the_maximum() {
+fn a_floor_above_the_maximum_is_the_maximum() {
     let spec = AdaptiveSpec {
         min: Some(10),
         ..SPEC
@@ -108,7 +108,7 @@ fn v3_a_floor_above_the_maximum_is_the_maximum() {
 
 /// A start point of 0.5 is config's to refuse.
 #[test]
-fn v4_the_start_point_stays_within_the_bounds() {
+fn the_start_point_stays_within_the_bounds() {
     let spec = AdaptiveSpec {
         min: Some(2),
         ..SPEC
@@ -128,7 +128,7 @@ fn v4_the_start_point_stays_within_the_bounds() {
 }
 
 #[test]
-fn v5_pressure_grows_slack_shrinks_and_idleness_does_neither() {
+fn pressure_grows_slack_shrinks_and_idleness_does_neither() {
     let steps = [
         (40, 0, false),
         (40, 0, false),
@@ -149,7 +149,7 @@ fn v5_pressure_grows_slack_shrinks_and_idleness_does_neither() {
 }
 
 #[test]
-fn v6_overload_beats_hidden_demand() {
+fn overload_beats_hidden_demand() {
     let steps = [(60, 7, true), (60, 0, true), (60, 0, true)];
     assert_near(
         &ticks(SPEC, 100, Some(100.0), &steps),
@@ -158,7 +158,7 @@ fn v6_overload_beats_hidden_demand() {
 }
 
 #[test]
-fn v7_overload_shrinks_down_to_the_floor() {
+fn overload_shrinks_down_to_the_floor() {
     let limits = ticks(fast(), 400, Some(60.0), &[(60, 20, true); 8]);
     assert_near(
         &limits,
@@ -167,7 +167,7 @@ fn v7_overload_shrinks_down_to_the_floor() {
 }
 
 #[test]
-fn v8_hidden_demand_grows_up_to_the_maximum() {
+fn hidden_demand_grows_up_to_the_maximum() {
     let limits = ticks(fast(), 400, Some(60.0), &[(60, 20, false); 6]);
     assert_near(&limits, &[90.0, 135.0, 202.5, 303.75, 400.0, 400.0]);
 }
@@ -208,7 +208,7 @@ fn only_ttft_is_over(use_ttft: bool) -> f64 {
 }
 
 #[test]
-fn v9_ttft_overload_counts_unless_the_route_says_otherwise() {
+fn ttft_overload_counts_unless_the_route_says_otherwise() {
     assert_near(
         &[only_ttft_is_over(false), only_ttft_is_over(true)],
         &[90.0, 42.0],
@@ -216,7 +216,7 @@ fn v9_ttft_overload_counts_unless_the_route_says_otherwise() {
 }
 
 #[test]
-fn v10_only_overload_goes_below_the_start_point() {
+fn only_overload_goes_below_the_start_point() {
     let spec = AdaptiveSpec {
         min: Some(2),
         init: Some(20),
@@ -241,7 +241,7 @@ fn v10_only_overload_goes_below_the_start_point() {
 }
 
 #[test]
-fn v11_growth_stops_a_little_above_the_load() {
+fn growth_stops_a_little_above_the_load() {
     let spec = AdaptiveSpec {
         min: Some(5),
         dec: 0.5,
@@ -264,7 +264,7 @@ fn v11_growth_stops_a_little_above_the_load() {
 }
 
 #[test]
-fn v12_slack_follows_the_load_down_and_settles() {
+fn slack_follows_the_load_down_and_settles() {
     let spec = AdaptiveSpec {
         min: Some(10),
         init: Some(10),
@@ -277,7 +277,7 @@ fn v12_slack_follows_the_load_down_and_settles() {
 }
 
 #[test]
-fn v13_held_limits_move_for_overload_alone() {
+fn held_limits_move_for_overload_alone() {
     let spec = AdaptiveSpec {
         min: Some(2),
         dec: 0.5,
@@ -313,14 +313,14 @@ fn after_silence(hold_when_idle: bool, silence: Duration) -> (Option<f64>, f64) 
 }
 
 #[test]
-fn v13_a_held_limit_outlives_an_idle_hour() {
+fn a_held_limit_outlives_an_idle_hour() {
     // The average lives another 60 s: three more ticks under the same pressure.
     let (stored, limit) = after_silence(true, SECOND * 3_600);
     assert_near(&[stored.unwrap(), limit], &[42.448_32, 42.448_32]);
 }
 
 #[test]
-fn v14_without_a_signal_a_limit_stays_and_ages() {
+fn without_a_signal_a_limit_stays_and_ages() {
     let inputs = Inputs {
         limit: 44.0,
         in_flight: 50,
@@ -338,7 +338,7 @@ fn v14_without_a_signal_a_limit_stays_and_ages() {
 }
 
 #[test]
-fn v14_without_a_signal_refusals_are_not_used_up() {
+fn without_a_signal_refusals_are_not_used_up() {
     let mut bench = bed(100, |spec| {
         spec.guard.tps.limit = limit(20.0);
         spec.guard.adaptive = Some(SPEC);
@@ -355,13 +355,13 @@ fn v14_without_a_signal_refusals_are_not_used_up() {
 }
 
 #[test]
-fn v15_sustained_pressure_reaches_the_maximum_at_tick_47() {
+fn sustained_pressure_reaches_the_maximum_at_tick_47() {
     let limits = ticks(SPEC, 100, None, &[(100, 0, false); 48]);
     assert_eq!(limits.iter().position(|limit| *limit == 100.0), Some(46));
 }
 
 #[test]
-fn v17_a_fraction_of_a_slot_admits_one_more() {
+fn a_fraction_of_a_slot_admits_one_more() {
     assert!(concurrency::admits(5, 5.3, 1.0) && !concurrency::admits(6, 5.3, 1.0));
 }
 
@@ -390,7 +390,7 @@ fn v18() -> Bench {
 /// In-flight is that of the peers whose slots make the limit: the ten requests that run out on
 /// banned peers take no room from the others. The specification refused here.
 #[test]
-fn v18_requests_on_banned_peers_take_no_room() {
+fn requests_on_banned_peers_take_no_room() {
     let mut bench = v18();
     let facts = bench.sent(None).2;
     assert_eq!(
@@ -471,7 +471,7 @@ fn requests_of_all_models_count_against_one_adaptive_limit() {
 }
 
 #[test]
-fn v19_the_factor_scales_the_adaptive_limit() {
+fn the_factor_scales_the_adaptive_limit() {
     let mut bench = bed(6, |spec| {
         spec.rt_limit_factor = 2.0;
         spec.guard.ttft.limit = limit(1_000.0);
@@ -491,7 +491,7 @@ fn value(signal: Signal, samples: &[(usize, f64)], statistic: Statistic) -> Opti
 }
 
 #[test]
-fn v20_a_quantile_is_a_bound_and_the_mean_is_exact() {
+fn a_quantile_is_a_bound_and_the_mean_is_exact() {
     let samples = [(7, 200.0), (3, 6_000.0)];
     let of = |statistic| value(Signal::Ttft, &samples, statistic);
     assert_eq!(of(Statistic::Quantile(0.8)), Some(8_000.0));
@@ -499,20 +499,20 @@ fn v20_a_quantile_is_a_bound_and_the_mean_is_exact() {
 }
 
 #[test]
-fn v21_exactly_the_quantile_suffices() {
+fn exactly_the_quantile_suffices() {
     let samples = [(8, 200.0), (2, 6_000.0)];
     let p80 = value(Signal::Ttft, &samples, Statistic::Quantile(0.8));
     assert_eq!(p80, Some(250.0));
 }
 
 #[test]
-fn v22_beyond_the_last_bound_is_twice_that_bound() {
+fn beyond_the_last_bound_is_twice_that_bound() {
     let p80 = value(Signal::Ttft, &[(1, 90_000.0)], Statistic::Quantile(0.8));
     assert_eq!(p80, Some(160_000.0));
 }
 
 #[test]
-fn v23_the_p80_of_a_rate_is_its_twentieth_percentile() {
+fn the_p80_of_a_rate_is_its_twentieth_percentile() {
     let p80 = |slow| {
         let samples = [(10 - slow, 100.0), (slow, 18.0)];
         value(Signal::Tps, &samples, Statistic::Quantile(0.2)).unwrap()
@@ -521,7 +521,7 @@ fn v23_the_p80_of_a_rate_is_its_twentieth_percentile() {
 }
 
 #[test]
-fn v24_one_sample_makes_a_window() {
+fn one_sample_makes_a_window() {
     let p80 = |rate| value(Signal::Tps, &[(1, rate)], Statistic::Quantile(0.2));
     assert_eq!((p80(16.0), p80(500.0)), (Some(20.0), Some(600.0)));
 }
@@ -550,7 +550,7 @@ fn averages(mut bench: Bench, samples: &[Sample]) -> Vec<(f64, bool)> {
 }
 
 #[test]
-fn v25_ttft_trips_when_the_average_reaches_the_limit() {
+fn ttft_trips_when_the_average_reaches_the_limit() {
     let samples = [5_000.0, 50_000.0, 50_000.0, 50_000.0, 50_000.0].map(Sample::Ttft);
     let found = averages(limited(Signal::Ttft, 30_000.0), &samples);
     let expected = [
@@ -564,7 +564,7 @@ fn v25_ttft_trips_when_the_average_reaches_the_limit() {
 }
 
 #[test]
-fn v26_ttft_is_released_when_the_average_falls_below_the_limit() {
+fn ttft_is_released_when_the_average_falls_below_the_limit() {
     let samples = [50_000.0, 2_000.0, 2_000.0, 2_000.0].map(Sample::Ttft);
     let found = averages(limited(Signal::Ttft, 30_000.0), &samples);
     let expected = [
@@ -577,7 +577,7 @@ fn v26_ttft_is_released_when_the_average_falls_below_the_limit() {
 }
 
 #[test]
-fn v27_the_rate_averages_alike() {
+fn the_rate_averages_alike() {
     let samples = [40.0, 15.0, 15.0, 15.0, 15.0].map(Sample::Tps);
     let found = averages(limited(Signal::Tps, 24.0), &samples);
     let expected = [
@@ -591,7 +591,7 @@ fn v27_the_rate_averages_alike() {
 }
 
 #[test]
-fn v28_at_the_threshold_the_gate_refuses() {
+fn at_the_threshold_the_gate_refuses() {
     for (signal, at, sample) in [
         (Signal::Ttft, 5_000.0, Sample::Ttft(5_000.0)),
         (Signal::Tps, 20.0, Sample::Tps(20.0)),
@@ -605,7 +605,7 @@ fn v28_at_the_threshold_the_gate_refuses() {
 }
 
 #[test]
-fn v28_at_the_threshold_the_loop_does_not_shrink() {
+fn at_the_threshold_the_loop_does_not_shrink() {
     for (sample, past) in [
         (Sample::Ttft(5_000.0), Sample::Ttft(8_000.0)),
         (Sample::Tps(20.0), Sample::Tps(15.0)),
@@ -629,7 +629,7 @@ fn v28_at_the_threshold_the_loop_does_not_shrink() {
 /// A monotonic clock does not jump under a live pointer; what a jump would show is that old windows
 /// are dropped, which a gap without ticks shows too.
 #[test]
-fn v29_a_window_long_over_is_not_judged() {
+fn a_window_long_over_is_not_judged() {
     let mut bench = limited(Signal::Ttft, 1_000.0);
     bench.sample(Sample::Ttft(5_000.0));
     bench.now += SECOND * 70;
@@ -642,7 +642,7 @@ fn v29_a_window_long_over_is_not_judged() {
 
 /// With a timer the last window of a burst is judged although no sample follows.
 #[test]
-fn v29_the_last_window_of_a_burst_is_judged_by_the_timer() {
+fn the_last_window_of_a_burst_is_judged_by_the_timer() {
     let mut bench = limited(Signal::Ttft, 1_000.0);
     bench.window_of(Sample::Ttft(5_000.0));
     assert_eq!(bench.protection().ttft.metrics[0].ewma, Some(5_000.0));
@@ -653,7 +653,7 @@ fn v29_the_last_window_of_a_burst_is_judged_by_the_timer() {
 }
 
 #[test]
-fn v30_a_tripped_gate_lets_five_through_in_each_window() {
+fn a_tripped_gate_lets_five_through_in_each_window() {
     let mut bench = limited(Signal::Ttft, 1_000.0);
     bench.window_of(Sample::Ttft(5_000.0));
     let refusals: Vec<Refusal> = (0..12).filter_map(|_| bench.turn(None).err()).collect();
@@ -678,7 +678,7 @@ fn v30_a_tripped_gate_lets_five_through_in_each_window() {
 
 /// The averages of a pool: 9, 11 and 7, and nothing else.
 #[test]
-fn v49_the_average_is_of_the_slots_that_hold_one() {
+fn the_average_is_of_the_slots_that_hold_one() {
     let mut bench = bed(100, |_| {});
     for in_flight in [9, 11, 7] {
         bench.end_all();
@@ -690,7 +690,7 @@ fn v49_the_average_is_of_the_slots_that_hold_one() {
 }
 
 #[test]
-fn v51_a_declared_table_beats_a_runtime_limit() {
+fn a_declared_table_beats_a_runtime_limit() {
     let table: Arc<[Metric]> = Arc::from([Metric {
         name: "p95".into(),
         statistic: Statistic::Quantile(0.95),

@@ -84,7 +84,7 @@ fn in_turn(bench: &mut Bench, count: usize) -> Vec<String> {
 const GPUS: [&str; 5] = ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4"];
 
 #[test]
-fn v6_equally_busy_engines_go_by_weight_and_then_by_name() {
+fn equally_busy_engines_go_by_weight_and_then_by_name() {
     let weighted = |weights: [f64; 3], running: [u32; 3]| {
         let mut bench = polled(&["a", "b", "c"], |spec| {
             spec.balance = Balance::LeastBusy;
@@ -104,7 +104,7 @@ fn v6_equally_busy_engines_go_by_weight_and_then_by_name() {
 }
 
 #[test]
-fn v7_round_robin_passes_over_an_engine_that_is_stale() {
+fn round_robin_passes_over_an_engine_that_is_stale() {
     let mut bench = polled(&["a", "b", "c"], |spec| spec.balance = Balance::RoundRobin);
     assert_eq!(in_turn(&mut bench, 4), ["a", "b", "c", "a"]);
     bench.now += SECOND * 4;
@@ -114,7 +114,7 @@ fn v7_round_robin_passes_over_an_engine_that_is_stale() {
 }
 
 #[test]
-fn v9_idle_engines_take_turns() {
+fn idle_engines_take_turns() {
     let mut bench = polled(&GPUS, |_| {});
     assert_eq!(
         in_turn(&mut bench, 6),
@@ -123,7 +123,7 @@ fn v9_idle_engines_take_turns() {
 }
 
 #[test]
-fn v10_a_burst_between_two_polls_fills_every_engine_once() {
+fn a_burst_between_two_polls_fills_every_engine_once() {
     let mut bench = polled(&GPUS, |spec| spec.full_policy = FullPolicy::Overflow);
     assert_eq!(
         burst(&mut bench, 6),
@@ -136,7 +136,7 @@ fn v10_a_burst_between_two_polls_fills_every_engine_once() {
 }
 
 #[test]
-fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
+fn own_requests_count_once_when_corrected_and_twice_when_added() {
     let seen = |model, running| {
         let mut bench = polled(&["a"], |spec| {
             spec.pools[0].peers[0].slots = Slots(4);
@@ -157,7 +157,7 @@ fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
 }
 
 #[test]
-fn v15_requests_of_others_fill_an_engine_like_ours() {
+fn requests_of_others_fill_an_engine_like_ours() {
     let round_robin = |policy| {
         polled(&["a", "b"], |spec| {
             spec.balance = Balance::RoundRobin;
@@ -208,7 +208,7 @@ fn a_held_engine_is_full_whatever_scales_its_slots() {
 }
 
 #[test]
-fn v5_a_hung_engine_is_held_as_full_where_the_route_says_so() {
+fn a_hung_engine_is_held_as_full_where_the_route_says_so() {
     for (policy, held) in [
         (StalePolicy::Hold, Standing::Held),
         (StalePolicy::Exclude, Standing::Stale),
@@ -250,7 +250,7 @@ fn pinned(peers: &[usize], falls_back: bool) -> PlacementRequest<'_> {
 }
 
 #[test]
-fn v13_a_model_pins_its_requests_to_the_engines_that_list_it() {
+fn a_model_pins_its_requests_to_the_engines_that_list_it() {
     let mut bench = polled(&["a", "b"], |_| {});
     let found = sent(&mut bench, pinned(&[1], false)).expect("b is idle");
     assert_eq!(found, ("b".into(), Mode::Pin));
@@ -283,7 +283,7 @@ fn v13_a_model_pins_its_requests_to_the_engines_that_list_it() {
 }
 
 #[test]
-fn v14_a_full_engine_keeps_the_requests_of_its_model() {
+fn a_full_engine_keeps_the_requests_of_its_model() {
     for policy in [FullPolicy::Overflow, FullPolicy::Reject] {
         let mut bench = polled(&["a", "b"], |spec| spec.full_policy = policy);
         sent(&mut bench, pinned(&[1], true)).expect("b is idle");
@@ -388,7 +388,7 @@ fn sessions(bench: &Bench) -> Vec<u32> {
 }
 
 #[test]
-fn v18_new_sessions_go_where_the_fewest_are() {
+fn new_sessions_go_where_the_fewest_are() {
     let mut bench = sticky(3, SECOND * 7_200);
     let ids: Vec<String> = (0..9).map(|number| format!("sess-{number}")).collect();
     let expected = ["w3", "w1", "w2", "w2", "w3", "w1", "w3", "w1", "w2"];
@@ -401,7 +401,7 @@ fn v18_new_sessions_go_where_the_fewest_are() {
 }
 
 #[test]
-fn v19_sticky_sessions_expire_end_and_lose_their_worker() {
+fn sticky_sessions_expire_end_and_lose_their_worker() {
     let mut bench = sticky(1, SECOND);
     assert_eq!(worker(&mut bench, "e").0, "w1");
     assert_eq!(worker(&mut bench, "k").0, "w1");

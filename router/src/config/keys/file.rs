@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn k1_commas_separate_and_the_first_colon_splits() {
+    fn commas_separate_and_the_first_colon_splits() {
         let read = parse(b"sk-a:admin,sk-b:team:x ,  ,sk-c\n");
         assert_eq!(read.status, KeyFileStatus::Ok);
         assert_eq!(owner(&read, "sk-a").as_deref(), Some("admin"));
@@ -283,14 +283,14 @@ mod tests {
 
     /// K2 of the written vectors, with the contract's answer: a newline separates.
     #[test]
-    fn k2_newlines_separate() {
+    fn newlines_separate_keys() {
         let read = parse(b"sk-a:x\nsk-b:y");
         assert_eq!(owner(&read, "sk-a").as_deref(), Some("x"));
         assert_eq!(owner(&read, "sk-b").as_deref(), Some("y"));
     }
 
     #[test]
-    fn k3_statuses_of_a_file_that_gives_no_key() {
+    fn statuses_of_a_file_that_gives_no_key() {
         assert_eq!(parse(b"  \n\t, ,\n# sk-a:x\n").status, KeyFileStatus::Empty);
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(

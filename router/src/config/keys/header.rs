@@ -47,7 +47,7 @@ mod tests {
     /// K4 of the written vectors, with the contract's answers: the scheme counts in any case, and
     /// `x-api-key` is a second way.
     #[test]
-    fn k4_how_a_key_may_be_presented() {
+    fn how_a_key_may_be_presented() {
         assert_eq!(
             of(&[("authorization", "Bearer  sk-a")]).as_deref(),
             Some("sk-a")

@@ -39,7 +39,7 @@ const V41_OUT: &str =
     r#"data: {"choices":[{"delta":{"reasoning_content":"A"},"finish_reason":null}]}"#;
 
 #[test]
-fn v41_a_line_is_rewritten_and_keeps_its_end() {
+fn a_line_is_rewritten_and_keeps_its_end() {
     for end in ["\r\n", "\n", "\r", ""] {
         expect(
             || vllm(false),
@@ -50,7 +50,7 @@ fn v41_a_line_is_rewritten_and_keeps_its_end() {
 }
 
 #[test]
-fn v42_a_line_that_a_chunk_cuts_leaves_with_its_end() {
+fn a_line_that_a_chunk_cuts_leaves_with_its_end() {
     let line = format!("{V41}\r\n");
     let mut filter = vllm(false);
     assert_eq!(
@@ -63,7 +63,7 @@ fn v42_a_line_that_a_chunk_cuts_leaves_with_its_end() {
 }
 
 #[test]
-fn v43_what_has_nothing_to_change_passes() {
+fn what_has_nothing_to_change_passes() {
     for stay in [
         r#"data: {"choices":[{"delta":{"content":"ok"}}]}"#,
         "data: [DONE]",

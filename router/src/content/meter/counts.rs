@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn v8_every_shape_is_read() {
+    fn every_shape_is_read() {
         for (objects, expected) in [
             (
                 &[

@@ -115,7 +115,7 @@ fn a_chunk_that_differs_in_its_text_alone_becomes_what_the_last_one_became() {
 }
 
 #[test]
-fn v44_what_says_something_stays() {
+fn what_says_something_stays() {
     for json in [
         r#"{"choices":[{"message":{"refusal":"no"}}],"metrics":{"a":1}}"#,
         r#"{"choices":[{"logprobs":{},"token_ids":[1],"routed_experts":0,"prompt_token_ids":[],"prompt_text":""}]}"#,
@@ -213,7 +213,7 @@ fn reasoning_is_renamed_where_an_answer_has_it() {
 }
 
 #[test]
-fn v47_cache_tokens_get_their_usual_name() {
+fn cache_tokens_get_their_usual_name() {
     for (details, expected) in [
         (
             r#"{"created_cache_tokens":7}"#,
@@ -306,7 +306,7 @@ fn document(chunks: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn v46_a_document_is_rewritten_up_to_the_bound() {
+fn a_document_is_rewritten_up_to_the_bound() {
     let body = |len: usize| {
         let shell = r#"{"choices":[],"service_tier":1,"x":""}"#.len();
         format!(

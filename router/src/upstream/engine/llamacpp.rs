@@ -54,20 +54,20 @@ mod tests {
     }
 
     #[test]
-    fn v1_processing_and_deferred_add_up() {
+    fn processing_and_deferred_add_up() {
         let page = "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n";
         assert_eq!(busy(page), Ok(5));
     }
 
     #[test]
-    fn v2_the_old_gauge_counts_where_the_new_ones_are_missing() {
+    fn the_old_gauge_counts_where_the_new_ones_are_missing() {
         assert_eq!(busy("llama_slots_busy 2"), Ok(2));
         let both = "llama_slots_busy 2\nllamacpp:requests_processing 4";
         assert_eq!(busy(both), Ok(4));
     }
 
     #[test]
-    fn v3_series_are_summed_and_what_is_no_number_is_not_zero() {
+    fn series_are_summed_and_what_is_no_number_is_not_zero() {
         let page = "llamacpp:requests_processing{model=\"a\\\"}b\"} 1e+00 1700000000000\r\nllamacpp:requests_processing{model=\"c\"} 2\r\n";
         assert_eq!(busy(page), Ok(3));
         assert_eq!(busy("llamacpp:requests_processing NaN"), Err(Unusable));

@@ -37,7 +37,7 @@ fn read(report: Report, own: u32) -> Reading {
 }
 
 #[test]
-fn v4_a_sample_is_fresh_up_to_its_bound_and_a_refusal_ends_it_at_once() {
+fn a_sample_is_fresh_up_to_its_bound_and_a_refusal_ends_it_at_once() {
     let mut reading = read(busy(0), 0);
     assert_eq!(reading.standing(&SPEC, 0, after(3_000)), Standing::Fresh);
     assert_eq!(reading.standing(&SPEC, 0, after(3_001)), Standing::Stale);
@@ -48,7 +48,7 @@ fn v4_a_sample_is_fresh_up_to_its_bound_and_a_refusal_ends_it_at_once() {
 }
 
 #[test]
-fn v5_a_silent_engine_that_answers_its_health_check_is_held_and_counts_as_full() {
+fn a_silent_engine_that_answers_its_health_check_is_held_and_counts_as_full() {
     let mut reading = read(busy(1), 0);
     reading.report(
         Report::Hung {
@@ -66,7 +66,7 @@ fn v5_a_silent_engine_that_answers_its_health_check_is_held_and_counts_as_full()
 }
 
 #[test]
-fn v5_an_engine_that_answers_nothing_is_held_only_while_it_works_for_us() {
+fn an_engine_that_answers_nothing_is_held_only_while_it_works_for_us() {
     let mut reading = read(busy(1), 0);
     reading.report(
         Report::Hung {
@@ -80,7 +80,7 @@ fn v5_an_engine_that_answers_nothing_is_held_only_while_it_works_for_us() {
 }
 
 #[test]
-fn v11_own_requests_count_once_when_corrected_and_twice_when_added() {
+fn own_requests_count_once_when_corrected_and_twice_when_added() {
     let seen = read(busy(2), 2);
     let load = |spec: &LoadSpec, reading: &Reading| reading.load(spec, Standing::Fresh, 2, 4);
     assert_eq!((seen.external(), load(&SPEC, &seen)), (0, 2));

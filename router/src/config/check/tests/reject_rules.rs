@@ -62,7 +62,7 @@ fn the_whole_grammar_is_read() {
 }
 
 #[test]
-fn v39_a_bad_rule_is_dropped_and_an_impossible_status_is_unset() {
+fn a_bad_rule_is_dropped_and_an_impossible_status_is_unset() {
     let rules = [
         "{name: first, field: x, op: like, value: 1}",
         "{field: x, op: exists}",

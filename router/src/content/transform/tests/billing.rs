@@ -26,7 +26,7 @@ fn everywhere(text: &str, expected: &str) {
 }
 
 #[test]
-fn c1_the_header_goes_and_the_blank_behind_it_stays() {
+fn the_header_goes_and_the_blank_behind_it_stays() {
     everywhere(&format!("{HEADER} You are"), " You are");
     everywhere(HEADER, "");
     everywhere(
@@ -40,7 +40,7 @@ fn c1_the_header_goes_and_the_blank_behind_it_stays() {
 }
 
 #[test]
-fn c1_at_any_index_and_at_every_place_at_once() {
+fn at_any_index_and_at_every_place_at_once() {
     let message = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
     let body = |text: &str| {
         let messages = [message(text), message("-"), message(text)].join(",");
@@ -52,7 +52,7 @@ fn c1_at_any_index_and_at_every_place_at_once() {
 }
 
 #[test]
-fn c2_anything_less_than_a_header_stays() {
+fn anything_less_than_a_header_stays() {
     for text in [
         "x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli; cch=abc",
         "x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli; cch=abc You are",

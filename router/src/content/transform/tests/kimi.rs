@@ -57,7 +57,7 @@ fn expect(messages: &[Value], strategy: IdStrategy, expected: &[&str], changes: 
 }
 
 #[test]
-fn m1_calls_are_numbered_by_their_place() {
+fn calls_are_numbered_by_their_place() {
     let messages = [calls(&[("call_x", "read"), ("call_y", "bash")])];
     expect(
         &messages,
@@ -68,7 +68,7 @@ fn m1_calls_are_numbered_by_their_place() {
 }
 
 #[test]
-fn m2_answers_follow_and_the_count_goes_on() {
+fn answers_follow_and_the_count_goes_on() {
     let messages = [
         calls(&[("c1", "read")]),
         answer("c1"),
@@ -83,14 +83,14 @@ fn m2_answers_follow_and_the_count_goes_on() {
 }
 
 #[test]
-fn m3_a_hash_is_of_name_and_arguments() {
+fn a_hash_is_of_name_and_arguments() {
     let messages = [calls(&[("a", "read"), ("b", "Bash")])];
     let expected = ["functions.read:1466615", "functions.Bash:1662697"];
     expect(&messages, IdStrategy::Hash, &expected, 2);
 }
 
 #[test]
-fn m4_another_model_is_left_alone() {
+fn another_model_is_left_alone() {
     let messages = json!([calls(&[("call_x", "read")])]);
     for model in [
         json!("other"),

@@ -16,7 +16,7 @@ fn unchanged(bodies: &[&str]) {
 }
 
 #[test]
-fn u1_the_member_is_added_before_the_last_brace() {
+fn the_member_is_added_before_the_last_brace() {
     assert_eq!(
         asked("{\"model\":\"m\",\"stream\":true}\n"),
         "{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}\n"
@@ -28,7 +28,7 @@ fn u1_the_member_is_added_before_the_last_brace() {
 }
 
 #[test]
-fn u2_options_that_are_there_are_completed() {
+fn options_that_are_there_are_completed() {
     for (options, expected) in [
         (r#"{"foo":1}"#, r#"{"include_usage":true,"foo":1}"#),
         ("{}", r#"{"include_usage":true}"#),
