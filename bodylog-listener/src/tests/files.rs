@@ -20,7 +20,7 @@ fn opened(home: &Home, output: Output) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn v15_64_senders_over_midnight_leave_each_record_in_one_file() {
+async fn sixty_four_senders_over_midnight_leave_each_record_in_one_file() {
     const SENDERS: usize = 64;
     const FRAMES: u64 = 20;
     let home = Home::new();

@@ -52,7 +52,7 @@ async fn frames_of_version_1_are_stored_and_not_answered() {
 }
 
 #[tokio::test]
-async fn v5_frames_that_do_not_add_up_are_kept_and_the_next_one_is_stored() {
+async fn frames_that_do_not_add_up_are_kept_and_the_next_one_is_stored() {
     let home = Home::new();
     let listener = home.start().await;
     let mut wire = listener.connect().await;
