@@ -1,13 +1,11 @@
 //! The command line, and nothing but: what may be typed and what the help says. Commands live in
 //! `cmd`, one file a noun.
 
-use std::path::PathBuf;
-
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::cmd;
-use crate::engine;
-use crate::render::Format;
+use crate::cmd::route::RouteCommand;
+use crate::settings::Global;
 
 /// The operator's one command: check, explain, and run the whole stack.
 #[derive(Debug, Parser)]
@@ -36,63 +34,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options of every command.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Global {
-    /// Admin URL of a running router; repeat it for several. Default http://127.0.0.1:8090
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LLMCTL_ROUTER",
-        value_delimiter = ',',
-        hide_env_values = true
-    )]
-    pub router: Vec<String>,
-    /// File with the admin token, for routers that are not on this machine
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LLMCTL_TOKEN_FILE",
-        hide_env_values = true
-    )]
-    pub token_file: Option<PathBuf>,
-    /// How results are written
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "FORMAT",
-        env = "LLMCTL_OUTPUT",
-        default_value_t,
-        hide_env_values = true
-    )]
-    pub output: Format,
-    /// The router.yaml to read; else ./router.yaml, /etc/llm-router/router.yaml
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LLM_ROUTER_CONFIG",
-        hide_env_values = true
-    )]
-    pub config: Option<PathBuf>,
-    /// Directory of route files, instead of the one router.yaml names
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "LLMCTL_ROUTES",
-        hide_env_values = true
-    )]
-    pub routes: Option<PathBuf>,
-    /// Print results and failures only
-    #[arg(long, short, global = true)]
-    pub quiet: bool,
 }
 
 /// The commands.
@@ -126,30 +67,11 @@ pub enum Command {
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache
     #[command(after_help = cmd::engine::AFTER_HELP)]
-    Engine(engine::Args),
+    Engine(sim_engine::Args),
     /// Print a completion script for a shell
     Completions(cmd::completions::CompletionsArgs),
     /// Print a manual page, or write all of them
     Man(cmd::man::ManArgs),
-}
-
-/// `llmctl route …`
-#[derive(Debug, Subcommand)]
-pub enum RouteCommand {
-    /// Check router.yaml and route files; report every problem with its place
-    Check(cmd::route::check::CheckArgs),
-    /// List the routes
-    List(cmd::route::list::ListArgs),
-    /// Show a route's peers and every option, with its value and where that came from
-    Show(cmd::route::show::ShowArgs),
-    /// Print the JSON Schema of a route file, for editors
-    Schema(cmd::route::schema::SchemaArgs),
-    /// Write a new route file
-    New(cmd::route::new::NewArgs),
-    /// Turn the configuration of another router into route files
-    Import(cmd::route::import::ImportArgs),
-    /// Explain where a request goes and why
-    Explain(cmd::route::explain::ExplainArgs),
 }
 
 impl Command {

@@ -6,7 +6,6 @@
 pub mod cli;
 pub mod client;
 pub mod cmd;
-pub mod engine;
 pub mod exit;
 mod nonce;
 pub mod render;
@@ -80,8 +79,8 @@ async fn dispatch(
         Command::Logs(args) => cmd::logs::run(&args, screen).await,
         Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
-        Command::Completions(args) => cmd::completions::run(&args, screen),
-        Command::Man(args) => cmd::man::run(&args, screen),
+        Command::Completions(args) => cmd::completions::run(Cli::command(), &args, screen),
+        Command::Man(args) => cmd::man::run(Cli::command(), &args, screen),
     }
 }
 

@@ -5,6 +5,8 @@
 //! dropped quietly), and whether anybody can be asked a question. Knows nothing of what it prints.
 
 mod ascii;
+mod escape;
+mod paint;
 mod table;
 
 use std::borrow::Cow;
@@ -14,6 +16,9 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+pub use escape::tame;
+pub use paint::Paint;
+use paint::painted;
 pub use table::Table;
 
 /// How results are written.
@@ -27,36 +32,6 @@ pub enum Format {
     /// Workflow commands that annotate a pull request; `route check` only.
     #[value(hide = true)]
     Github,
-}
-
-/// A colour or weight. Meaning never rests on it alone: the words say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paint {
-    /// As it comes.
-    Plain,
-    /// Headings.
-    Bold,
-    /// Fine.
-    Green,
-    /// Look here.
-    Yellow,
-    /// Broken.
-    Red,
-    /// Beside the point.
-    Dim,
-}
-
-impl Paint {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Bold => "\x1b[1m",
-            Self::Green => "\x1b[32m",
-            Self::Yellow => "\x1b[33m",
-            Self::Red => "\x1b[31m",
-            Self::Dim => "\x1b[2m",
-        }
-    }
 }
 
 /// Where a command writes.
@@ -255,31 +230,6 @@ impl Screen {
         let text = self.spelt(text).into_owned();
         // Nobody is left to tell when stderr is gone.
         let _ = writeln!(self.stderr, "{label}{text}");
-    }
-}
-
-fn painted(colour: bool, paint: Paint, text: &str) -> String {
-    if colour && paint != Paint::Plain && !text.is_empty() {
-        format!("{}{text}\x1b[0m", paint.code())
-    } else {
-        text.to_owned()
-    }
-}
-
-/// Text from elsewhere made fit for a terminal: what a client named its model must not move the
-/// operator's cursor.
-pub fn tame(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        let shown = text.chars().map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        });
-        Cow::Owned(shown.collect())
-    } else {
-        Cow::Borrowed(text)
     }
 }
 

@@ -8,17 +8,74 @@ mod own;
 
 use std::path::PathBuf;
 
-use clap::ArgMatches;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use reqwest::Url;
 
 use self::own::{Own, own_file};
-use crate::cli::Global;
 use crate::client::Token;
 use crate::exit::Failure;
+use crate::render::Format;
 
 /// Where a router's admin port is when nobody said.
 pub const ROUTER_DEFAULT: &str = "http://127.0.0.1:8090";
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Admin URL of a running router; repeat it for several. Default http://127.0.0.1:8090
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LLMCTL_ROUTER",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub router: Vec<String>,
+    /// File with the admin token, for routers that are not on this machine
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LLMCTL_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub token_file: Option<PathBuf>,
+    /// How results are written
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        env = "LLMCTL_OUTPUT",
+        default_value_t,
+        hide_env_values = true
+    )]
+    pub output: Format,
+    /// The router.yaml to read; else ./router.yaml, /etc/llm-router/router.yaml
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LLM_ROUTER_CONFIG",
+        hide_env_values = true
+    )]
+    pub config: Option<PathBuf>,
+    /// Directory of route files, instead of the one router.yaml names
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "LLMCTL_ROUTES",
+        hide_env_values = true
+    )]
+    pub routes: Option<PathBuf>,
+    /// Print results and failures only
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
 
 /// Where an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

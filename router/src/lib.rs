@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod content;
 pub mod control;
+pub mod explain;
 mod healthcheck;
 pub mod proxy;
 pub mod reload;
@@ -20,6 +21,8 @@ pub mod state;
 mod supervisor;
 pub mod telemetry;
 pub mod upstream;
+
+pub use state::{Switch, adaptive_bounds};
 
 pub use run::{
     Ended, Options, Ready, StartError, install_crypto_provider, raise_descriptor_limit, run,

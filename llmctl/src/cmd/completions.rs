@@ -1,10 +1,9 @@
 //! `llmctl completions`: what a shell needs to complete commands and options.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 use serde::Serialize;
 
-use crate::cli::Cli;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
@@ -31,8 +30,12 @@ struct Script {
 ///
 /// # Errors
 /// When it cannot be written as JSON.
-pub fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<Ended, Failure> {
-    let script = script(args.shell);
+pub fn run(
+    mut root: clap::Command,
+    args: &CompletionsArgs,
+    screen: &mut Screen,
+) -> Result<Ended, Failure> {
+    let script = script(&mut root, args.shell);
     if screen.format() == Format::Json {
         screen.json(&Script {
             shell: args.shell.to_string(),
@@ -44,22 +47,23 @@ pub fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<Ended, Failure
     Ok(Ended::Fine)
 }
 
-fn script(shell: Shell) -> String {
+fn script(root: &mut clap::Command, shell: Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "llmctl", &mut script);
+    clap_complete::generate(shell, root, "llmctl", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn every_shell_learns_every_command() {
         for shell in Shell::value_variants() {
-            let script = script(*shell);
+            let script = script(&mut Cli::command(), *shell);
             for word in ["toggle", "completions", "explain", "token-file"] {
                 assert!(script.contains(word), "{shell}: {word}");
             }

@@ -1,9 +1,9 @@
 //! `llmctl engine`: one simulated engine, until told to stop.
 
-use crate::engine::{self, Args, Listening};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::signals::interrupted;
+use sim_engine::{Args, Listening};
 
 /// What the help of `llmctl engine` ends with.
 pub const AFTER_HELP: &str =
@@ -36,7 +36,7 @@ fn tell(told: &Listening, screen: &mut Screen) {
 /// # Errors
 /// When the address cannot be taken.
 pub async fn run(args: Args, screen: &mut Screen) -> Result<Ended, Failure> {
-    let ended = engine::run(args, |told| tell(told, screen), interrupted()).await;
+    let ended = sim_engine::run(args, |told| tell(told, screen), interrupted()).await;
     ended
         .map(|()| Ended::Fine)
         .map_err(|error| Failure::failed_to(&error))

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_mangen::Man;
 use serde::Serialize;
 
-use crate::cli::Cli;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
@@ -47,8 +46,8 @@ struct Written {
 ///
 /// # Errors
 /// When there is no such command, or a file cannot be written.
-pub fn run(args: &ManArgs, screen: &mut Screen) -> Result<Ended, Failure> {
-    let root = root();
+pub fn run(root: clap::Command, args: &ManArgs, screen: &mut Screen) -> Result<Ended, Failure> {
+    let root = built(root);
     if let Some(directory) = &args.dir {
         let mut files = Vec::new();
         fs::create_dir_all(directory)
@@ -67,8 +66,8 @@ pub fn run(args: &ManArgs, screen: &mut Screen) -> Result<Ended, Failure> {
 }
 
 /// The command line, every command with its whole name. `help` has no page: `--help` is everywhere.
-fn root() -> clap::Command {
-    let mut root = Cli::command().disable_help_subcommand(true);
+fn built(root: clap::Command) -> clap::Command {
+    let mut root = root.disable_help_subcommand(true);
     root.build();
     root
 }
@@ -128,7 +127,10 @@ fn written(files: Vec<PathBuf>, screen: &mut Screen) -> Result<Ended, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
     use crate::render::testing::capture;
 
     #[test]
@@ -139,7 +141,7 @@ mod tests {
             dir: Some(directory.path().join("man1")),
         };
         capture(Format::Human, |screen| {
-            run(&args, screen).unwrap();
+            run(Cli::command(), &args, screen).unwrap();
         });
         for (name, word) in [
             ("llmctl", "Exit codes"),
@@ -159,9 +161,11 @@ mod tests {
     #[test]
     fn a_command_that_is_not_there_is_a_usage_error() {
         let path = ["route".to_owned(), "nonsense".to_owned()];
-        assert_eq!(named(&root(), &path).unwrap_err().code(), 2);
+        assert_eq!(named(&built(Cli::command()), &path).unwrap_err().code(), 2);
         assert_eq!(
-            page(named(&root(), &path[..1]).unwrap()).unwrap().name,
+            page(named(&built(Cli::command()), &path[..1]).unwrap())
+                .unwrap()
+                .name,
             "llmctl-route"
         );
     }

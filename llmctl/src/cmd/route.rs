@@ -2,23 +2,39 @@
 
 pub mod check;
 pub mod explain;
+mod files;
 pub mod import;
 pub mod list;
 pub mod new;
 pub mod schema;
 pub mod show;
 
-use std::sync::Arc;
+use clap::Subcommand;
 
-use router::config::load::{Loaded, RouteLoad, RoutesAt, Sources, load};
-use router::config::report::{self, Style};
-use router::config::valid;
-use serde_json::Value;
-
-use crate::cli::RouteCommand;
 use crate::exit::{Ended, Failure};
 use crate::render::Screen;
 use crate::settings::Settings;
+
+pub(super) use files::sources;
+
+/// `llmctl route …`
+#[derive(Debug, Subcommand)]
+pub enum RouteCommand {
+    /// Check router.yaml and route files; report every problem with its place
+    Check(check::CheckArgs),
+    /// List the routes
+    List(list::ListArgs),
+    /// Show a route's peers and every option, with its value and where that came from
+    Show(show::ShowArgs),
+    /// Print the JSON Schema of a route file, for editors
+    Schema(schema::SchemaArgs),
+    /// Write a new route file
+    New(new::NewArgs),
+    /// Turn the configuration of another router into route files
+    Import(import::ImportArgs),
+    /// Explain where a request goes and why
+    Explain(explain::ExplainArgs),
+}
 
 /// Runs one of them.
 ///
@@ -38,78 +54,4 @@ pub async fn run(
         RouteCommand::Import(args) => import::run(&args, screen),
         RouteCommand::Explain(args) => explain::run(&args, settings, screen).await,
     }
-}
-
-/// Where `--config` and `--routes` say the files are.
-pub(super) fn sources(settings: &Settings) -> Sources {
-    Sources {
-        config: settings.config.clone(),
-        routes: settings
-            .routes
-            .clone()
-            .map_or(RoutesAt::Main, RoutesAt::Directory),
-        ..Sources::default()
-    }
-}
-
-/// The text of an excerpt report, in the style stderr or stdout takes.
-fn excerpts(problems: &[report::Problem], colour: bool) -> String {
-    report::render(problems, if colour { Style::Colour } else { Style::Plain })
-}
-
-/// Everything the files say, when the main file is usable.
-fn loaded(settings: &Settings) -> Result<Loaded, Failure> {
-    let loaded = load(&sources(settings));
-    match &loaded.main.result {
-        Ok(_) => Ok(loaded),
-        Err(problems) => Err(Failure::Wrong(format!(
-            "the main file is invalid\n{}",
-            excerpts(problems, false).trim_end()
-        ))),
-    }
-}
-
-/// A route from the files by name.
-fn route_of<'a>(loaded: &'a Loaded, name: &str) -> Result<&'a valid::Route, Failure> {
-    let Some(found) = loaded.routes.iter().find(|route| *route.name == *name) else {
-        let names: Vec<&str> = loaded.routes.iter().map(|route| &*route.name).collect();
-        return Err(no_such_route(name, &names, &place(loaded)));
-    };
-    found.result.as_ref().map_err(|problems| {
-        let text = excerpts(problems, false);
-        Failure::Wrong(format!("route {name} is invalid\n{}", text.trim_end()))
-    })
-}
-
-/// What to say of a name that nobody has.
-fn no_such_route(name: &str, names: &[&str], place: &str) -> Failure {
-    let known = match names {
-        [] => "there is none".to_owned(),
-        names => format!("there are: {}", names.join(", ")),
-    };
-    Failure::Wrong(format!("no route is named `{name}` in {place}; {known}"))
-}
-
-/// A JSON value as a table shows it.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Array(items) if items.is_empty() => "none".to_owned(),
-        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
-}
-
-fn place(loaded: &Loaded) -> String {
-    match &loaded.routes_dir {
-        Some(directory) => directory.display().to_string(),
-        None => "the files given".to_owned(),
-    }
-}
-
-/// The routes of the files by name, valid or not.
-fn by_name(loaded: &Loaded) -> Vec<&RouteLoad> {
-    let mut routes: Vec<&RouteLoad> = loaded.routes.iter().collect();
-    routes.sort_by_key(|route| Arc::clone(&route.name));
-    routes
 }

@@ -1,5 +1,6 @@
 //! `llmctl status`: what running routers are doing. One question to each router, one page.
 
+mod age;
 mod compare;
 mod findings;
 mod gates;

@@ -6,10 +6,10 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use http::HeaderMap;
 use proto::admin::{BodylogToggle, BodylogToggled, Toggle, Toggled};
-use router::state::Switch;
+use router::Switch;
 use serde::Serialize;
 
-use self::recording::Recording;
+use self::recording::{Recording, paint};
 use super::fleet::{self, Round};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
@@ -219,14 +219,6 @@ fn state(on: bool, source: &str) -> (String, Paint) {
         format!("{} ({source})", if on { "on" } else { "off" }),
         paint(source),
     )
-}
-
-/// What was set on the running router stands out.
-fn paint(source: &str) -> Paint {
-    match source {
-        "runtime" => Paint::Yellow,
-        _ => Paint::Plain,
-    }
 }
 
 #[cfg(test)]

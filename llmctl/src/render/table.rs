@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Paint, painted, tame};
+use super::escape::tame;
+use super::paint::{Paint, painted};
 
 /// A table of left-aligned columns, two blanks apart, without rules: it reads on a screen and cuts
 /// with `awk`.

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use llmctl::engine::{Engine, EngineHandle, Options};
 use serde_json::{Value, json};
+use sim_engine::{Engine, EngineHandle, Options};
 use system_tests::PATIENCE;
 use system_tests::bodylog::{Exporter, Listener, Start, sum};
 use system_tests::router::{Router, Setup};

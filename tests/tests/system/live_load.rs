@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use llmctl::engine::{Dialect, Engine, Options, Pace};
 use serde_json::{Value, json};
+use sim_engine::{Dialect, Engine, Options, Pace};
 use system_tests::peer::Refusing;
 use system_tests::wait::{until, until_answer};
 use system_tests::wire::call;

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use llmctl::engine::{Engine, EngineHandle, Options};
 use serde_json::{Value, json};
+use sim_engine::{Engine, EngineHandle, Options};
 use system_tests::router::{Router, Setup};
 use system_tests::wait::until;
 use system_tests::wire::{End, Reply, Wire};

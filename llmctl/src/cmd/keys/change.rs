@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::args::{AddArgs, RevokeArgs, RotateArgs};
 use super::file::KeyFile;
+use super::secret;
 use super::text::{Key, KeyText, entry};
-use super::{AddArgs, RevokeArgs, RotateArgs, secret};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
@@ -290,7 +291,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::cmd::keys::FileArgs;
+    use crate::cmd::keys::args::FileArgs;
     use crate::render::testing::{capture_async, streams};
 
     const FILE: &str =

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::CheckArgs;
+use super::args::CheckArgs;
 use super::file::{KeyFile, OTHERS};
 use super::live::{Live, ask};
 use super::text::KeyText;

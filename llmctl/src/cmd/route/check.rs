@@ -15,7 +15,7 @@ use router::config::report::{Machine, Problem, Severity};
 use serde::Serialize;
 
 use self::probe::Probed;
-use super::{excerpts, sources};
+use super::files::{excerpts, sources};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::Settings;

@@ -14,7 +14,7 @@ use router::config::import::{Imported, llm_proxy};
 use router::config::report::{Machine, Problem, Severity};
 use serde::Serialize;
 
-use super::excerpts;
+use super::files::excerpts;
 use super::new::judged;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};

@@ -8,7 +8,7 @@ use router_core::balance::Balance;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{by_name, loaded, shown};
+use super::files::{by_name, loaded, shown};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Paint, Screen, Table};

@@ -11,7 +11,7 @@ use router::config::load::{RoutesAt, Sources, load};
 use router::config::report::{Problem, Source};
 use serde::Serialize;
 
-use super::{excerpts, loaded};
+use super::files::{excerpts, loaded};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::Settings;

@@ -3,12 +3,12 @@
 
 use clap::Args;
 use proto::admin::{AdaptiveBounds, RouteOption, RouteOpts, Routes};
+use router::adaptive_bounds;
 use router::config::options::{Effective, effective};
 use router::config::valid;
-use router::state::adaptive_bounds;
 use serde::Serialize;
 
-use super::{loaded, no_such_route, route_of, shown};
+use super::files::{loaded, no_such_route, route_of, shown};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Paint, Screen, Table, tame};

@@ -3,7 +3,7 @@
 
 use proto::admin::{MetricItem, Peer, Pool, PoolSignal, Reasons, Recording, Route, Trips};
 
-use super::findings::age_words;
+use super::age::age_words;
 use super::page::{Cell, plain};
 use crate::cmd::limit::holds;
 use crate::render::{Paint, Table};

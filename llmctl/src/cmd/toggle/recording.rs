@@ -8,7 +8,6 @@ use proto::admin::{BodylogToggled, Changed};
 use router::config::valid::Bodies;
 use serde::Serialize;
 
-use super::paint;
 use crate::render::Paint;
 
 /// How a value stands, and how it stood.
@@ -82,6 +81,14 @@ impl<T: PartialEq + Display> Part<T> {
             None => format!("{value} ({source})"),
         };
         (text, paint(source))
+    }
+}
+
+/// What was set on the running router stands out.
+pub(super) fn paint(source: &str) -> Paint {
+    match source {
+        "runtime" => Paint::Yellow,
+        _ => Paint::Plain,
     }
 }
 

@@ -14,9 +14,9 @@ use tokio::net::TcpListener;
 use super::UpArgs;
 use super::files::{NewPeer, Workspace};
 use crate::client::{plain_client, root_cause};
-use crate::engine::{Engine, EngineHandle, Options, Pace};
 use crate::exit::Failure;
 use crate::render::Screen;
+use sim_engine::{Engine, EngineHandle, Options, Pace};
 
 const ENGINES_DEFAULT: u16 = 3;
 /// Requests a simulated engine runs at once.

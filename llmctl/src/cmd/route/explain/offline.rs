@@ -1,17 +1,8 @@
-//! The answer from files: the router's own code, over an idle fleet in which every peer is up.
+//! The answer from files: the router's own decision, over an idle fleet in which every peer is up.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use router::explain::{SessionGiven, UnknownModel, explain as decide};
 
-use proto::admin::{RuleVerdict, SwitchState};
-use router::config::valid::AffinityKind;
-use router::content::inspect::{Fields, Inspection};
-use router::proxy::{PlacementLookups, RequestContext, rule_against};
-use router::state::{Route, TableBuilder};
-use router_core::load::Report;
-use router_core::session::{Session, SessionId};
-
-use super::super::{loaded, route_of};
+use super::super::files::{loaded, route_of};
 use super::story::Case;
 use super::{ExplainArgs, Request};
 use crate::exit::Failure;
@@ -27,69 +18,33 @@ pub(super) fn explain(
     settings: &Settings,
 ) -> Result<Case, Failure> {
     let loaded = loaded(settings)?;
-    let valid = route_of(&loaded, &args.name)?.clone();
-    let route = TableBuilder::new(Arc::default()).attach(valid);
-    let fields = Fields::new(route.body_fields());
-    let inspection = Inspection::read(&fields, &request.body);
-    let model = inspection.model();
-    let Some(pool) = route.pool(model.as_deref()) else {
-        let models: Vec<&str> = route.models().collect();
-        let asked = model
-            .as_deref()
-            .map_or("a request without a model".to_owned(), |model| {
-                format!("model `{model}`")
-            });
-        return Err(super::model_not_supported(&route.name, &asked, &models));
+    let route = route_of(&loaded, &args.name)?.clone();
+    let (name, balance) = (route.name.to_string(), route.options.balance.value);
+    let asked = router::explain::Request {
+        headers: &request.headers,
+        body: &request.body,
+        session: args.session.as_deref().map(|id| SessionGiven {
+            id,
+            source: "--session",
+        }),
     };
-    // Nobody was asked, so every engine that would be counts as idle.
-    for peer in route.distinct_peers() {
-        let _ = route.report_load(&peer.spec.key, Report::Blind);
-    }
-    let mut asker = RequestContext::of(&route, &request.headers, &inspection);
-    if let Some(id) = &args.session {
-        asker.session = Session::new(Some(given(id)), route.affinity_acts());
-    }
-    let session = &asker.session;
-    let lookups = PlacementLookups::of(&route, pool, model.as_deref(), session, &inspection);
-    let explanation = route.explain(lookups.on(asker.ask(pool, false)));
-    let rule = rule_against(&route, &request.body, &inspection).map(|(_, rule)| RuleVerdict {
-        name: rule.name.to_string(),
-        cond: rule.condition.to_string(),
-        status: rule
-            .status
-            .unwrap_or(route.options.reject_rules_status.value),
-    });
+    let found = decide(route, &asked).map_err(|unknown| not_served(&name, &unknown))?;
     Ok(Case {
-        route: route.name.to_string(),
-        model: model.map(Cow::into_owned),
-        session: session.routed_text().into_owned(),
-        source: session.source().to_owned(),
-        affinity: affinity(&route),
-        balance: Some(route.options.balance.value),
-        rule,
-        explanation,
+        route: name,
+        model: found.model,
+        session: found.session,
+        source: found.source,
+        affinity: found.affinity,
+        balance: Some(balance),
+        rule: found.rule,
+        explanation: found.explanation,
     })
 }
 
-/// Whether sessions are placed, and the option that says so.
-fn affinity(route: &Route) -> SwitchState {
-    let options = &route.options;
-    let source = if options.affinity.value == AffinityKind::None {
-        options.affinity.source
-    } else {
-        options.affinity_enabled.source
+fn not_served(route: &str, unknown: &UnknownModel) -> Failure {
+    let asked = match &unknown.asked {
+        Some(model) => format!("model `{model}`"),
+        None => "a request without a model".to_owned(),
     };
-    SwitchState {
-        enabled: route.affinity_acts(),
-        source: source.as_str().to_owned(),
-        age_s: None,
-    }
-}
-
-/// The id of `--session`.
-fn given(id: &str) -> SessionId<'_> {
-    SessionId {
-        raw: Cow::Borrowed(id.as_bytes()),
-        source: Arc::from("--session"),
-    }
+    super::model_not_supported(route, &asked, &unknown.served)
 }

@@ -1,0 +1,213 @@
+//! What the handlers share: the model list, ids, and how a request's wishes become a job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::Options;
+use crate::compute::Core;
+use crate::failure::Failure;
+use crate::faults::Faults;
+use crate::generate::Job;
+use crate::log::{Exchange, Log};
+use crate::reply::{self, Api, Form};
+use crate::text::{Finish, Plan, REPLY_MAX};
+use crate::tools::{self, Tool};
+
+/// The context length that the engine reports, in tokens. It is not enforced: a router's tests
+/// send bodies that no context would hold.
+pub(crate) const CONTEXT: usize = 131_072;
+
+/// The most replies to one request.
+const CHOICES_MAX: u64 = 128;
+
+/// The most stop sequences of one request.
+const STOPS_MAX: usize = 16;
+
+/// The engine as its handlers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    pub(crate) options: Arc<Options>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) started: SystemTime,
+    ids: Arc<AtomicU64>,
+}
+
+/// What the server knows of the request beside its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) exchange: Arc<Exchange>,
+    /// Bytes of the first piece of text, when a fault says so.
+    pub(crate) big_chunk: Option<usize>,
+}
+
+/// A call of a tool in place of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) name: String,
+}
+
+/// What shapes the text of a reply.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes<'a> {
+    pub(crate) limit: Option<usize>,
+    pub(crate) stops: Vec<String>,
+    pub(crate) tool: Option<&'a Tool>,
+    /// The schema that the text must fit.
+    pub(crate) schema: Option<&'a Value>,
+}
+
+impl App {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            core: Core::new(options.pace, options.slots, options.cache_blocks),
+            faults: Arc::new(Faults::new(options.faults.clone(), options.seed)),
+            log: Arc::default(),
+            started: SystemTime::now(),
+            ids: Arc::default(),
+            options: Arc::new(options),
+        }
+    }
+
+    /// The model that answers: the one asked for, or the first when none was.
+    pub(crate) fn model(&self, asked: Option<String>) -> Result<String, Failure> {
+        match asked {
+            Some(model) if self.options.strict_model && !self.options.models.contains(&model) => {
+                Err(Failure::unknown_model(&model))
+            }
+            Some(model) => Ok(model),
+            None => Ok(self.options.models.first().cloned().unwrap_or_default()),
+        }
+    }
+
+    /// An id of the engine's own, the same in every run.
+    pub(crate) fn id(&self, prefix: &str) -> String {
+        let number = self.ids.fetch_add(1, Relaxed).to_le_bytes();
+        let hash = xxhash_rust::xxh3::xxh3_128_with_seed(&number, self.options.seed);
+        format!("{prefix}{hash:032x}")
+    }
+
+    /// The id of a reply: vLLM builds it from the request's own id where one came.
+    pub(crate) fn reply_id(&self, prefix: &str, headers: &HeaderMap) -> String {
+        match headers
+            .get("x-request-id")
+            .and_then(|value| value.to_str().ok())
+        {
+            Some(given) => format!("{prefix}{given}"),
+            None => self.id(prefix),
+        }
+    }
+
+    pub(crate) fn plan(&self, wishes: &Wishes<'_>) -> Plan {
+        let plan = match (wishes.tool, wishes.schema) {
+            (Some(tool), _) => {
+                return Plan::text(&tools::arguments(tool), wishes.limit, Finish::ToolCall);
+            }
+            (None, Some(schema)) => Plan::text(
+                &tools::sample(schema).to_string(),
+                wishes.limit,
+                Finish::Stop,
+            ),
+            (None, None) => Plan::sentences(self.options.reply_tokens, wishes.limit),
+        };
+        plan.stopped_by(&wishes.stops)
+    }
+
+    /// Runs a job and answers with what it generates.
+    pub(crate) async fn reply(
+        &self,
+        context: Context,
+        mut job: Job,
+        api: impl Api,
+        streaming: bool,
+    ) -> Result<Response, Failure> {
+        if let (Some(bytes), Some(first)) = (context.big_chunk, job.plan.pieces.first_mut()) {
+            *first = "x".repeat(bytes).into();
+        }
+        let headers_first = self.options.dialect.headers_first();
+        reply::reply(
+            &self.core,
+            job,
+            context.exchange,
+            api,
+            Form {
+                streaming,
+                headers_first,
+            },
+        )
+        .await
+    }
+}
+
+/// Seconds since 1970, for `created`.
+pub(crate) fn unix(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Reads a request body.
+pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|error| {
+        Failure::new(
+            StatusCode::BAD_REQUEST,
+            format!("The body could not be read: {error}"),
+        )
+    })
+}
+
+/// A limit on tokens: at least 1 and at most [`REPLY_MAX`].
+pub(crate) fn limit(param: &'static str, asked: Option<i64>) -> Result<Option<usize>, Failure> {
+    let in_range = |asked| {
+        usize::try_from(asked)
+            .ok()
+            .filter(|n| (1..=REPLY_MAX).contains(n))
+    };
+    asked
+        .map(|asked| {
+            let wrong = || format!("{param} must be from 1 to {REPLY_MAX}, got {asked}.");
+            in_range(asked).ok_or_else(|| Failure::invalid(param, wrong()))
+        })
+        .transpose()
+}
+
+/// `n`: from 1 to [`CHOICES_MAX`], 1 when absent.
+pub(crate) fn choices(asked: Option<u64>) -> Result<usize, Failure> {
+    let asked = asked.unwrap_or(1);
+    let valid = usize::try_from(asked)
+        .ok()
+        .filter(|_| (1..=CHOICES_MAX).contains(&asked));
+    valid.ok_or_else(|| {
+        Failure::invalid(
+            "n",
+            format!("n must be from 1 to {CHOICES_MAX}, got {asked}."),
+        )
+    })
+}
+
+/// `stop`: a text or a list of texts.
+pub(crate) fn stops(param: &'static str, asked: Option<&Value>) -> Result<Vec<String>, Failure> {
+    let wrong = || {
+        Failure::invalid(
+            param,
+            format!("{param} must be a text or a list of at most {STOPS_MAX} texts."),
+        )
+    };
+    match asked {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::String(one)) => Ok(vec![one.clone()]),
+        Some(Value::Array(list)) if list.len() <= STOPS_MAX => list
+            .iter()
+            .map(|stop| stop.as_str().map(str::to_owned).ok_or_else(wrong))
+            .collect(),
+        Some(_) => Err(wrong()),
+    }
+}

@@ -1,0 +1,250 @@
+//! How a fault is written: `KIND[=VALUE][@CONDITION…]`.
+//!
+//! | kind | value | does |
+//! |---|---|---|
+//! | `429`, `500`, `502`, `503`, `504` | probability, default 1 | answers with this status |
+//! | `slow-header` | duration | waits before it handles the request |
+//! | `cut-before-headers` | – | closes the connection without an answer |
+//! | `cut-stream` | chunks | closes the connection after so many chunks of the answer |
+//! | `hang` | chunks, optional | never answers, or falls silent after so many chunks |
+//! | `big-chunk` | bytes | makes the first piece of text this long |
+//! | `close-idle` | duration | closes connections idle for this long after an answer |
+//!
+//! Conditions: a probability (`@0.3`), a count (`@x2`: the first two that match), a path prefix
+//! with any method (`@/v1/models`; without one, POST under `/v1/`), `@reused` (only on a connection
+//! that has carried a request before).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use super::Facts;
+use crate::duration;
+
+/// The longest piece of text that `big-chunk` makes: 64 MiB.
+const BIG_CHUNK_MAX: usize = 64 << 20;
+
+/// One fault as given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// What happens.
+    pub kind: Kind,
+    conditions: Conditions,
+    /// As it was written.
+    text: String,
+}
+
+/// What a fault does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Answers with this status, shaped like the engine's own errors.
+    Status(StatusCode),
+    /// Waits so long before the request is handled.
+    SlowHeader(Duration),
+    /// Closes the connection without an answer.
+    CutBeforeHeaders,
+    /// Closes the connection after so many chunks of the answer.
+    CutStream(u32),
+    /// Falls silent after so many chunks; `None` = before the headers.
+    Hang(Option<u32>),
+    /// Makes the first piece of text so many bytes long.
+    BigChunk(usize),
+    /// Closes a connection that was idle for so long after an answer.
+    CloseIdle(Duration),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Conditions {
+    probability: Option<f64>,
+    times: Option<u64>,
+    path: Option<String>,
+    reused: bool,
+}
+
+/// A fault that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fault `{fault}`: {problem}")]
+pub struct SpecError {
+    fault: String,
+    problem: String,
+}
+
+impl Fault {
+    /// Reads a comma-separated list.
+    ///
+    /// # Errors
+    ///
+    /// The first fault that could not be read.
+    pub fn list(text: &str) -> Result<Vec<Self>, SpecError> {
+        text.split(',')
+            .map(str::trim)
+            .filter(|spec| !spec.is_empty())
+            .map(str::parse)
+            .collect()
+    }
+
+    pub(crate) fn times(&self) -> Option<u64> {
+        self.conditions.times
+    }
+
+    pub(crate) fn probability(&self) -> f64 {
+        self.conditions.probability.unwrap_or(1.0)
+    }
+
+    pub(crate) fn strikes_connection(&self, reused: bool) -> bool {
+        reused || !self.conditions.reused
+    }
+
+    pub(crate) fn matches(&self, facts: Facts<'_>) -> bool {
+        let here = match &self.conditions.path {
+            Some(prefix) => facts.path.starts_with(prefix.as_str()),
+            None => facts.method == Method::POST && facts.path.starts_with("/v1/"),
+        };
+        here && self.strikes_connection(facts.reused)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Fault {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let read = || {
+            let mut parts = text.trim().split('@');
+            let head = parts.next().unwrap_or_default();
+            let (name, value) = head
+                .split_once('=')
+                .map_or((head, None), |(name, value)| (name, Some(value)));
+            let mut conditions = Conditions::default();
+            let kind = kind(name, value, &mut conditions)?;
+            parts.try_for_each(|part| conditions.read(part))?;
+            if matches!(kind, Kind::CloseIdle(_)) && conditions != Conditions::default() {
+                return Err("close-idle is about connections and takes no condition".to_owned());
+            }
+            Ok(Self {
+                kind,
+                conditions,
+                text: text.trim().to_owned(),
+            })
+        };
+        read().map_err(|problem| SpecError {
+            fault: text.to_owned(),
+            problem,
+        })
+    }
+}
+
+fn kind(name: &str, value: Option<&str>, conditions: &mut Conditions) -> Result<Kind, String> {
+    let needed = |what: &str| value.ok_or_else(|| format!("needs a value, {name}=<{what}>"));
+    Ok(match name {
+        "429" | "500" | "502" | "503" | "504" => {
+            conditions.probability = value.map(probability).transpose()?;
+            Kind::Status(StatusCode::from_bytes(name.as_bytes()).map_err(|e| e.to_string())?)
+        }
+        "slow-header" => Kind::SlowHeader(duration::parse(needed("duration")?)?),
+        "close-idle" => Kind::CloseIdle(duration::parse(needed("duration")?)?),
+        "cut-stream" => Kind::CutStream(number(needed("chunks")?)?),
+        "hang" => Kind::Hang(value.map(number).transpose()?),
+        "big-chunk" => match number(needed("bytes")?)? {
+            bytes if bytes <= BIG_CHUNK_MAX => Kind::BigChunk(bytes),
+            bytes => return Err(format!("found {bytes}; at most {BIG_CHUNK_MAX} bytes")),
+        },
+        "cut-before-headers" if value.is_none() => Kind::CutBeforeHeaders,
+        "cut-before-headers" => return Err("takes no value".to_owned()),
+        _ => {
+            return Err(format!(
+                "unknown kind `{name}`; known: 429, 500, 502, 503, 504, slow-header, cut-before-headers, cut-stream, \
+                 hang, big-chunk, close-idle"
+            ));
+        }
+    })
+}
+
+impl Conditions {
+    fn read(&mut self, part: &str) -> Result<(), String> {
+        if part == "reused" {
+            self.reused = true;
+        } else if part.starts_with('/') {
+            self.path = Some(part.to_owned());
+        } else if let Some(times) = part.strip_prefix('x') {
+            self.times = Some(number(times)?);
+        } else {
+            self.probability = Some(probability(part)?);
+        }
+        Ok(())
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let found = text.parse::<f64>().ok().filter(|p| (0.0..=1.0).contains(p));
+    found.ok_or_else(|| format!("found `{text}`; a probability is a number from 0 to 1, other conditions are xN, /path and reused"))
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse()
+        .map_err(|_| format!("found `{text}`; a whole number is needed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_reads_and_prints_as_written() {
+        for text in [
+            "429",
+            "429=0.5",
+            "500",
+            "503=1",
+            "slow-header=250ms",
+            "cut-stream=0",
+            "cut-before-headers",
+            "hang",
+            "hang=3",
+            "big-chunk=70000",
+            "close-idle=2s",
+            "503@/v1/models@x2",
+            "hang@0.1",
+            "cut-before-headers@reused",
+        ] {
+            assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
+        }
+        assert_eq!("hang=3".parse::<Fault>().unwrap().kind, Kind::Hang(Some(3)));
+    }
+
+    #[test]
+    fn a_wrong_fault_says_what_was_found_and_what_is_allowed() {
+        for (text, says) in [
+            ("flood", "known: 429"),
+            ("429=2", "from 0 to 1"),
+            ("429=NaN", "from 0 to 1"),
+            ("cut-stream", "cut-stream=<chunks>"),
+            ("cut-stream=-1", "`-1`"),
+            ("slow-header=1d", "`1d`"),
+            ("503@y2", "`y2`"),
+            ("cut-before-headers=1", "takes no value"),
+            ("close-idle=1s@x2", "takes no condition"),
+            ("big-chunk=99999999999", "at most"),
+            ("", "unknown kind"),
+        ] {
+            let error = text.parse::<Fault>().unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.contains(text),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_is_separated_by_commas() {
+        assert_eq!(Fault::list("429@x1, hang=2 ,").unwrap().len(), 2);
+        assert!(Fault::list("429,bad").is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! What the engine received, for tests to ask: the last [`ENTRIES_MAX`] requests with their
+//! headers and bodies as they arrived, and how each ended.
+//!
+//! This is the one place that keeps prompts and credentials, because showing what a router
+//! forwarded is its purpose; it lives in memory only and leaves through `/sim/requests` alone.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The most requests kept; the oldest goes first.
+pub(crate) const ENTRIES_MAX: usize = 1024;
+
+/// The longest body kept as text; of a longer one only length and hash remain. With
+/// [`ENTRIES_MAX`] it bounds the bodies held to 64 MiB.
+pub(crate) const BODY_MAX: usize = 64 * 1024;
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It has not.
+    #[default]
+    Open,
+    /// The whole answer was handed to the connection.
+    Completed,
+    /// The other side left before that.
+    Cancelled,
+    /// A fault cut the connection.
+    Cut,
+}
+
+/// One request as it was received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Ascending from 0 in order of arrival.
+    pub id: u64,
+    /// Which connection carried it; ascending from 0 in order of acceptance.
+    pub connection: u64,
+    /// Which request of its connection it was, from 0.
+    pub on_connection: u64,
+    /// Address of the other side.
+    pub peer: String,
+    /// `POST`.
+    pub method: String,
+    /// Path and query as received.
+    pub target: String,
+    /// `HTTP/1.1`.
+    pub version: String,
+    /// Name and value in order; a value that is not UTF-8 has its bad bytes replaced.
+    pub headers: Vec<(String, String)>,
+    /// Bytes of the body; 0 until it has arrived whole.
+    pub body_len: u64,
+    /// SHA-256 of the body in lower-case hex; empty until it has arrived whole.
+    pub body_sha256: String,
+    /// The body when it is UTF-8 and at most 64 KiB long.
+    pub body: Option<String>,
+    /// Status answered.
+    pub status: Option<u16>,
+    /// Tokens of the prompt, once it was computed.
+    pub prompt_tokens: u64,
+    /// Of those, found in the prefix cache.
+    pub cached_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Seen {
+    /// The values of a header, in order; the name in any case.
+    pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let named = self
+            .headers
+            .iter()
+            .filter(move |(n, _)| n.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.as_str())
+    }
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    entries: Mutex<VecDeque<Arc<Mutex<Seen>>>>,
+    next: std::sync::atomic::AtomicU64,
+}
+
+/// The open entry of one exchange. When the last owner drops it unfinished, the other side has left.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// Where a request came in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) peer: SocketAddr,
+    pub(crate) connection: u64,
+    pub(crate) on_connection: u64,
+}
+
+impl Log {
+    /// Opens an entry when the head of a request has arrived.
+    pub(crate) fn open(&self, head: &Parts, origin: Origin) -> Arc<Exchange> {
+        let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            (
+                name.to_string(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            )
+        };
+        let seen = Arc::new(Mutex::new(Seen {
+            id: self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            connection: origin.connection,
+            on_connection: origin.on_connection,
+            peer: origin.peer.to_string(),
+            method: head.method.to_string(),
+            target: head
+                .uri
+                .path_and_query()
+                .map_or_else(|| head.uri.to_string(), ToString::to_string),
+            version: format!("{:?}", head.version),
+            headers: head.headers.iter().map(header).collect(),
+            ..Seen::default()
+        }));
+        let mut entries = self.entries.lock();
+        if entries.len() == ENTRIES_MAX {
+            entries.pop_front();
+        }
+        entries.push_back(Arc::clone(&seen));
+        Arc::new(Exchange { seen })
+    }
+
+    /// The entries, oldest first.
+    pub(crate) fn read(&self) -> Vec<Seen> {
+        self.entries
+            .lock()
+            .iter()
+            .map(|seen| seen.lock().clone())
+            .collect()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.entries.lock().clear();
+    }
+}
+
+impl Exchange {
+    pub(crate) fn body(&self, body: &Bytes) {
+        let hash = hex(&Sha256::digest(body));
+        let text = (body.len() <= BODY_MAX)
+            .then(|| std::str::from_utf8(body).ok())
+            .flatten();
+        let mut seen = self.seen.lock();
+        seen.body_len = body.len() as u64;
+        seen.body_sha256 = hash;
+        seen.body = text.map(str::to_owned);
+    }
+
+    pub(crate) fn status(&self, status: http::StatusCode) {
+        self.seen.lock().status = Some(status.as_u16());
+    }
+
+    pub(crate) fn prefilled(&self, prompt: usize, cached: usize) {
+        let mut seen = self.seen.lock();
+        seen.prompt_tokens = prompt as u64;
+        seen.cached_tokens = cached as u64;
+    }
+
+    pub(crate) fn generated(&self, tokens: u64) {
+        self.seen.lock().generated_tokens += tokens;
+    }
+
+    /// Records the end; the first one counts.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        let mut seen = self.seen.lock();
+        if seen.outcome == Outcome::Open {
+            seen.outcome = outcome;
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.end(Outcome::Cancelled);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
