@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::backend::CHUNKS;
 use crate::child::{KEY, Target};
+use crate::prompt;
 
 /// What one request of a case is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,26 +25,23 @@ pub(crate) struct Case {
     pub(crate) shape: Shape,
     /// Bytes of the request body.
     pub(crate) body: usize,
-    /// The ratio that the project promises.
+    /// The ratio that the project aims at.
     pub(crate) limit: Option<f64>,
 }
 
 /// What a paced run found.
 pub(crate) struct Paced {
+    /// CPU time of the target per chunk, microseconds.
+    pub(crate) cpu: f64,
     /// Median time from sending the request to its first chunk.
     pub(crate) ttft_p50: Duration,
     /// Resident memory of the target while all streams were open, KiB.
     pub(crate) memory_kib: u64,
 }
 
-/// A chat request of about `size` bytes with a session of its own.
+/// A chat request of `size` bytes with a session of its own.
 pub(crate) fn request(target: &Target, session: usize, kind: &str, size: usize) -> Vec<u8> {
-    let shell = format!(
-        r#"{{"model":"bench","stream":true,"user":"session-{session}","messages":[{{"role":"user","content":""}}]}}"#
-    );
-    let filler = "lorem ipsum dolor sit amet ".repeat(size / 27 + 1);
-    let filler = &filler[..size.saturating_sub(shell.len())];
-    let body = shell.replace(r#""content":"""#, &format!(r#""content":"{filler}""#));
+    let body = prompt::chat(session, size);
     let path = format!("{}/v1/chat/completions", target.prefix);
     let bearer = format!("Bearer {KEY}");
     let headers = [
@@ -107,6 +105,7 @@ pub(crate) async fn cpu_per_unit(
 /// Opens `count` paced streams, one each two milliseconds so that their chunks are spread over time.
 pub(crate) async fn paced_streams(target: &Target, count: usize) -> Paced {
     let mut clients = JoinSet::new();
+    let before = target.cpu();
     let mut next = tokio::time::interval(Duration::from_millis(2));
     let (all_open, opened) = tokio::sync::watch::channel(false);
     for session in 0..count {
@@ -135,7 +134,9 @@ pub(crate) async fn paced_streams(target: &Target, count: usize) -> Paced {
         ttfts.push(ttft.expect("a client ends by itself"));
     }
     ttfts.sort_unstable();
+    let used = target.cpu().saturating_sub(before);
     Paced {
+        cpu: used.as_secs_f64() * 1e6 / (count * CHUNKS) as f64,
         ttft_p50: ttfts[ttfts.len() / 2],
         memory_kib,
     }

@@ -11,7 +11,7 @@
 //! records every exchange with one that records nothing, and one whose listener is away with one
 //! whose listener is there; `--recording` prints these alone.
 //!
-//! The router runs with keys, sessions, admission and metrics; its access log is off, because the
+//! Requests are text, code and tool calls with the escapes of real prompts (`shared/prompt.rs`). The router runs with keys, sessions, admission and metrics; its access log is off, because the
 //! floor has none.
 
 mod backend;
@@ -19,6 +19,8 @@ mod child;
 mod floor;
 mod latency;
 mod load;
+#[path = "../shared/prompt.rs"]
+mod prompt;
 mod recorded;
 #[path = "../shared/report.rs"]
 mod report;
@@ -124,11 +126,12 @@ async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
     let idle = [floor.memory_kib(), router.memory_kib()];
     // Streams first: what the other cases leave in the allocator is not the cost of a stream.
     let (mut base, mut ours) = (Vec::new(), Vec::new());
-    let mut open = [0; 2];
+    let (mut open, mut cpu) = ([0; 2], [Vec::new(), Vec::new()]);
     for _ in 0..rounds {
         for (at, target) in [floor, router].into_iter().enumerate() {
             let paced = load::paced_streams(target, STREAMS).await;
             open[at] = open[at].max(paced.memory_kib);
+            cpu[at].push(paced.cpu);
             if at == 0 {
                 base.push(paced.ttft_p50);
             } else {
@@ -144,31 +147,32 @@ async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
             name: "1 KiB",
             shape: Shape::Reply,
             body: 1 << 10,
-            limit: Some(1.30),
+            limit: Some(1.20),
         },
         Case {
             name: "32 KiB",
             shape: Shape::Reply,
             body: 32 << 10,
-            limit: Some(1.7),
+            limit: Some(1.5),
         },
         Case {
             name: "1 MiB",
             shape: Shape::Reply,
             body: 1 << 20,
-            limit: Some(2.2),
+            limit: Some(1.6),
         },
         Case {
             name: "64-chunk stream, per chunk",
             shape: Shape::Stream,
             body: 1 << 10,
-            limit: Some(1.05),
+            limit: Some(0.9),
         },
     ];
     report::header("CPU µs", ["floor", "router"]);
     for case in &cases {
         compare(case, [floor, router], rounds).await;
     }
+    report::ratio("stream paced at 20 ms, per chunk", &cpu, Some(1.0));
 }
 
 /// Measures the second target beside the first, in turns, and prints the row.
@@ -199,7 +203,7 @@ fn report_added(floor: &[Duration], router: &[Duration]) {
 fn report_memory(name: &str, idle_kib: u64, open_kib: u64) {
     let each = open_kib.saturating_sub(idle_kib) as f64 / STREAMS as f64;
     report::line(&format!(
-        "{name}: {:.1} MiB idle, {each:.1} KiB more per open stream (router's promise: 12 MiB, 45 KiB)",
+        "{name}: {:.1} MiB idle, {each:.1} KiB more per open stream (router's goal: 10 MiB, 30 KiB)",
         idle_kib as f64 / 1024.0
     ));
 }

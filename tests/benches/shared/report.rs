@@ -12,13 +12,13 @@ pub(crate) fn line(text: &str) {
 /// The head of a table of ratios: what is measured, and of whom.
 pub(crate) fn header(what: &str, [base, ours]: [&str; 2]) {
     line(&format!(
-        "{what:<28} {base:>11} {ours:>10} {:>7}  {:<15} {:>8}",
-        "ratio", "of the rounds", "promise"
+        "{what:<33} {base:>11} {ours:>10} {:>7}  {:<15} {:>8}",
+        "ratio", "of the rounds", "goal"
     ));
 }
 
 /// One row: medians, their ratio, the least and greatest ratio of the rounds, and what the project
-/// promises.
+/// aims at.
 pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f64>) {
     let mut ratios: Vec<f64> = base
         .iter()
@@ -30,7 +30,7 @@ pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f6
     let promise = promise.map_or_else(|| "-".to_owned(), |promise| format!("{promise:.2}"));
     let (base, ours) = (median(base), median(ours));
     line(&format!(
-        "{name:<28} {base:>11.2} {ours:>10.2} {:>7.2}  {spread:<15} {promise:>8}",
+        "{name:<33} {base:>11.2} {ours:>10.2} {:>7.2}  {spread:<15} {promise:>8}",
         ours / base
     ));
 }
