@@ -3,11 +3,11 @@
 
 use std::hint::black_box;
 
+use answers::cursor::Cursor;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use router::content::filter::Filter;
 use router::content::postprocess::handler;
-use router::content::scan::Cursor;
 use router::content::transform::{IdStrategy, Wanted, transform};
 use router::content::{Fields, Inspection, Wanted as WantedFacts};
 use router_core::rules::{Condition, Field, Literal, Order, Pattern, RuleSpec, Rules, Test};

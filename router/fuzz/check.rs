@@ -5,12 +5,12 @@
     reason = "each fuzz target includes this file for one check"
 )]
 
+use answers::cursor::Cursor;
+use answers::sse::{Events, Lines, Piece};
 use bytes::Bytes;
 use router::content::filter::Filter;
 use router::content::postprocess::{Editor, HANDLERS, Handler};
-use router::content::scan::Cursor;
 use router::content::splice::Splices;
-use router::content::sse::{Events, Lines, Piece};
 use router::content::transform::{IdStrategy, Wanted, transform};
 
 use serde::de::IgnoredAny;
@@ -129,7 +129,7 @@ fn split(chunks: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
 fn events(chunks: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut reader = Events::default();
     let mut events = Vec::new();
-    let mut keep = |event: router::content::sse::Event<'_>| {
+    let mut keep = |event: answers::sse::Event<'_>| {
         events.push((event.name.to_vec(), event.data.to_vec()));
     };
     for chunk in chunks {

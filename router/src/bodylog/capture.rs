@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use answers::redact::Form;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::response;
@@ -12,9 +13,9 @@ use http::response;
 use super::budget::{Charge, Share};
 use super::counters::Reason;
 use super::detail_level::DetailLevel;
+use super::headers::HeaderBlock;
 use super::pipe::Pipe;
 use super::record::{Ending, Record};
-use super::redact::{Form, HeaderBlock};
 use super::sampling::{Draw, Outcome};
 use super::tap::{Caps, Tap};
 use crate::config::valid::Bodies;

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use answers::Meter;
+use answers::redact::{self, Form};
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat};
 use http::{Method, Uri};
@@ -16,9 +18,8 @@ use serde_json::value::RawValue;
 use super::budget::Charge;
 use super::capture::Capture;
 use super::counters::RouteTally;
-use super::redact::{self, Form, Recorded};
+use super::headers::Recorded;
 use super::sampling::SampledBy;
-use crate::content::Meter;
 use crate::proxy::exchange::Times;
 use crate::proxy::measure::End;
 use crate::state::Peer;
@@ -291,7 +292,7 @@ impl Record {
     }
 }
 
-fn usage(usage: router_core::decision::Usage) -> Usage {
+fn usage(usage: answers::Usage) -> Usage {
     Usage {
         prompt: usage.prompt,
         completion: usage.completion,

@@ -612,6 +612,12 @@ pub struct BodyPath {
     pub segments: Arc<[Box<str>]>,
 }
 
+impl AsRef<[Box<str>]> for BodyPath {
+    fn as_ref(&self) -> &[Box<str>] {
+        &self.segments
+    }
+}
+
 impl fmt::Display for BodyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.segments.join("."))

@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
+use answers::cursor::{Cursor, Span, is_key};
 use router_core::rules::{Fact, Field, Rules, Step};
 use serde::de::IgnoredAny;
 
 use super::inspect::BorrowedBytes;
-use super::scan::{Cursor, Span, is_key};
 
 /// Where the fields of a route's rules stand in a body. Made once per route.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@
 //! cuts a line, its beginning is held back only as long as something may become of it, and an SSE
 //! reader waits for the line's end as well. A line longer than the bound passes.
 
+use answers::sse::{self, Lines, Piece, field};
 use bytes::{Bytes, BytesMut};
 
 use super::postprocess::{self, Editor, Handler, Outcome};
-use super::sse::{self, Lines, Piece, field};
 use super::usage_filter::UsageFilter;
 
 /// Room for what rewritten lines grow by, per chunk; more is allocated where it does not do.

@@ -14,10 +14,11 @@ mod vllm_format;
 
 use std::fmt;
 
+use answers::cursor::{Cursor, Span};
+
 pub use self::document::Document;
 pub use self::editor::Editor;
 pub use self::shape::Edits;
-use super::scan::{Cursor, Span};
 
 /// Bytes of one line of a stream, or of one document, that are held to be rewritten; a longer one
 /// passes unchanged.

@@ -5,12 +5,11 @@
 
 use std::sync::LazyLock;
 
+use answers::json::may_have;
+use answers::sse::{Piece, field};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use super::json::may_have;
-use super::sse::{Piece, field};
 
 /// The event of one stream that is passing.
 #[derive(Debug, Default)]

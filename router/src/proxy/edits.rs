@@ -6,6 +6,7 @@
 
 use std::io;
 
+use answers::inflate::Inflate;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, Response, StatusCode};
@@ -14,7 +15,6 @@ use super::budget::{ByteBudget, Held};
 use super::exchange::Exchange;
 use super::respond;
 use crate::content::filter::Filter;
-use crate::content::inflate::Inflate;
 use crate::content::postprocess::{Document, HELD_MAX, Handler, Outcome};
 
 /// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
@@ -267,7 +267,7 @@ fn encoding(headers: &HeaderMap) -> Encoding {
         (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"identity") => {
             return Encoding::None;
         }
-        (Some(one), None) => Inflate::of(one).map(Box::new),
+        (Some(one), None) => Inflate::of(one.as_bytes()).map(Box::new),
         _ => None,
     };
     known.map_or(Encoding::Unknown, Encoding::Known)

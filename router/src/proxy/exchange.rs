@@ -7,15 +7,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use answers::Meter;
 use chrono::Utc;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use router_core::book::PoolId;
-use router_core::decision::{Attempt, Choice, Mode, Receipt};
+use router_core::decision::{Attempt, Choice, Mode, Receipt, Usage};
 
 use super::head::HeadWatch;
 use super::measure::{End, Least, Measure};
 use crate::bodylog::{BodyLog, Capture, Ending};
-use crate::content::Meter;
 use crate::state::{Peer, Reservation, Route};
 use crate::telemetry::access::{AccessLine, AccessLog};
 use crate::telemetry::events::Events;
@@ -383,7 +383,7 @@ impl Exchange {
         let at_unix_ms = u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default();
         let duration_ms = (seconds * 1000.0) as u64;
         let meter = self.meter();
-        let usage = meter.and_then(Meter::usage);
+        let usage = meter.and_then(Meter::usage).map(receipt_usage);
         let finish_reason = meter.and_then(Meter::finish_reason).map(Arc::from);
         route.state.decisions.push(Receipt {
             request_id: Arc::clone(&self.rid),
@@ -430,6 +430,16 @@ pub fn dash() -> Arc<str> {
 pub(super) fn no_source() -> Arc<str> {
     static NONE: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("none"));
     Arc::clone(&NONE)
+}
+
+fn receipt_usage(usage: answers::Usage) -> Usage {
+    Usage {
+        prompt: usage.prompt,
+        completion: usage.completion,
+        cached: usage.cached,
+        reasoning: usage.reasoning,
+        total: usage.total,
+    }
 }
 
 /// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use answers::Meter;
 use http::{Method, Response, header};
 use router_core::book::PoolId;
 use router_core::signal::Sample;
 
 use super::exchange::Times;
 use super::respond;
-use crate::content::Meter;
 
 /// Answers below either have no rate worth a sample: it would be that of the overhead.
 #[derive(Clone, Copy, Debug)]

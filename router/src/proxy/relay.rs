@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use answers::Meter;
 use bytes::Bytes;
 use http::response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -23,7 +24,6 @@ use super::exchange::{Exchange, now};
 use super::forward::at_peer;
 use super::respond::{self, Stamp};
 use super::shutdown_notice::ShutdownNotice;
-use crate::content::Meter;
 use crate::state::Lifecycle;
 use crate::upstream::client::chain;
 

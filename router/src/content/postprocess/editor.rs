@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use answers::cursor::Cursor;
 use memchr::memmem::Finder;
 use serde::de::IgnoredAny;
 
 use super::Handler;
 use super::repeat::Repeat;
 use super::shape::Edits;
-use crate::content::scan::Cursor;
 
 /// Applies a handler to one JSON text after the other.
 #[derive(Debug)]

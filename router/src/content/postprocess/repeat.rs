@@ -1,7 +1,7 @@
 //! The chunks of a stream differ in little but one piece of text. What became of a chunk becomes of
 //! the next one that is the same around its text, without reading it.
 
-use crate::content::scan::Span;
+use answers::cursor::Span;
 
 /// Texts around the piece above this many bytes are not remembered.
 const KEPT_MAX: usize = 4 << 10;

@@ -3,8 +3,9 @@
 //! Of duplicate members the last one counts, as it does to every parser in use: whether a member is
 //! null is asked of the last of its name, and what goes, goes with all its duplicates.
 
-use crate::content::json::unescaped;
-use crate::content::scan::{self, Cursor, Span};
+use answers::cursor::{Cursor, Span, is_key};
+use answers::json::unescaped;
+
 use crate::content::splice::Splices;
 
 /// What becomes of a member.
@@ -136,9 +137,7 @@ impl Role {
 }
 
 fn has_container(json: &[u8], members: &[Mark], name: &str) -> bool {
-    let last = members
-        .iter()
-        .rfind(|m| scan::is_key(&json[m.key.clone()], name));
+    let last = members.iter().rfind(|m| is_key(&json[m.key.clone()], name));
     last.is_some_and(|last| matches!(json[last.value.start], b'{' | b'['))
 }
 
@@ -192,7 +191,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 fn settle_clash(json: &[u8], members: &mut [Mark], at: usize, to: &str, clash: Clash) {
     for other in 0..members.len() {
-        if scan::is_key(&json[members[other].key.clone()], to) {
+        if is_key(&json[members[other].key.clone()], to) {
             match clash {
                 Clash::OldWins => members[other].fate = Fate::Goes,
                 Clash::OldGoes => members[at].fate = Fate::Goes,

@@ -1,8 +1,9 @@
 //! `strip_actual_usage`: some SGLang builds tell a second count of tokens beside `usage`.
 
+use answers::cursor::{Cursor, Span};
+
 use super::Handler;
 use super::shape::{Edits, Role, Shape};
-use crate::content::scan::{Cursor, Span};
 
 #[derive(Debug)]
 pub(super) struct StripActualUsage;

@@ -4,9 +4,10 @@
 //! describes the engine goes always. An object without `choices` is none of vLLM's chat or
 //! completion answers and is left alone.
 
+use answers::cursor::{Cursor, Span};
+
 use super::Handler;
 use super::shape::{Clash, Edits, Role, Shape};
-use crate::content::scan::{Cursor, Span};
 
 #[derive(Debug)]
 pub(super) struct VllmFormat;

@@ -4,11 +4,12 @@
 //! deep as the dialects put these things: what looks like one in tool arguments, metadata or a
 //! schema is somebody's data. Of duplicate keys the last one counts, as in the engines' parsers.
 
+use answers::cursor::{Cursor, Span, text};
+use answers::json::unescaped;
+
 use super::billing::header_len;
 use super::hoist::Moves;
 use super::kimi::Calls;
-use crate::content::json::unescaped;
-use crate::content::scan::{Cursor, Span, text};
 
 /// What is wanted of the messages. Without any of it they are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

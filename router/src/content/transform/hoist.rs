@@ -6,8 +6,9 @@
 //! goes with its message. A `system` that is neither text nor list is somebody's extension: then
 //! nothing moves.
 
+use answers::cursor::{Cursor, Span};
+
 use super::edit_scan::EditScan;
-use crate::content::scan::{Cursor, Span};
 use crate::content::splice::Splices;
 
 /// The system messages of a list.

@@ -9,10 +9,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use answers::cursor::{Cursor, Span, text};
+use answers::json::unescaped;
+
 use super::edit_scan::EditScan;
 use super::quoted;
-use crate::content::json::unescaped;
-use crate::content::scan::{Cursor, Span, text};
 use crate::content::splice::Splices;
 
 /// The models whose ids matter, as requests name them.

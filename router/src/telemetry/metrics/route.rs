@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use answers::Usage;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
-use router_core::decision::{Mode, Usage};
+use router_core::decision::Mode;
 use router_core::pool::PeerKey;
 
 use super::placement::PeerPlacements;

@@ -1,8 +1,9 @@
+use answers::Usage;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use proto::exposition::Format;
-use router_core::decision::{Mode, Usage};
+use router_core::decision::Mode;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use router_core::decision::Usage;
+use answers::Usage;
 
 use super::route::{NONE, OTHER};
 

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use memchr::memmem::Finder;
 
 /// White space between tokens.
-pub(super) fn is_blank(byte: u8) -> bool {
+pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 /// The content of a string with its escapes decoded; as it is where that is impossible.
-pub(super) fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
+pub fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', content).is_none() {
         return Cow::Borrowed(content);
     }
@@ -23,7 +23,7 @@ pub(super) fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
 
 /// Whether a key, given with its closing quote, stands before a value that begins with `opens`. A
 /// text that quotes JSON may look so: it is a reason to read, not a finding.
-pub(super) fn may_have(data: &[u8], key: &Finder<'_>, opens: u8) -> bool {
+pub fn may_have(data: &[u8], key: &Finder<'_>, opens: u8) -> bool {
     let mut ends = key.find_iter(data).map(|at| at + key.needle().len());
     ends.any(|end| {
         let rest = data[end..].trim_ascii_start();

@@ -2,8 +2,23 @@
 
 use std::fmt;
 
-use router_core::decision::Usage;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Tokens of one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the prompt. Where the API counts tokens read from a cache apart (Anthropic), without
+    /// those.
+    pub prompt: u64,
+    /// Generated.
+    pub completion: u64,
+    /// Of the prompt, read from a cache.
+    pub cached: u64,
+    /// Generated as reasoning; a part of `completion`.
+    pub reasoning: u64,
+    /// The peer's own sum, else prompt and completion.
+    pub total: u64,
+}
 
 /// What the usage objects of one answer said so far. `None`: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use std::io::{self, Write};
 
 use bytes::{Buf, Bytes};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use http::HeaderValue;
 
 /// Decoded bytes after which a piece is handed over.
 pub const PIECE_MAX: usize = 64 << 10;
@@ -35,8 +34,8 @@ enum Decoder {
 
 impl Inflate {
     /// For a `Content-Encoding` that can be decoded.
-    pub fn of(encoding: &HeaderValue) -> Option<Self> {
-        let encoding = encoding.as_bytes().trim_ascii();
+    pub fn of(encoding: &[u8]) -> Option<Self> {
+        let encoding = encoding.trim_ascii();
         let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
         let decoder = if is("gzip") || is("x-gzip") {
             Decoder::Gzip(MultiGzDecoder::new(Vec::new()))
@@ -165,7 +164,7 @@ mod tests {
     }
 
     fn of(encoding: &'static str) -> Inflate {
-        Inflate::of(&HeaderValue::from_static(encoding)).unwrap()
+        Inflate::of(encoding.as_bytes()).unwrap()
     }
 
     fn unpacked(mut inflate: Inflate, chunks: &[&[u8]]) -> io::Result<Vec<u8>> {
@@ -252,7 +251,7 @@ mod tests {
     #[test]
     fn other_encodings_are_none_of_ours() {
         for encoding in ["br", "zstd", "gzip, br", "compress", ""] {
-            assert!(Inflate::of(&HeaderValue::from_static(encoding)).is_none());
+            assert!(Inflate::of(encoding.as_bytes()).is_none());
         }
     }
 }

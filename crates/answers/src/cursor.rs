@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
-use super::json::{is_blank, unescaped};
+use crate::json::{is_blank, unescaped};
 
 /// Bytes of the body.
 pub type Span = Range<usize>;

@@ -8,18 +8,18 @@
 //! Responses, of Anthropic's messages, and llama.cpp's `timings`. A compressed body is not
 //! metered: decoding it would cost more than its numbers are worth.
 
-mod answer;
 mod counts;
+mod members;
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use router_core::decision::Usage;
 
-use self::answer::{Answer, Member};
 use self::counts::Counts;
-use super::json::{may_have, unescaped};
-use super::sse::{Event, Events};
+pub use self::counts::Usage;
+use self::members::{Answer, Member};
+use crate::json::{may_have, unescaped};
+use crate::sse::{Event, Events};
 
 /// Events read whatever they hold, until id and model are known.
 const FIRST_EVENTS: u8 = 4;

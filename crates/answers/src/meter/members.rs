@@ -7,7 +7,7 @@
 
 use memchr::memchr2;
 
-use crate::content::json::{is_blank, unescaped};
+use crate::json::{is_blank, unescaped};
 
 /// Bytes of a wanted object that are kept. A usage object is a few hundred bytes.
 pub(super) const OBJECT_MAX: usize = 16 << 10;

@@ -1,0 +1,11 @@
+//! What engines answer, read without IO, clock or state of ours: the router reads an answer as it
+//! passes, the listener reads the stored one, and both reach the same conclusions.
+
+pub mod cursor;
+pub mod inflate;
+pub mod json;
+pub mod meter;
+pub mod redact;
+pub mod sse;
+
+pub use meter::{Meter, Usage};
