@@ -10,6 +10,7 @@ use router::content::filter::Filter;
 use router::content::postprocess::handler;
 use router::content::transform::{IdStrategy, Wanted, transform};
 use router::content::{Fields, Inspection, Wanted as WantedFacts};
+use router_config::valid::Postprocess;
 use router_core::rules::{Condition, Field, Literal, Order, Pattern, RuleSpec, Rules, Test};
 
 const KIB: usize = 1 << 10;
@@ -197,10 +198,14 @@ fn answer(c: &mut Criterion) {
     );
     let mut group = c.benchmark_group("answer");
     group.throughput(Throughput::Elements(CHUNKS));
-    for name in ["include_usage", "strip_actual_usage", "vllm_format"] {
+    for (name, postprocess) in [
+        ("include_usage", Postprocess::None),
+        ("strip_actual_usage", Postprocess::StripActualUsage),
+        ("vllm_format", Postprocess::VllmFormat),
+    ] {
         group.bench_function(name, |b| {
             b.iter(|| {
-                let mut filter = Filter::new(true, handler(name));
+                let mut filter = Filter::new(true, handler(postprocess));
                 for _ in 0..CHUNKS {
                     black_box(filter.feed(black_box(&chunk)));
                 }

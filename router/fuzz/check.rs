@@ -9,9 +9,11 @@ use answers::cursor::Cursor;
 use answers::sse::{Events, Lines, Piece};
 use bytes::Bytes;
 use router::content::filter::Filter;
-use router::content::postprocess::{Editor, HANDLERS, Handler};
+use router::content::postprocess::{Editor, Handler, handler};
 use router::content::splice::Splices;
 use router::content::transform::{IdStrategy, Wanted, transform};
+use router_config::options::Choice;
+use router_config::valid::Postprocess;
 
 use serde::de::IgnoredAny;
 
@@ -169,7 +171,10 @@ fn filtered(chunks: &[&[u8]]) -> Vec<u8> {
 /// finds nothing more to do; what is no JSON stays.
 pub(super) fn postprocess(bytes: &[u8]) {
     let (stream, cut) = chunks(bytes);
-    for handler in HANDLERS.iter().copied() {
+    for (_, named) in Postprocess::WORDS {
+        let Some(handler) = handler(*named) else {
+            continue;
+        };
         assert_eq!(rewritten(handler, &cut), rewritten(handler, &[stream]));
         let mut editor = Editor::new(handler);
         let mut edited = Vec::new();

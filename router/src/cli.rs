@@ -10,13 +10,13 @@ use ::healthcheck::Unhealthy;
 use clap::builder::{FalseyValueParser, Resettable};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::load::Sources;
-use crate::config::report::{self, Style};
-use crate::config::{self, Loaded};
 use crate::control::Control;
 use crate::healthcheck;
 use crate::telemetry::log::{self, LogFormat};
 use crate::{Ended, Options, Ready, StartError, run, signals};
+use router_config::Loaded;
+use router_config::load::Sources;
+use router_config::report::{self, Style};
 
 /// Everything went well.
 const FINE: u8 = 0;
@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
     };
     let code = match args.command {
         Some(Command::Healthcheck { ready }) => healthcheck(&sources, args.admin_listen, ready),
-        None if args.check => check(&config::load(&sources)),
+        None if args.check => check(&router_config::load(&sources)),
         None => serve(sources, &args),
     };
     ExitCode::from(code)
@@ -210,7 +210,7 @@ fn ready_line(ready: &Ready, format: LogFormat) -> String {
 
 fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 {
     let configured = || {
-        config::load(sources)
+        router_config::load(sources)
             .main
             .result
             .ok()

@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::report::Problem;
+use router_config::report::Problem;
 
 /// Reloads waiting at once; a further caller waits its turn.
 const RELOADS_WAITING_MAX: usize = 8;

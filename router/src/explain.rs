@@ -11,10 +11,10 @@ use router_core::decision::Explanation;
 use router_core::load::Report;
 use router_core::session::{Session, SessionId};
 
-use crate::config::valid::{self, AffinityKind};
 use crate::content::inspect::{Fields, Inspection};
 use crate::proxy::{PlacementLookups, RequestContext, rule_against};
 use crate::state::{Route, TableBuilder};
+use router_config::valid::{self, AffinityKind};
 
 /// A request as a client would send it.
 #[derive(Clone, Copy, Debug)]

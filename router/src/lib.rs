@@ -8,7 +8,6 @@ extern crate self as router;
 pub mod admin;
 pub mod bodylog;
 pub mod cli;
-pub mod config;
 pub mod content;
 pub mod control;
 pub mod explain;
@@ -21,6 +20,7 @@ pub mod state;
 mod supervisor;
 pub mod telemetry;
 pub mod upstream;
+pub mod watch;
 
 pub use state::{Switch, adaptive_bounds};
 

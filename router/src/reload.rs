@@ -18,18 +18,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::bodylog::Follower;
-use crate::config;
-use crate::config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
-use crate::config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
-use crate::config::report::{Problem, Severity};
-use crate::config::valid::{Main, Server};
-use crate::config::watch::{Changes, Watched};
 use crate::control::Reloaded;
 use crate::state::{Entry, RouteTable, TableBuilder};
 use crate::supervisor;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::ConnectTimeout;
+use crate::watch::{Changes, Watched};
+use router_config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
+use router_config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
+use router_config::report::{Problem, Severity};
+use router_config::valid::{Main, Server};
 
 /// Owns everything a reload compares with.
 #[derive(Debug)]
@@ -414,7 +413,7 @@ fn vanished_problem(directory: Option<&Path>, state: RoutesState) -> Problem {
 
 async fn read(sources: Sources) -> Loaded {
     let read = move || {
-        let mut loaded = config::load(&sources);
+        let mut loaded = router_config::load(&sources);
         loaded.problems.extend(unreadable_token(&loaded));
         loaded
     };

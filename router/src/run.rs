@@ -14,9 +14,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState};
 use crate::bodylog::{self, BodyLog};
-use crate::config::load::Sources;
-use crate::config::report::Problem;
-use crate::config::watch::{self, Timing, Watched};
 use crate::control::{Control, Controlled};
 use crate::proxy::Proxy;
 use crate::proxy::budget::ByteBudget;
@@ -30,6 +27,9 @@ use crate::telemetry::events::Events;
 use crate::telemetry::log::LogFormat;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{ConnectTimeout, PeerClient, probe};
+use crate::watch::{self, Timing, Watched};
+use router_config::load::Sources;
+use router_config::report::Problem;
 
 /// How long the last access lines may take to leave.
 const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
@@ -323,7 +323,7 @@ fn address_of(listener: &TcpListener) -> SocketAddr {
 type Access = (Option<Arc<AccessLog>>, Option<AccessLogEnd>);
 
 fn access_log(
-    server: &crate::config::valid::Server,
+    server: &router_config::valid::Server,
     format: LogFormat,
     metrics: &Metrics,
 ) -> Result<Access, StartError> {

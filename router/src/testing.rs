@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::keys::{KeyState, read};
-use crate::config::{Env, RoutesAt, Sources, load};
 use crate::state::{Entry, RouteTable, TableBuilder};
 use crate::telemetry::metrics::Metrics;
+use router_config::keys::{KeyState, read};
+use router_config::{Env, RoutesAt, Sources, load};
 
 /// Makes tables over states that outlive them, as the process does.
 pub(crate) struct Tables {

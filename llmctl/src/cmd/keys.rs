@@ -17,7 +17,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use router::config::load::load;
+use router_config::load::load;
 
 use self::args::{AddArgs, CheckArgs, FileArgs, RevokeArgs, RotateArgs};
 use super::route::sources;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use http::HeaderMap;
 use proto::admin::{LimitScope, TpsLimit, TtftLimit};
-use router::config::units;
+use router_config::units;
 use serde::Serialize;
 
 use super::fleet::{self, Round};

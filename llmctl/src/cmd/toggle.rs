@@ -224,8 +224,8 @@ fn state(on: bool, source: &str) -> (String, Paint) {
 #[cfg(test)]
 mod tests {
     use proto::admin::Changed;
-    use router::config::options::effective;
-    use router::config::{RoutesAt, Sources, load};
+    use router_config::options::effective;
+    use router_config::{RoutesAt, Sources, load};
     use serde_json::json;
 
     use super::*;

@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use router::config::Sources;
-use router::config::report::{self, Style};
 use router::control::Control;
 use router::telemetry::log::{self, LogFormat};
 use router::{Options, Ready, StartError};
+use router_config::Sources;
+use router_config::report::{self, Style};
 
 use self::files::{Access, Workspace, keys_text, main_text, route_text, write_new};
 use self::greeting::Up;

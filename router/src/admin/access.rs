@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::header::{self, HeaderMap};
 use http::request::Parts;
 
-use crate::config::valid::{AdminRead, StatusAccess};
+use router_config::valid::{AdminRead, StatusAccess};
 
 /// What is known about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

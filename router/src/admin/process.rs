@@ -10,8 +10,8 @@ use proto::exposition::Format;
 use super::query::Params;
 use super::status::Together;
 use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
-use crate::config::keys::Digest;
 use crate::state::{Lifecycle, Phase, RouteTable};
+use router_config::keys::Digest;
 
 /// `GET /healthz`: the process is up.
 pub(super) async fn healthz() -> Response {

@@ -6,8 +6,8 @@ use http::request::Parts;
 
 use super::access::{Caller, Denied, public_read, public_write};
 use super::status::Endpoint;
-use crate::config::valid::StatusAccess;
 use crate::state::RouteTable;
+use router_config::valid::StatusAccess;
 
 /// The endpoint of a status path, when this caller may use it. `peer` is the TCP peer; `has_key`
 /// says whether the caller's key opens the route, open routes included (false for a route that is

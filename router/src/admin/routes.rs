@@ -11,10 +11,10 @@ use router_core::book::status::{Protection, SignalState};
 use router_core::signal::Signal;
 
 use super::status;
-use crate::config::keys::{Digest, InForce, KeyState};
-use crate::config::report;
 use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
 use crate::telemetry::metrics::ReloadTally;
+use router_config::keys::{Digest, InForce, KeyState};
+use router_config::report;
 
 /// The whole answer.
 pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) -> Routes {

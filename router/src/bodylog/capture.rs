@@ -18,10 +18,10 @@ use super::pipe::Pipe;
 use super::record::{Ending, Record};
 use super::sampling::{Draw, Outcome};
 use super::tap::{Caps, Tap};
-use crate::config::valid::Bodies;
 use crate::state::Route;
 use crate::upstream::connect::History;
 use crate::upstream::headers::Client;
+use router_config::valid::Bodies;
 
 /// Most bytes of a request body that are kept.
 const REQUEST_MAX: u64 = 10 << 20;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use router_core::layered::Setting;
 use tokio::time::Instant;
 
-use crate::config::valid::{Bodies, BodylogOptions};
+use router_config::valid::{Bodies, BodylogOptions};
 
 const UNSET: u64 = u64::MAX;
 const FULL: u64 = u64::MAX - 1;

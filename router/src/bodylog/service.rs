@@ -12,9 +12,9 @@ use super::pipe::{BodyLog, Pipe, Running};
 use super::sampling::Sampler;
 use super::sender::{Sender, Shared, Target};
 use super::spool::{Identity, Left, Spool};
-use crate::config::valid::Bodylog;
 use crate::proxy::buffers::Buffers;
 use crate::upstream::client::chain;
+use router_config::valid::Bodylog;
 
 /// How long a reload waits for the body log: a spool on a disk that hangs must not hold back routes
 /// and keys.
@@ -197,7 +197,7 @@ mod tests {
             token_file: None,
             tls: None,
             memory: 1 << 20,
-            spool: spool.map(|dir| crate::config::valid::Spool {
+            spool: spool.map(|dir| router_config::valid::Spool {
                 dir: dir.to_owned(),
                 max_bytes: 1 << 20,
             }),

@@ -3,7 +3,7 @@
 //!
 //! A handler sees one JSON object at a time, the data of an event or a whole document, and edits it
 //! by splices, so that what it does not name stays the byte it was. Whatever is not understood
-//! passes as it came. A handler is a file here and a line in [`HANDLERS`].
+//! passes as it came. A handler is a file here, an arm of [`handler`] and a word of [`Postprocess`].
 
 mod document;
 mod editor;
@@ -15,6 +15,7 @@ mod vllm_format;
 use std::fmt;
 
 use answers::cursor::{Cursor, Span};
+use router_config::valid::Postprocess;
 
 pub use self::document::Document;
 pub use self::editor::Editor;
@@ -24,17 +25,8 @@ pub use self::shape::Edits;
 /// passes unchanged.
 pub const HELD_MAX: usize = 8 << 20;
 
-/// Every handler, in the order they are shown.
-pub static HANDLERS: &[&dyn Handler] = &[
-    &strip_actual_usage::StripActualUsage,
-    &vllm_format::VllmFormat,
-];
-
 /// Rewrites answers.
 pub trait Handler: fmt::Debug + Sync {
-    /// As `postprocess` names it.
-    fn name(&self) -> &'static str;
-
     /// A key without which there is nothing to change: JSON that does not hold it is not looked at.
     fn key(&self) -> &'static str;
 
@@ -68,9 +60,13 @@ impl Outcome {
     }
 }
 
-/// The handler of this name.
-pub fn handler(name: &str) -> Option<&'static dyn Handler> {
-    HANDLERS.iter().copied().find(|known| known.name() == name)
+/// The handler that a route's `postprocess` names.
+pub fn handler(postprocess: Postprocess) -> Option<&'static dyn Handler> {
+    match postprocess {
+        Postprocess::None => None,
+        Postprocess::StripActualUsage => Some(&strip_actual_usage::StripActualUsage),
+        Postprocess::VllmFormat => Some(&vllm_format::VllmFormat),
+    }
 }
 
 #[cfg(test)]

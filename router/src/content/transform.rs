@@ -14,8 +14,9 @@ mod usage;
 use std::borrow::Cow;
 
 use self::edit_scan::{EditScan, Notes};
-pub use self::kimi::{IdStrategy, is_kimi};
+pub use self::kimi::is_kimi;
 use super::splice::Splices;
+pub use router_config::valid::IdStrategy;
 
 /// Bytes that edits may add to a body besides its own length again.
 const ADDED_MIN: usize = 64 << 10;

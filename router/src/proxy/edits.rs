@@ -15,7 +15,7 @@ use super::budget::{ByteBudget, Held};
 use super::exchange::Exchange;
 use super::respond;
 use crate::content::filter::Filter;
-use crate::content::postprocess::{Document, HELD_MAX, Handler, Outcome};
+use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
 
 /// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
 const OF_THE_BYTES: [HeaderName; 7] = [
@@ -97,9 +97,7 @@ impl Edits {
         let is_whole = answer.status().is_success()
             && answer.status() != StatusCode::PARTIAL_CONTENT
             && (is_stream || respond::is_json(headers));
-        let handler = options
-            .postprocess
-            .value
+        let handler = postprocess::handler(options.postprocess.value)
             .filter(|_| is_whole && !options.transparent.value);
         let usage_filter = exchange.asked_for_usage && is_stream;
         if handler.is_none() && !usage_filter {

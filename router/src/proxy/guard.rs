@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::error::ApiError;
-use crate::config::keys::{Access, presented};
 use crate::state::{Route, RouteKeys, RouteTable};
+use router_config::keys::{Access, presented};
 
 /// A caller that may use a route.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use router_core::layered::Setting;
 use router_core::pool::GuardSpec;
 use router_core::signal::{Limit, SignalSpec};
 
-use crate::config::valid::{AdaptiveOptions, PriorityOptions, RouteOptions, SignalOptions};
+use router_config::valid::{AdaptiveOptions, PriorityOptions, RouteOptions, SignalOptions};
 
 /// What a route refuses for besides a full pool.
 pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
@@ -24,7 +24,7 @@ pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
 }
 
 /// Between what the adaptive limit of each pool moves, switched on or not. `pools`: each pool's model
-/// and the slots of its [`largest_tier`](crate::config::valid::largest_tier).
+/// and the slots of its [`largest_tier`](router_config::valid::largest_tier).
 pub fn adaptive_bounds<'a>(
     options: &AdaptiveOptions,
     pools: impl Iterator<Item = (Option<&'a str>, u64)>,
@@ -89,8 +89,8 @@ fn priority(options: &PriorityOptions) -> PrioritySpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::valid::Route;
-    use crate::config::{Env, RoutesAt, Sources, load};
+    use router_config::valid::Route;
+    use router_config::{Env, RoutesAt, Sources, load};
 
     /// A route of this file.
     fn route(text: &str) -> Route {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use router_core::layered::Setting;
 use tokio::time::Instant;
 
-use crate::config::valid::RouteOptions;
+use router_config::valid::RouteOptions;
 
 /// A switch with a runtime layer. Each has one row in [`Switch::ALL`]; the admin endpoint and
 /// `llmctl toggle` are spelled from it.

@@ -27,11 +27,11 @@ use super::pins::Pins;
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
-use crate::config::keys::KeySet;
-use crate::config::valid::{self, AffinityKind, RouteOptions};
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
+use router_config::keys::KeySet;
+use router_config::valid::{self, AffinityKind, RouteOptions};
 
 /// Which keys open a route.
 #[derive(Clone, Debug)]

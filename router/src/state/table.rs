@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Route, RouteState};
-use crate::config::keys::KeyState;
-use crate::config::report::Problem;
-use crate::config::valid::{self, Bodylog, Server};
 use crate::content::Fields;
 use crate::telemetry::metrics::{Metrics, RouteLabels};
+use router_config::keys::KeyState;
+use router_config::report::Problem;
+use router_config::valid::{self, Bodylog, Server};
 
 /// One route of a table: usable, or why not.
 #[derive(Clone, Debug)]

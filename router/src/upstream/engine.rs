@@ -10,84 +10,42 @@ mod tgi;
 mod trtllm;
 mod vllm;
 
+use router_config::valid::EngineDialect;
 use router_core::load::Sample;
-use serde::{Deserialize, Serialize};
 
 pub use page::Unusable;
 use page::{Counters, Lines, Reader};
 
-/// Whose page it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dialect {
-    /// llama.cpp's server.
-    LlamaCpp,
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// Text Generation Inference.
-    Tgi,
-    /// `trtllm-serve`.
-    TrtLlm,
-    /// Triton with the TensorRT-LLM backend.
-    Triton,
+/// What the names of an engine's metric families start with.
+fn prefixes(dialect: EngineDialect) -> &'static [&'static str] {
+    match dialect {
+        EngineDialect::LlamaCpp => &["llamacpp:", "llama_"],
+        EngineDialect::Vllm => &["vllm:"],
+        EngineDialect::Sglang => &["sglang:"],
+        EngineDialect::Tgi => &["tgi_"],
+        EngineDialect::TrtLlm => &["trtllm_"],
+        EngineDialect::Triton => &["nv_trt_llm_"],
+    }
 }
 
-impl Dialect {
-    /// Every dialect.
-    pub const ALL: [Self; 6] = [
-        Self::LlamaCpp,
-        Self::Vllm,
-        Self::Sglang,
-        Self::Tgi,
-        Self::TrtLlm,
-        Self::Triton,
-    ];
-
-    /// As the `engine` option spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::LlamaCpp => "llamacpp",
-            Self::Vllm => "vllm",
-            Self::Sglang => "sglang",
-            Self::Tgi => "tgi",
-            Self::TrtLlm => "trtllm",
-            Self::Triton => "triton",
-        }
+fn reader(dialect: EngineDialect) -> &'static Reader {
+    match dialect {
+        EngineDialect::LlamaCpp => &llamacpp::READER,
+        EngineDialect::Vllm => &vllm::READER,
+        EngineDialect::Sglang => &sglang::READER,
+        EngineDialect::Tgi => &tgi::READER,
+        EngineDialect::TrtLlm => &trtllm::SERVE,
+        EngineDialect::Triton => &trtllm::TRITON,
     }
+}
 
-    /// What its families start with.
-    fn prefixes(self) -> &'static [&'static str] {
-        match self {
-            Self::LlamaCpp => &["llamacpp:", "llama_"],
-            Self::Vllm => &["vllm:"],
-            Self::Sglang => &["sglang:"],
-            Self::Tgi => &["tgi_"],
-            Self::TrtLlm => &["trtllm_"],
-            Self::Triton => &["nv_trt_llm_"],
-        }
-    }
-
-    fn reader(self) -> &'static Reader {
-        match self {
-            Self::LlamaCpp => &llamacpp::READER,
-            Self::Vllm => &vllm::READER,
-            Self::Sglang => &sglang::READER,
-            Self::Tgi => &tgi::READER,
-            Self::TrtLlm => &trtllm::SERVE,
-            Self::Triton => &trtllm::TRITON,
-        }
-    }
-
-    /// The dialect that exports a line's family.
-    fn of(line: &[u8]) -> Option<Self> {
-        let is_of = |dialect: &Self| {
-            let mut prefixes = dialect.prefixes().iter();
-            prefixes.any(|prefix| page::begins(line, prefix)) && page::parse(line).is_some()
-        };
-        Self::ALL.into_iter().find(is_of)
-    }
+/// The engine that exports a line's family.
+fn exporter_of(line: &[u8]) -> Option<EngineDialect> {
+    let exports = |dialect: &EngineDialect| {
+        let mut prefixes = prefixes(*dialect).iter();
+        prefixes.any(|prefix| page::begins(line, prefix)) && page::parse(line).is_some()
+    };
+    EngineDialect::ALL.into_iter().find(exports)
 }
 
 /// A load page being read, chunk by chunk, once: nothing of it is kept.
@@ -99,17 +57,17 @@ pub struct Scan {
 
 impl Scan {
     /// A page in this dialect and no other.
-    pub fn of(dialect: Dialect) -> Self {
+    pub fn of(dialect: EngineDialect) -> Self {
         Self::new(Some(dialect), true)
     }
 
     /// A page in the dialect of the last one; where that says nothing, in that of the first family
     /// that any engine is known to export.
-    pub fn guessing(last: Option<Dialect>) -> Self {
+    pub fn guessing(last: Option<EngineDialect>) -> Self {
         Self::new(last, false)
     }
 
-    fn new(expected: Option<Dialect>, is_told: bool) -> Self {
+    fn new(expected: Option<EngineDialect>, is_told: bool) -> Self {
         Self {
             lines: Lines::default(),
             readings: Readings {
@@ -130,7 +88,7 @@ impl Scan {
     ///
     /// # Errors
     /// When the page lacks the number of running requests, or a wanted number is not a count.
-    pub fn end(self) -> Option<(Dialect, Result<Sample, Unusable>)> {
+    pub fn end(self) -> Option<(EngineDialect, Result<Sample, Unusable>)> {
         let Self {
             mut lines,
             mut readings,
@@ -160,7 +118,7 @@ struct Readings {
 
 #[derive(Debug)]
 struct Reading {
-    dialect: Dialect,
+    dialect: EngineDialect,
     tally: Counters,
 }
 
@@ -168,7 +126,7 @@ impl Readings {
     #[inline]
     fn line(&mut self, line: &[u8]) {
         if !self.is_told
-            && let Some(dialect) = Dialect::of(line)
+            && let Some(dialect) = exporter_of(line)
         {
             self.is_told = true;
             let is_expected = |expected: &Reading| expected.dialect == dialect;
@@ -177,22 +135,22 @@ impl Readings {
             }
         }
         for reading in [&mut self.expected, &mut self.found].into_iter().flatten() {
-            let reader = reading.dialect.reader();
+            let reader = reader(reading.dialect);
             reader.line(line, &mut reading.tally);
         }
     }
 }
 
 impl Reading {
-    fn new(dialect: Dialect) -> Self {
+    fn new(dialect: EngineDialect) -> Self {
         Self {
             dialect,
             tally: Counters::default(),
         }
     }
 
-    fn end(self) -> (Dialect, Result<Sample, Unusable>) {
-        let sample = (self.dialect.reader().sample)(&self.tally);
+    fn end(self) -> (EngineDialect, Result<Sample, Unusable>) {
+        let sample = (reader(self.dialect).sample)(&self.tally);
         (self.dialect, sample)
     }
 }
@@ -206,14 +164,14 @@ mod tests {
         mut scan: Scan,
         page: &str,
         size: usize,
-    ) -> Option<(Dialect, Result<Sample, Unusable>)> {
+    ) -> Option<(EngineDialect, Result<Sample, Unusable>)> {
         for chunk in page.as_bytes().chunks(size) {
             scan.take(chunk);
         }
         scan.end()
     }
 
-    fn dialect(page: &str) -> Option<Dialect> {
+    fn dialect(page: &str) -> Option<EngineDialect> {
         read(Scan::guessing(None), page, 7).map(|(dialect, _)| dialect)
     }
 
@@ -222,16 +180,16 @@ mod tests {
         for (page, told) in [
             (
                 "go_goroutines 7\nllamacpp:requests_processing 0\n",
-                Dialect::LlamaCpp,
+                EngineDialect::LlamaCpp,
             ),
-            ("llama_slots_busy 1\n", Dialect::LlamaCpp),
-            ("vllm_num_requests_running 1\n", Dialect::Vllm),
-            ("sglang:num_running_reqs 1\n", Dialect::Sglang),
-            ("tgi_queue_size 0\n", Dialect::Tgi),
-            ("trtllm_num_requests_running 0\n", Dialect::TrtLlm),
+            ("llama_slots_busy 1\n", EngineDialect::LlamaCpp),
+            ("vllm_num_requests_running 1\n", EngineDialect::Vllm),
+            ("sglang:num_running_reqs 1\n", EngineDialect::Sglang),
+            ("tgi_queue_size 0\n", EngineDialect::Tgi),
+            ("trtllm_num_requests_running 0\n", EngineDialect::TrtLlm),
             (
                 "nv_trt_llm_request_metrics{request_type=\"active\"} 0\n",
-                Dialect::Triton,
+                EngineDialect::Triton,
             ),
         ] {
             assert_eq!(dialect(page), Some(told), "{page}");
@@ -249,7 +207,7 @@ mod tests {
         };
         for size in 1..=page.len() {
             let told = read(Scan::guessing(None), page, size);
-            assert_eq!(told, Some((Dialect::Vllm, Ok(whole))), "{size}");
+            assert_eq!(told, Some((EngineDialect::Vllm, Ok(whole))), "{size}");
         }
     }
 
@@ -265,26 +223,29 @@ mod tests {
         };
         let both = format!("{sglang}{vllm}");
         assert_eq!(
-            running(Some(Dialect::Vllm), &both),
-            Some((Dialect::Vllm, Ok(5)))
+            running(Some(EngineDialect::Vllm), &both),
+            Some((EngineDialect::Vllm, Ok(5)))
         );
-        assert_eq!(running(None, &both), Some((Dialect::Sglang, Ok(2))));
+        assert_eq!(running(None, &both), Some((EngineDialect::Sglang, Ok(2))));
         assert_eq!(
-            running(Some(Dialect::Vllm), sglang),
-            Some((Dialect::Sglang, Ok(2)))
+            running(Some(EngineDialect::Vllm), sglang),
+            Some((EngineDialect::Sglang, Ok(2)))
         );
         let broken = format!("vllm:num_requests_running NaN\n{sglang}");
         assert_eq!(
-            running(Some(Dialect::Vllm), &broken),
-            Some((Dialect::Vllm, Err(Unusable)))
+            running(Some(EngineDialect::Vllm), &broken),
+            Some((EngineDialect::Vllm, Err(Unusable)))
         );
-        assert_eq!(running(Some(Dialect::Vllm), "go_goroutines 7\n"), None);
+        assert_eq!(
+            running(Some(EngineDialect::Vllm), "go_goroutines 7\n"),
+            None
+        );
     }
 
     #[test]
     fn a_configured_dialect_is_never_given_up() {
         let page = "sglang:num_running_reqs 2\n";
-        let told = read(Scan::of(Dialect::Vllm), page, 5);
-        assert_eq!(told, Some((Dialect::Vllm, Err(Unusable))));
+        let told = read(Scan::of(EngineDialect::Vllm), page, 5);
+        assert_eq!(told, Some((EngineDialect::Vllm, Err(Unusable))));
     }
 }

@@ -26,9 +26,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use self::prober::Prober;
 use super::poll::{Poller, poll_peer};
 use super::probe_client::{KeptConnection, ProbeClient};
-use crate::config::valid::Engine;
 use crate::state::{Peer, Route, RouteTable};
 use crate::telemetry::events::Events;
+use router_config::valid::Engine;
 
 /// First probes are spread over this long, so that a start with many peers is no burst.
 const FIRST_WITHIN: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
-use crate::config::valid;
+use router_config::valid;
 
 /// A peer's address in the forms a request needs, made once per snapshot.
 #[derive(Clone, Debug)]

@@ -189,7 +189,7 @@ impl Added {
         Self {
             file: file.path().display().to_string(),
             owner: owner.to_owned(),
-            id: secret::id(&router::config::keys::Digest::of(secret.as_bytes())),
+            id: secret::id(&router_config::keys::Digest::of(secret.as_bytes())),
             secret,
             hashed,
             beside,

@@ -117,7 +117,7 @@ fn look(path: &Path) -> (KeyText, Vec<Problem>) {
 
 fn entries(text: &KeyText) -> Vec<Problem> {
     let read = text.read();
-    let problem = |problem: &router::config::keys::KeyProblem| Problem {
+    let problem = |problem: &router_config::keys::KeyProblem| Problem {
         severity: "error",
         code: if problem.is_doubled {
             "duplicate"

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use router::config::keys::file::FILE_MAX;
+use router_config::keys::file::FILE_MAX;
 use tokio::time::{Instant, sleep};
 
 use super::mount::{self, Mounted};

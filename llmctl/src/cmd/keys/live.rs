@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proto::admin::{KeysAnswer, KeysInForce};
-use router::config::units;
+use router_config::units;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 

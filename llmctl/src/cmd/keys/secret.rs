@@ -1,6 +1,6 @@
 //! New keys, and keys as they may be shown.
 
-use router::config::keys::Digest;
+use router_config::keys::Digest;
 
 use crate::exit::Failure;
 use crate::nonce::random;

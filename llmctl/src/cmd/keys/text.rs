@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use router::config::keys::Digest;
-use router::config::keys::file::{Entry, KeyRead, entries, parse};
+use router_config::keys::Digest;
+use router_config::keys::file::{Entry, KeyRead, entries, parse};
 
 use super::secret;
 

@@ -10,8 +10,8 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use router::config::load::{Loaded, RoutesAt, Sources, load};
-use router::config::report::{Machine, Problem, Severity};
+use router_config::load::{Loaded, RoutesAt, Sources, load};
+use router_config::report::{Machine, Problem, Severity};
 use serde::Serialize;
 
 use self::probe::Probed;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use router::config::load::{Loaded, RouteLoad, RoutesAt, Sources, load};
-use router::config::report::{self, Style};
-use router::config::valid;
+use router_config::load::{Loaded, RouteLoad, RoutesAt, Sources, load};
+use router_config::report::{self, Style};
+use router_config::valid;
 use serde_json::Value;
 
 use crate::exit::Failure;

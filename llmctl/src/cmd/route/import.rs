@@ -9,9 +9,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use router::config::Env;
-use router::config::import::{Imported, llm_proxy};
-use router::config::report::{Machine, Problem, Severity};
+use router_config::Env;
+use router_config::import::{Imported, llm_proxy};
+use router_config::report::{Machine, Problem, Severity};
 use serde::Serialize;
 
 use super::files::excerpts;

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use proto::admin::{RouteStatus, Routes};
-use router::config::load::RouteLoad;
-use router::config::valid::{self, AffinityKind};
+use router_config::load::RouteLoad;
+use router_config::valid::{self, AffinityKind};
 use router_core::balance::Balance;
 use serde::Serialize;
 use serde_json::json;

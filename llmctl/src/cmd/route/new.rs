@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use router::config::load::{RoutesAt, Sources, load};
-use router::config::report::{Problem, Source};
+use router_config::load::{RoutesAt, Sources, load};
+use router_config::report::{Problem, Source};
 use serde::Serialize;
 
 use super::files::{excerpts, loaded};

@@ -1,7 +1,7 @@
 //! `llmctl route schema`: the JSON Schema of the files, for editors.
 
 use clap::Args;
-use router::config::schema;
+use router_config::schema;
 
 use crate::exit::{Ended, Failure};
 use crate::render::Screen;

@@ -4,8 +4,8 @@
 use clap::Args;
 use proto::admin::{AdaptiveBounds, RouteOption, RouteOpts, Routes};
 use router::adaptive_bounds;
-use router::config::options::{Effective, effective};
-use router::config::valid;
+use router_config::options::{Effective, effective};
+use router_config::valid;
 use serde::Serialize;
 
 use super::files::{loaded, no_such_route, route_of, shown};
@@ -267,7 +267,7 @@ fn options(options: &[RouteOption]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use router::config::load::{RoutesAt, Sources, load};
+    use router_config::load::{RoutesAt, Sources, load};
 
     use super::*;
     use crate::render::testing::capture;

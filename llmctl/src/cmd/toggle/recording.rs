@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use proto::admin::{BodylogToggled, Changed};
-use router::config::valid::Bodies;
+use router_config::valid::Bodies;
 use serde::Serialize;
 
 use crate::render::Paint;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqwest::Url;
-use router::config::load::{Sources, load};
-use router::config::valid;
+use router_config::load::{Sources, load};
+use router_config::valid;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -98,11 +98,11 @@ impl Behind {
             )));
         };
         let route = found.result.as_ref().map_err(|problems| {
-            let style = router::config::report::Style::Plain;
+            let style = router_config::report::Style::Plain;
             Failure::Wrong(format!(
                 "{} is invalid\n{}",
                 file.display(),
-                router::config::report::render(problems, style).trim_end()
+                router_config::report::render(problems, style).trim_end()
             ))
         })?;
         let (mut engines, mut elsewhere) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bodylog_exporter::epoch::ColdStart;
 use bodylog_listener::config::MinFree;
 use bodylog_listener::{Listeners, StartError};
-use router::config::load::{Sources, load};
+use router_config::load::{Sources, load};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;

@@ -16,9 +16,9 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::bodylog::counters::Reason;
 use crate::bodylog::{BodyLog, CaptureSettings};
-use crate::config::valid::Bodies;
 use crate::state::{Route, Switch};
 use crate::telemetry::events::Events;
+use router_config::valid::Bodies;
 
 /// Parameters that change something.
 const CHANGES: [&str; 5] = ["on", "pct", "bodies", "reset", "reset_counters"];

@@ -7,8 +7,8 @@ use proto::admin::{ActiveConns, ErrorBody, HealthMeta, HealthStatus, NoPeers, Pe
 
 use super::{has_no_peers, no_peers};
 use crate::admin::answer::{self, Answer};
-use crate::config::keys::InForce;
 use crate::state::{Route, RouteKeys, RouteTable};
+use router_config::keys::InForce;
 
 /// `_health_status`.
 pub(super) fn status(table: &RouteTable, route: &Route) -> Answer {

@@ -15,9 +15,9 @@ use super::POSTS;
 use super::signal::{by_model, declared_wins, is_compared, layer, seconds_up, spec_of, switch_of};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
-use crate::config::valid::SignalOptions;
 use crate::state::Route;
 use crate::telemetry::events::{Events, LimitChange};
+use router_config::valid::SignalOptions;
 
 /// Life of a limit unless told, seconds: an incident's length, so that a forgotten one ends.
 const TTL_S: f64 = 7200.0;

@@ -7,9 +7,9 @@ use router_core::signal::Signal;
 use serde_json::{Map, Value};
 
 use crate::admin::answer::{self, Answer};
-use crate::config::options::{Effective, effective, number};
-use crate::config::valid::{SignalOptions, largest_tier_by};
 use crate::state::{Route, Switch, adaptive_bounds};
+use router_config::options::{Effective, effective, number};
+use router_config::valid::{SignalOptions, largest_tier_by};
 
 /// The route's options, what was set on the running router applied.
 pub(super) fn all(route: &Route) -> Answer {

@@ -16,8 +16,8 @@ use router_core::signal::{Signal, SignalSpec};
 
 use super::pool_name;
 use crate::admin::answer::{self, Answer};
-use crate::config::valid::SignalOptions;
 use crate::state::{Route, Switch};
+use router_config::valid::SignalOptions;
 
 /// `_ttft_status` or `_tps_status`.
 pub(super) fn status(route: &Route, signal: Signal) -> Answer {

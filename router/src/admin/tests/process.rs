@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::Method;
 
 use super::*;
-use crate::config::report::{Problem, Severity};
 use crate::control::Reloaded;
 use crate::state::Phase;
+use router_config::report::{Problem, Severity};
 
 #[tokio::test]
 async fn readiness_follows_peers_and_phase() {

@@ -16,7 +16,7 @@ use tokio_util::codec::FramedRead;
 
 use super::Shared;
 use super::tls::{self, TlsError};
-use crate::config::valid::BodylogTls;
+use router_config::valid::BodylogTls;
 
 /// From the first try to the welcome.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);

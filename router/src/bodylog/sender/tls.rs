@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::config::valid::BodylogTls;
+use router_config::valid::BodylogTls;
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
+use router_config::valid::Postprocess;
+
 use crate::content::postprocess::handler;
 
 fn vllm(usage_filter: bool) -> Filter {
-    Filter::new(usage_filter, handler("vllm_format"))
+    Filter::new(usage_filter, handler(Postprocess::VllmFormat))
 }
 
 fn passed(mut filter: Filter, stream: &[u8], cuts: &[usize]) -> Vec<u8> {
@@ -192,10 +194,14 @@ proptest! {
         lines in prop::collection::vec((line(), prop_oneof![Just("\n"), Just("\r\n"), Just("\r"), Just("\n\n")]), 0..8),
         mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         usage_filter in any::<bool>(),
-        name in prop_oneof![Just(None), Just(Some("vllm_format")), Just(Some("strip_actual_usage"))],
+        postprocess in prop_oneof![
+            Just(Postprocess::None),
+            Just(Postprocess::VllmFormat),
+            Just(Postprocess::StripActualUsage),
+        ],
     ) {
         let stream: String = lines.iter().flat_map(|(text, end)| [text.as_str(), end]).collect();
-        let filter = || Filter::new(usage_filter, name.and_then(handler));
+        let filter = || Filter::new(usage_filter, handler(postprocess));
         let mut cuts: Vec<usize> = cuts.drain(..).map(|cut| cut.index(stream.len() + 1)).collect();
         cuts.sort_unstable();
         let whole = passed(filter(), stream.as_bytes(), &[]);

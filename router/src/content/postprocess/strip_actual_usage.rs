@@ -17,10 +17,6 @@ static TOP: Shape = Shape {
 };
 
 impl Handler for StripActualUsage {
-    fn name(&self) -> &'static str {
-        "strip_actual_usage"
-    }
-
     fn key(&self) -> &'static str {
         "actual_usage"
     }

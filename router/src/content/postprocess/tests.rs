@@ -1,10 +1,11 @@
 use bytes::Bytes;
 use proptest::prelude::*;
+use router_config::options::Choice;
 use serde_json::{Map, Value};
 
 use super::*;
 
-fn edited(name: &str, json: &str) -> String {
+fn edited(name: Postprocess, json: &str) -> String {
     let mut out = Vec::new();
     let text = format!("<{json}>");
     match Editor::new(handler(name).unwrap()).edit(text.as_bytes(), 1..text.len() - 1, &mut out) {
@@ -21,7 +22,7 @@ fn edited(name: &str, json: &str) -> String {
 }
 
 fn vllm(json: &str) -> String {
-    edited("vllm_format", json)
+    edited(Postprocess::VllmFormat, json)
 }
 
 /// Inside a choice, beside an index.
@@ -30,13 +31,12 @@ fn choice(members: &str) -> String {
 }
 
 #[test]
-fn every_handler_is_found_by_its_name() {
-    for known in HANDLERS {
-        assert_eq!(handler(known.name()).unwrap().name(), known.name());
-        let docs = include_str!("../../../../docs/postprocess.md");
-        assert!(docs.contains(&format!("## `{}`", known.name())));
+fn every_handler_is_documented() {
+    let docs = include_str!("../../../../docs/postprocess.md");
+    for (word, named) in Postprocess::WORDS {
+        let is_documented = docs.contains(&format!("## `{word}`"));
+        assert_eq!(is_documented, handler(*named).is_some(), "{word}");
     }
-    assert!(handler("none").is_none());
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn actual_usage_goes_and_nothing_else() {
         ),
         (r#"[{"actual_usage":1}]"#, r#"[{"actual_usage":1}]"#),
     ] {
-        assert_eq!(edited("strip_actual_usage", json), expected);
+        assert_eq!(edited(Postprocess::StripActualUsage, json), expected);
     }
 }
 
 /// Texts that go through one editor, one after the other.
 fn edited_in_turn(texts: &[String]) -> Vec<String> {
-    let mut editor = Editor::new(handler("vllm_format").unwrap());
+    let mut editor = Editor::new(handler(Postprocess::VllmFormat).unwrap());
     let mut edited = |json: &String| {
         let mut out = Vec::new();
         match editor.edit(json.as_bytes(), 0..json.len(), &mut out) {
@@ -295,7 +295,7 @@ fn white_space_around_what_goes_goes_with_it() {
 }
 
 fn document(chunks: &[&[u8]]) -> Vec<u8> {
-    let mut document = Document::new(handler("vllm_format").unwrap());
+    let mut document = Document::new(handler(Postprocess::VllmFormat).unwrap());
     let mut out = Vec::new();
     for chunk in chunks {
         out.extend_from_slice(&document.feed(&Bytes::copy_from_slice(chunk)));
@@ -596,7 +596,7 @@ proptest! {
         prop_assert!(is_spliced(&text, &out), "{}\n{}", text, out);
         // What is right already is left alone, byte for byte.
         prop_assert_eq!(vllm(&out), out);
-        let stripped = edited("strip_actual_usage", &text);
+        let stripped = edited(Postprocess::StripActualUsage, &text);
         let mut without = value;
         if let Some(top) = without.as_object_mut() {
             top.remove("actual_usage");
@@ -614,7 +614,7 @@ proptest! {
         for json in [&text.as_bytes()[..at], &broken] {
             if serde_json::from_slice::<serde::de::IgnoredAny>(json).is_err() {
                 let mut out = Vec::new();
-                prop_assert!(!Editor::new(handler("vllm_format").unwrap()).edit(json, 0..json.len(), &mut out));
+                prop_assert!(!Editor::new(handler(Postprocess::VllmFormat).unwrap()).edit(json, 0..json.len(), &mut out));
                 prop_assert!(out.is_empty());
             }
         }

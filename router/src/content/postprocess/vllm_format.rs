@@ -81,10 +81,6 @@ static DETAILS: Shape = Shape {
 const REASONING: Role = Role::Rename("reasoning_content", Clash::OldWins);
 
 impl Handler for VllmFormat {
-    fn name(&self) -> &'static str {
-        "vllm_format"
-    }
-
     fn key(&self) -> &'static str {
         "choices"
     }

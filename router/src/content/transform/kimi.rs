@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use answers::cursor::{Cursor, Span, text};
 use answers::json::unescaped;
+use router_config::valid::IdStrategy;
 
 use super::edit_scan::EditScan;
 use super::quoted;
@@ -28,21 +29,6 @@ const MODELS: [&str; 6] = [
 
 /// Longest name of a function that is put into an id, bytes. Twice what OpenAI's API takes.
 const NAME_MAX: usize = 128;
-
-/// How the number in an id is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdStrategy {
-    /// The call's position among all calls of the conversation, from 0.
-    #[default]
-    Rerank,
-    /// 1 000 000 plus the CRC-32 of name, `0x01` and arguments, modulo 1 000 000.
-    Hash,
-    /// The position among the calls that have an id and a name; the last one keeps up with the
-    /// greatest number that was there.
-    RerankMaxlast,
-    /// Ids of the right form stay while their numbers rise; the others get the next number.
-    Keepinc,
-}
 
 /// Whether a body's `model` is one of those.
 pub fn is_kimi(model: &str) -> bool {

@@ -16,9 +16,9 @@ use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
 use super::placement::{self, Names, SeenPlacements};
 use crate::bodylog::{self, BodyLog};
-use crate::config::keys::KeyFileStatus;
 use crate::proxy::budget::ByteBudget;
 use crate::state::{Entry, Route, RouteTable, Switch};
+use router_config::keys::KeyFileStatus;
 
 const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
     KeyFileStatus::Ok,

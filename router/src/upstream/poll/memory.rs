@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use crate::upstream::engine::Dialect;
 use crate::upstream::probe_client::{Endpoint, KeptConnection};
+use router_config::valid::EngineDialect;
 
 /// How often llama.cpp is asked for its slots and its sleep.
 const PROPS_EVERY: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const MISSING_FOR: Duration = Duration::from_secs(300);
 pub(super) struct Memory {
     /// Where it tells its load.
     pub(super) load_page: Option<Endpoint>,
-    pub(super) dialect: Option<Dialect>,
+    pub(super) dialect: Option<EngineDialect>,
     /// It has no load page. llama.cpp is one of the engines that may have none, by its options.
     pub(super) pageless: bool,
     pub(super) props: Asked,

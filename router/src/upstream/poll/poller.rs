@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use super::llamacpp::{self, Props};
 use super::memory::{self, Memory};
 use super::turns::Turns;
-use crate::config::valid::Engine;
 use crate::telemetry::events::{Events, PeerRef};
-use crate::upstream::engine::{Dialect, Scan};
+use crate::upstream::engine::Scan;
 use crate::upstream::here::is_exhausted;
 use crate::upstream::probe::Assignment;
 use crate::upstream::probe_client::{
     AskError, Endpoint, KeptConnection, ProbeClient, Question, Read,
 };
+use router_config::valid::{Engine, EngineDialect};
 
 /// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
 const PAGE_MAX: usize = 8 << 20;
@@ -150,7 +150,12 @@ impl Poller {
         }
     }
 
-    async fn read(&self, at: &Assignment, dialect: Option<Dialect>, memory: &mut Memory) -> Report {
+    async fn read(
+        &self,
+        at: &Assignment,
+        dialect: Option<EngineDialect>,
+        memory: &mut Memory,
+    ) -> Report {
         if memory.is_blind(Instant::now()) {
             let report = self.by_health(at, "/health").await;
             if report != Report::Blind {
@@ -295,7 +300,7 @@ impl Poller {
         if memory.sleeping {
             return self.by_health(at, "/health").await;
         }
-        let is_llamacpp = at.peer.spec.engine == Engine::Known(Dialect::LlamaCpp);
+        let is_llamacpp = at.peer.spec.engine == Engine::Known(EngineDialect::LlamaCpp);
         if status == StatusCode::NOT_IMPLEMENTED || is_llamacpp || memory.props.told() {
             self.by_slots(at, memory).await
         } else {
@@ -364,8 +369,8 @@ impl Poller {
     /// engine asked that may be one.
     async fn learn_props(&self, at: &Assignment, memory: &mut Memory) {
         let may_be_llamacpp = match at.peer.spec.engine {
-            Engine::Known(dialect) => dialect == Dialect::LlamaCpp,
-            Engine::Auto => memory.pageless || memory.dialect == Some(Dialect::LlamaCpp),
+            Engine::Known(dialect) => dialect == EngineDialect::LlamaCpp,
+            Engine::Auto => memory.pageless || memory.dialect == Some(EngineDialect::LlamaCpp),
             Engine::Ollama | Engine::None => false,
         };
         let now = Instant::now();

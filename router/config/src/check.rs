@@ -1,0 +1,40 @@
+//! Tree → valid types. Every problem of a file is reported, with its place; what remains is a value
+//! that is only used when none of them is fatal.
+
+mod auth;
+mod guard;
+mod load;
+mod main_file;
+mod names;
+mod net;
+mod peers;
+mod reader;
+mod route_file;
+mod rules;
+mod scalar;
+mod section;
+mod tables;
+
+pub(crate) use auth::api_keys;
+pub(crate) use main_file::{Base, MainFile, main_file, state};
+pub(crate) use names::{
+    NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,
+    url_path,
+};
+pub(crate) use net::{
+    Endpoint, address, cidrs, host_port_text, listen, optional_host_port, page_url, url,
+};
+pub(crate) use peers::{slots, weight};
+pub(crate) use reader::{Reader, short};
+pub(crate) use route_file::{RouteFile, route_file, stem};
+pub(crate) use rules::{CheckedRules, RuleOp, reject_rules};
+pub use scalar::Choice;
+pub(crate) use scalar::{
+    boolean, choice, duration, duration_or_off, file, integer, nearest, number, number_or_off,
+    secret, size, status, text, whole, whole_or_off,
+};
+pub(crate) use section::sounds_secret;
+pub(crate) use tables::{bodies, body_paths, buckets, metrics, thresholds};
+
+#[cfg(test)]
+mod tests;

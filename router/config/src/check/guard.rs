@@ -1,0 +1,256 @@
+//! The load gates of a route: their options, group by group, and the combinations that cannot work.
+
+use super::reader::{Reader, short};
+use super::scalar::nearest;
+use super::section::Layers;
+use crate::options::{
+    ADAPTIVE_CC, ADAPTIVE_CC_ABS, ADAPTIVE_CC_DEC, ADAPTIVE_CC_HOLD_WHEN_IDLE, ADAPTIVE_CC_INC,
+    ADAPTIVE_CC_INIT, ADAPTIVE_CC_INIT_FRAC, ADAPTIVE_CC_INTERVAL, ADAPTIVE_CC_MIN,
+    ADAPTIVE_CC_MIN_FRAC, ADAPTIVE_CC_PRESSURE_FRAC, ADAPTIVE_CC_SLACK_FRAC, ADAPTIVE_CC_TTL,
+    ADAPTIVE_CC_USE_TTFT, BODYLOG, BODYLOG_BODIES, BODYLOG_PCT, BODYLOG_REDACT_PATHS, BODYLOG_SLOW,
+    SESSION_PRIO, SESSION_PRIO_FULL_TURN, SESSION_PRIO_R_NEW, SESSION_PRIO_RELEASE,
+    SESSION_PRIO_SEVERE, SESSION_PRIO_T1_PROBES, SESSION_PRIO_TABLE, SESSION_PRIO_WARN_FRAC,
+    SignalKnobs, TPS, TTFT,
+};
+use crate::tree::{Span, Value};
+use crate::units::show_duration;
+use crate::valid::{
+    AdaptiveOptions, BodylogOptions, Pool, PriorityOptions, RouteOptions, SignalOptions,
+    largest_tier,
+};
+
+/// `ttft_*` or `tps_*`.
+pub(super) fn signal(
+    reader: &mut Reader,
+    layers: &Layers<'_>,
+    knobs: &SignalKnobs,
+) -> SignalOptions {
+    SignalOptions {
+        enabled: layers.setting(reader, knobs.enabled),
+        limit: layers.setting(reader, knobs.limit),
+        limit_by_model: layers.setting(reader, knobs.limit_by_model),
+        metrics: layers.setting(reader, knobs.metrics),
+        ewma_alpha: layers.setting(reader, knobs.ewma_alpha),
+        window: layers.setting(reader, knobs.window),
+        ttl: layers.setting(reader, knobs.ttl),
+        probe_window: layers.setting(reader, knobs.probe_window),
+        probe_per_window: layers.setting(reader, knobs.probe_per_window),
+    }
+}
+
+/// `adaptive_cc*`.
+pub(super) fn adaptive(
+    reader: &mut Reader,
+    layers: &Layers<'_>,
+    tps: &SignalOptions,
+) -> AdaptiveOptions {
+    AdaptiveOptions {
+        enabled: layers.setting(reader, &ADAPTIVE_CC),
+        interval: layers.over(reader, &ADAPTIVE_CC_INTERVAL, tps.window.value),
+        dec: layers.setting(reader, &ADAPTIVE_CC_DEC),
+        inc: layers.setting(reader, &ADAPTIVE_CC_INC),
+        min: layers.setting(reader, &ADAPTIVE_CC_MIN),
+        min_frac: layers.setting(reader, &ADAPTIVE_CC_MIN_FRAC),
+        init: layers.setting(reader, &ADAPTIVE_CC_INIT),
+        init_frac: layers.setting(reader, &ADAPTIVE_CC_INIT_FRAC),
+        pressure_frac: layers.setting(reader, &ADAPTIVE_CC_PRESSURE_FRAC),
+        slack_frac: layers.setting(reader, &ADAPTIVE_CC_SLACK_FRAC),
+        headroom: layers.setting(reader, &ADAPTIVE_CC_ABS),
+        ttl: layers.setting(reader, &ADAPTIVE_CC_TTL),
+        use_ttft: layers.setting(reader, &ADAPTIVE_CC_USE_TTFT),
+        hold_when_idle: layers.setting(reader, &ADAPTIVE_CC_HOLD_WHEN_IDLE),
+    }
+}
+
+/// `session_prio*`.
+pub(super) fn priority(reader: &mut Reader, layers: &Layers<'_>) -> PriorityOptions {
+    PriorityOptions {
+        enabled: layers.setting(reader, &SESSION_PRIO),
+        r_new: layers.setting(reader, &SESSION_PRIO_R_NEW),
+        full_turn: layers.setting(reader, &SESSION_PRIO_FULL_TURN),
+        severe: layers.setting(reader, &SESSION_PRIO_SEVERE),
+        release: layers.setting(reader, &SESSION_PRIO_RELEASE),
+        t1_probes: layers.setting(reader, &SESSION_PRIO_T1_PROBES),
+        warn_frac: layers.setting(reader, &SESSION_PRIO_WARN_FRAC),
+        table: layers.setting(reader, &SESSION_PRIO_TABLE),
+    }
+}
+
+/// `bodylog*` of a route.
+pub(super) fn bodylog(reader: &mut Reader, layers: &Layers<'_>) -> BodylogOptions {
+    BodylogOptions {
+        enabled: layers.setting(reader, &BODYLOG),
+        pct: layers.setting(reader, &BODYLOG_PCT),
+        slow: layers.setting(reader, &BODYLOG_SLOW),
+        bodies: layers.setting(reader, &BODYLOG_BODIES),
+        redact_paths: layers.setting(reader, &BODYLOG_REDACT_PATHS),
+    }
+}
+
+/// Reports the combinations of a file that cannot work. What comes from `defaults:` alone has been
+/// reported in the main file.
+pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &RouteOptions) {
+    for (knobs, signal) in [(&TTFT, &options.ttft), (&TPS, &options.tps)] {
+        if signal.ttl.value < signal.window.value {
+            let (ttl, window) = (knobs.ttl.meta.key, knobs.window.meta.key);
+            let message = format!(
+                "`{ttl}` is {}, shorter than `{window}`: the average would end before the next window does",
+                show_duration(signal.ttl.value)
+            );
+            at(reader, layers, &[ttl, window], message);
+        }
+    }
+    let adaptive = &options.adaptive;
+    if adaptive.slack_frac.value >= adaptive.pressure_frac.value {
+        let message = format!(
+            "`adaptive_cc_slack_frac` is {}, not below `adaptive_cc_pressure_frac`, {}: the limit would grow and shrink at once",
+            adaptive.slack_frac.value, adaptive.pressure_frac.value
+        );
+        let keys = [
+            ADAPTIVE_CC_SLACK_FRAC.meta.key,
+            ADAPTIVE_CC_PRESSURE_FRAC.meta.key,
+        ];
+        at(reader, layers, &keys, message);
+    }
+    floor(reader, layers, adaptive);
+    tolerances(reader, layers, &options.priority);
+}
+
+/// The floor is at most the start, where both are of one unit.
+fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
+    if let (Some(min), Some(init)) = (adaptive.min.value, adaptive.init.value)
+        && min > init
+    {
+        let message = format!("`adaptive_cc_min` is {min}, above `adaptive_cc_init`, {init}");
+        let keys = [ADAPTIVE_CC_MIN.meta.key, ADAPTIVE_CC_INIT.meta.key];
+        at(reader, layers, &keys, message);
+    }
+    let absolute = adaptive.min.value.is_some() || adaptive.init.value.is_some();
+    if let Some(init) = adaptive.init_frac.value
+        && !absolute
+        && adaptive.min_frac.value > init
+    {
+        let message = format!(
+            "`adaptive_cc_min_frac` is {}, above `adaptive_cc_init_frac`, {init}",
+            adaptive.min_frac.value
+        );
+        let keys = [
+            ADAPTIVE_CC_INIT_FRAC.meta.key,
+            ADAPTIVE_CC_MIN_FRAC.meta.key,
+        ];
+        at(reader, layers, &keys, message);
+    }
+}
+
+/// No bucket tolerates more than what refuses every bucket, and the first starts at turn 1.
+fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptions) {
+    let severe = priority.severe.value;
+    let table = priority.table.value.as_deref().unwrap_or_default();
+    if let Some(bucket) = table.iter().find(|bucket| bucket.tol > severe) {
+        let message = format!(
+            "the bucket of turn {} has the tolerance {}, above `session_prio_severe`, {severe}, where every bucket is refused",
+            bucket.min_turn, bucket.tol
+        );
+        let keys = [SESSION_PRIO_TABLE.meta.key, SESSION_PRIO_SEVERE.meta.key];
+        at(reader, layers, &keys, message);
+    }
+}
+
+/// What only a whole route shows: a limit that nothing moves, and numbers that do not fit its peers.
+pub(super) fn whole_route(
+    reader: &mut Reader,
+    layers: &Layers<'_>,
+    options: &RouteOptions,
+    pools: &[Pool],
+) {
+    let adaptive = &options.adaptive;
+    if adaptive.enabled.value {
+        let by_ttft = options.ttft.has_threshold() && adaptive.use_ttft.value;
+        if !by_ttft && !options.tps.has_threshold() {
+            let (key, span) = place(
+                layers,
+                &[ADAPTIVE_CC.meta.key, ADAPTIVE_CC_USE_TTFT.meta.key],
+            )
+            .unwrap_or((ADAPTIVE_CC.meta.key, 0..0));
+            let message = if options.ttft.has_threshold() {
+                "nothing moves the limit: `adaptive_cc_use_ttft` is off, and no decode rate has a threshold"
+            } else {
+                "nothing moves the limit: neither TTFT nor the decode rate has a threshold"
+            };
+            reader.key(key, |reader| {
+                reader
+                    .error(span, message)
+                    .help("set `ttft_limit_ms` or `tps_limit_tps`, or `adaptive_cc: false`");
+            });
+        }
+    }
+    bounds(reader, layers, adaptive, pools);
+    models(reader, layers, pools);
+}
+
+/// Absolute bounds that no pool of the route can reach.
+fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, pools: &[Pool]) {
+    let largest = pools
+        .iter()
+        .map(|pool| largest_tier(&pool.peers))
+        .max()
+        .unwrap_or(0);
+    let given = [
+        (&ADAPTIVE_CC_MIN, adaptive.min.value),
+        (&ADAPTIVE_CC_INIT, adaptive.init.value),
+    ];
+    for (knob, slots) in given {
+        let Some(node) = layers.own.get(knob.meta.key) else {
+            continue;
+        };
+        if largest > 0 && slots.is_some_and(|slots| u64::from(slots) > largest) {
+            reader.key(knob.meta.key, |reader| {
+                reader.warning(
+"bound-above-peers",
+                    node.span.clone(),
+                    format!("above what the peers have: {largest} is in force, and the limit never moves"),
+                );
+            });
+        }
+    }
+}
+
+/// Thresholds of models that the route does not have.
+fn models(reader: &mut Reader, layers: &Layers<'_>, pools: &[Pool]) {
+    for knobs in [&TTFT, &TPS] {
+        let key = knobs.limit_by_model.meta.key;
+        let Some(node) = layers.own.get(key) else {
+            continue;
+        };
+        let Value::Map(pairs) = &node.value else {
+            continue;
+        };
+        let known = || pools.iter().filter_map(|pool| pool.model.as_deref());
+        for (model, _) in pairs {
+            if known().any(|known| known == model.text) {
+                continue;
+            }
+            let mut message = format!("no model of this route is named `{}`", short(&model.text));
+            if let Some(near) = nearest(&model.text, known()) {
+                message.push_str(&format!("; did you mean `{near}`?"));
+            }
+            reader.key(key, |reader| {
+                reader.warning("limit-of-no-model", model.span.clone(), message);
+            });
+        }
+    }
+}
+
+/// An error at the first of these keys that this file sets; none when it sets none of them.
+fn at(reader: &mut Reader, layers: &Layers<'_>, keys: &[&'static str], message: String) {
+    if let Some((key, span)) = place(layers, keys) {
+        reader.key(key, |reader| {
+            reader.error(span, message);
+        });
+    }
+}
+
+fn place(layers: &Layers<'_>, keys: &[&'static str]) -> Option<(&'static str, Span)> {
+    keys.iter()
+        .find_map(|key| layers.own.get(key).map(|node| (*key, node.span.clone())))
+}

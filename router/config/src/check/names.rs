@@ -1,0 +1,211 @@
+//! Route names, and the paths that may be configured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use router_core::session::SessionSource;
+
+use super::net::is_plain_path;
+use super::reader::Reader;
+use super::scalar::{file, items, refuse, usable};
+use crate::options::Meta;
+use crate::tree::Node;
+
+/// First path segments that the router answers itself.
+pub(crate) const RESERVED: [&str; 9] = [
+    "v1",
+    "health",
+    "healthz",
+    "ready",
+    "readyz",
+    "proxy",
+    "metrics",
+    "console",
+    "finish_session",
+];
+
+/// Longest route name, in bytes: it is a label of every metric and a segment of every path.
+pub(crate) const NAME_MAX: usize = 128;
+
+/// Why a text is no route name; `None` when it is one.
+pub(crate) fn name_flaw(name: &str) -> Option<&'static str> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    let starts = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if RESERVED.contains(&name) {
+        Some("is reserved: the router answers that path itself")
+    } else if name.len() > NAME_MAX {
+        Some("is longer than 128 characters")
+    } else if !starts || !name.bytes().all(allowed) {
+        Some("is not `[a-z0-9._-]+` starting with a letter or digit")
+    } else {
+        None
+    }
+}
+
+/// The name of a route.
+pub(crate) fn route_name(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
+    let Some(scalar) = usable(node).filter(|s| !(s.text.is_empty() || s.is_null() || s.is_bool()))
+    else {
+        return refuse(reader, node, meta);
+    };
+    match name_flaw(&scalar.text) {
+        None => Some(scalar.text.as_str().into()),
+        Some(flaw) => {
+            let found = reader.found(node);
+            reader
+                .error(node.span.clone(), format!("{found} {flaw}"))
+                .help(format!("reserved names: {}", RESERVED.join(", ")));
+            None
+        }
+    }
+}
+
+/// The name of a route, or null.
+pub(crate) fn optional_route_name(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<Arc<str>>> {
+    if node.is_null() {
+        Some(None)
+    } else {
+        route_name(reader, node, meta).map(Some)
+    }
+}
+
+/// A path of the file system, or null.
+pub(crate) fn optional_file(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Option<PathBuf>> {
+    if node.is_null() {
+        Some(None)
+    } else {
+        file(reader, node, meta).map(Some)
+    }
+}
+
+/// A path of an engine, with an optional query.
+pub(crate) fn url_path(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
+    let text = usable(node).map(|s| s.text.as_str()).unwrap_or_default();
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let plain = is_plain_path(path) && query.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    if plain {
+        Some(text.into())
+    } else {
+        refuse(reader, node, meta)
+    }
+}
+
+/// Prefixes that are forwarded besides `/v1/`.
+pub(crate) fn prefixes(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<[Box<str>]>> {
+    let items = items(reader, node, meta)?;
+    let mut prefixes: Vec<Box<str>> = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let text = usable(item).map(|s| s.text.as_str()).unwrap_or_default();
+        match prefix_flaw(text) {
+            None => prefixes.push(text.strip_suffix('/').unwrap_or(text).into()),
+            Some(flaw) => reader.item(index, |reader| {
+                reader.unexpected(item, flaw);
+            }),
+        }
+    }
+    (prefixes.len() == items.len()).then(|| prefixes.into())
+}
+
+/// What a prefix should have been; `None` for a good one.
+fn prefix_flaw(text: &str) -> Option<&'static str> {
+    let first = text.split('/').nth(1).unwrap_or_default();
+    if !is_plain_path(text) || first.is_empty() {
+        Some("a path such as `/tokenize`")
+    } else if first == "v1" {
+        Some("a path outside `/v1`, which is forwarded anyway")
+    } else if first.starts_with('_') || first == "finish_session" {
+        Some("a path that the router does not answer itself")
+    } else {
+        None
+    }
+}
+
+/// Where session ids are looked for, in order.
+pub(crate) fn session_sources(
+    reader: &mut Reader,
+    node: &Node,
+    meta: &Meta,
+) -> Option<Arc<[SessionSource]>> {
+    let items = items(reader, node, meta)?;
+    let mut sources: Vec<SessionSource> = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        reader.item(index, |reader| {
+            let Some(scalar) = usable(item) else {
+                reader.unexpected(item, "`header:<name>` or `body:<dotted.path>`");
+                return;
+            };
+            match scalar.text.parse::<SessionSource>() {
+                Ok(source) if sources.contains(&source) => {
+                    reader.error(item.span.clone(), "this source is in the list already");
+                }
+                Ok(source) => sources.push(source),
+                Err(error) => {
+                    reader.error(item.span.clone(), error.to_string());
+                }
+            }
+        });
+    }
+    (sources.len() == items.len()).then(|| sources.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_start_with_a_letter_or_digit_and_are_not_reserved() {
+        for good in ["chat", "0", "a.b_c-d", "glm-4.7", "v1x", "v2"] {
+            assert_eq!(name_flaw(good), None, "{good}");
+        }
+        for bad in [
+            "",
+            "Chat",
+            "-a",
+            ".a",
+            "_a",
+            "a/b",
+            "a b",
+            "ä",
+            "v1",
+            "healthz",
+            "finish_session",
+        ] {
+            assert!(name_flaw(bad).is_some(), "{bad}");
+        }
+        assert!(name_flaw(&"a".repeat(129)).is_some());
+    }
+
+    #[test]
+    fn prefixes_stay_clear_of_what_the_router_answers() {
+        for good in ["/tokenize", "/abort_request", "/api/generate", "/v1beta"] {
+            assert_eq!(prefix_flaw(good), None, "{good}");
+        }
+        for bad in [
+            "",
+            "/",
+            "//",
+            "tokenize",
+            "/v1",
+            "/v1/",
+            "/v1/x",
+            "/_x",
+            "/a/../b",
+            "/a?b",
+            "/a b",
+            "/finish_session",
+        ] {
+            assert!(prefix_flaw(bad).is_some(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Mappings: which keys they may have, once each, and the layers an option is looked up in.
+
+use router_core::layered::{Layer, Layered, Setting};
+
+use super::reader::{Reader, short};
+use super::scalar::{closest, is_likely};
+use crate::options::{Meta, OptionDef, home};
+use crate::tree::{Key, Node, Value};
+
+/// Checks the keys of a mapping against those it may have, and masks what must not be shown.
+/// `false` when it is no mapping; an empty value counts as an empty mapping.
+pub(crate) fn keys(reader: &mut Reader, node: &Node, known: &[&'static Meta], what: &str) -> bool {
+    let Value::Map(pairs) = &node.value else {
+        if node.is_null() {
+            return true;
+        }
+        if let Some(draft) = reader.unexpected(node, what) {
+            draft.help(known_here(known));
+        }
+        return false;
+    };
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        let meta = known.iter().find(|meta| meta.key == key.text);
+        match meta {
+            Some(meta) if meta.secret => reader.mask_tree(value),
+            Some(_) => {}
+            None => unknown(reader, key, value, known),
+        }
+        duplicate(reader, key, &pairs[..index]);
+    }
+    true
+}
+
+fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]) {
+    let closest = closest(&key.text, known.iter().map(|meta| meta.key));
+    let meant = closest
+        .filter(|(alike, _)| is_likely(*alike))
+        .map(|(_, near)| near);
+    let secret = meant
+        .and_then(|near| known.iter().find(|meta| meta.key == near))
+        .is_some_and(|meta| meta.secret);
+    if secret || sounds_secret(&key.text) {
+        reader.mask_tree(value);
+    }
+    let home = home(&key.text);
+    let mut message = format!("unknown key `{}`", short(&key.text));
+    match (meant, closest) {
+        (Some(near), _) => message.push_str(&format!("; did you mean `{near}`?")),
+        (None, Some((_, near))) if home.is_none() => {
+            message.push_str(&format!("; the nearest known key is `{near}`"));
+        }
+        _ => {}
+    }
+    // Ninety keys are no help to who is told the one that was meant.
+    let is_long = meant.is_some() && known.len() > LISTED_MAX;
+    let help = home.or_else(|| (!is_long).then(|| known_here(known)));
+    let draft = reader.error(key.span.clone(), message);
+    if let Some(help) = help {
+        draft.help(help);
+    }
+}
+
+/// How many known keys are listed beside the nearest one.
+const LISTED_MAX: usize = 30;
+
+fn known_here(known: &[&'static Meta]) -> String {
+    let keys: Vec<_> = known.iter().map(|meta| meta.key).collect();
+    format!("known keys here: {}", keys.join(", "))
+}
+
+/// A misspelt secret is still one.
+pub(crate) fn sounds_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["key", "token", "secret", "passw", "auth", "bearer"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
+fn duplicate(reader: &mut Reader, key: &Key, before: &[(Key, Node)]) {
+    if let Some((first, _)) = before.iter().find(|(other, _)| other.text == key.text) {
+        reader
+            .error(
+                key.span.clone(),
+                format!("the key `{}` is here twice", short(&key.text)),
+            )
+            .label(first.span.clone(), "first here");
+    }
+}
+
+/// Where an option may be set, nearest first.
+pub(crate) struct Layers<'n> {
+    /// The mapping of this file.
+    pub(crate) own: &'n Node,
+    /// `defaults:`, whose problems are those of the main file and are reported there.
+    pub(crate) global: Option<&'n Node>,
+}
+
+impl Layers<'_> {
+    /// An option's effective value over its built-in default. One that is set to something
+    /// unusable has its built-in default and says so.
+    ///
+    /// # Panics
+    /// When a built-in default is unreadable, which the catalogue's test excludes.
+    pub(crate) fn setting<T>(&self, reader: &mut Reader, knob: &OptionDef<T>) -> Setting<T> {
+        self.over(
+            reader,
+            knob,
+            knob.builtin().expect("a built-in default is readable"),
+        )
+    }
+
+    /// An option's effective value over `default`.
+    pub(crate) fn over<T>(
+        &self,
+        reader: &mut Reader,
+        knob: &OptionDef<T>,
+        default: T,
+    ) -> Setting<T> {
+        let key = knob.meta.key;
+        let route = self
+            .own
+            .get(key)
+            .map(|node| reader.key(key, |reader| knob.read(reader, node)));
+        let global = self
+            .global
+            .and_then(|global| global.get(key))
+            .map(|node| knob.read(&mut Reader::new(), node));
+        Layered {
+            route: layer(route),
+            global: layer(global),
+            default,
+        }
+        .resolve()
+    }
+
+    /// The value of an option of the main file, which has no layers.
+    pub(crate) fn value<T>(&self, reader: &mut Reader, knob: &OptionDef<T>) -> T {
+        self.setting(reader, knob).value
+    }
+}
+
+/// What a file says: nothing, something, or something unusable.
+fn layer<T>(read: Option<Option<T>>) -> Layer<T> {
+    match read {
+        None => Layer::Unset,
+        Some(None) => Layer::Invalid,
+        Some(Some(value)) => Layer::Set(value),
+    }
+}

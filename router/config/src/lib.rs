@@ -1,0 +1,27 @@
+//! The router's configuration: files are read, checked into valid types, and every problem of every
+//! file is reported with its place.
+//!
+//! text → `yaml` → tree → [`env`](mod@env) → `check` → [`valid`]. [`load`](mod@load) does this for all
+//! files at once. [`options`] is the catalogue from which the check, the [`schema`] and the reference in
+//! the docs are made. [`report`] prints problems, and [`import`](mod@import) writes route files from what
+//! other routers read. Nothing here watches a file, opens a socket or reads a clock.
+
+mod check;
+pub mod env;
+pub mod import;
+pub mod keys;
+pub mod lint;
+pub mod load;
+mod masking;
+pub mod options;
+pub mod report;
+pub mod schema;
+#[cfg(test)]
+mod testing;
+mod tree;
+pub mod units;
+pub mod valid;
+mod yaml;
+
+pub use env::Env;
+pub use load::{Loaded, RoutesAt, Sources, load};

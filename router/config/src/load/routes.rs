@@ -1,0 +1,112 @@
+//! The route files: each by itself, then those of one name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::{parse, read};
+use super::{ContentHash, RouteLoad, Sources};
+use crate::check::{self, Base, Reader, RouteFile};
+use crate::env::expand_tree;
+use crate::lint;
+use crate::report::Problem;
+
+/// A route file with its report still open: checks across files may add to it.
+pub(super) struct RouteRead {
+    path: PathBuf,
+    hash: Option<ContentHash>,
+    /// The route's name; of a file that does not say, its stem.
+    pub(super) name: Arc<str>,
+    content: Result<RouteContent, Box<Problem>>,
+}
+
+struct RouteContent {
+    file: RouteFile,
+    reader: Reader,
+    text: String,
+}
+
+impl RouteRead {
+    /// Reads and checks one file.
+    pub(super) fn of(path: &Path, base: &Base, sources: &Sources) -> Self {
+        let mut hash = None;
+        let parsed = read(path).and_then(|read| {
+            hash = Some(read.hash);
+            parse(path, read.text)
+        });
+        let content = parsed.map(|(text, mut root)| {
+            let mut reader = Reader::new();
+            expand_tree(&mut root, &sources.env, &mut reader);
+            let file = check::route_file(&mut reader, path, &root, base);
+            if sources.advise && reader.errors() == 0 {
+                lint::route(&mut reader, &root, &file.route);
+            }
+            RouteContent { file, reader, text }
+        });
+        let name = content.as_ref().map_or_else(
+            |_| check::stem(path),
+            |content| Arc::clone(&content.file.route.name),
+        );
+        Self {
+            path: path.to_owned(),
+            hash,
+            name,
+            content,
+        }
+    }
+
+    /// The outcome, and every problem of the file.
+    pub(super) fn finish(self) -> (RouteLoad, Vec<Problem>) {
+        let (route, problems) = match self.content {
+            Ok(content) => (
+                Some(content.file.route),
+                content.reader.finish(&self.path, &content.text),
+            ),
+            Err(problem) => (None, vec![*problem]),
+        };
+        let result = match route {
+            Some(route) if !problems.iter().any(Problem::is_fatal) => Ok(route),
+            _ => Err(problems.clone()),
+        };
+        (
+            RouteLoad {
+                name: self.name,
+                path: self.path,
+                hash: self.hash,
+                result,
+            },
+            problems,
+        )
+    }
+}
+
+/// Two files of one name: the one whose stem it is keeps it, or else the first by path.
+pub(super) fn same_names(routes: &mut [RouteRead]) {
+    let mut keeper: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for (index, route) in routes.iter().enumerate() {
+        let holder = keeper.entry(Arc::clone(&route.name)).or_insert(index);
+        if check::stem(&route.path) == route.name
+            && check::stem(&routes[*holder].path) != route.name
+        {
+            *holder = index;
+        }
+    }
+    for index in 0..routes.len() {
+        let holder = keeper.get(&routes[index].name).copied().unwrap_or(index);
+        if holder == index {
+            continue;
+        }
+        let message = format!(
+            "the name `{}` is taken by {} already",
+            routes[index].name,
+            routes[holder].path.display()
+        );
+        let help = "give one of the two another `name`";
+        // A file without content is invalid already, and has no name of its own.
+        if let Ok(RouteContent { file, reader, .. }) = &mut routes[index].content {
+            reader
+                .error(file.name_at.clone().unwrap_or(0..0), message)
+                .help(help);
+        }
+    }
+}
