@@ -7,6 +7,7 @@
 mod bodylog;
 mod error;
 mod explain;
+mod findings;
 mod gates;
 mod health;
 mod keys;
@@ -23,6 +24,7 @@ mod transforms;
 pub use bodylog::{BodylogStatus, BodylogToggle, BodylogToggled, Recording};
 pub use error::{ErrorBody, ErrorDetail};
 pub use explain::{Decisions, RouteDebug, RouteInspect, RuleVerdict, Score, UnknownModel};
+pub use findings::{Finding, FindingCode, Findings, Severity};
 pub use gates::{
     AdaptiveStatus, ClusterAvg, FLAT_POOL, IgnoredOverride, MetricItem, PoolAvg, PoolSignal,
     RateLimitStatus, Reasons, RefusalReset, RefusalStatus, SessionBucket, SessionStatus, Shadowed,

@@ -1,0 +1,106 @@
+//! From counts and state to causes: one cause for each trouble, worst first.
+
+mod clients;
+mod gates;
+mod overrides;
+mod peers;
+mod process;
+mod words;
+
+use std::time::{Duration, Instant};
+
+use proto::admin::{FindingCode, Route, Severity};
+
+use crate::traffic::{Events, RouteTraffic};
+
+pub use process::{BodylogFacts, router};
+
+/// Events younger than this count: the last minute.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Something that is wrong now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Which kind.
+    pub code: FindingCode,
+    /// How bad.
+    pub severity: Severity,
+    /// What it is about.
+    pub subject: Subject,
+    /// One sentence with the numbers.
+    pub text: String,
+    /// A command, or a line for a file.
+    pub look: String,
+    /// How often, of how many, since and until when; all empty for a state.
+    pub events: Events,
+}
+
+/// What a cause is about. Two causes with the same code and subject are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The route.
+    pub route: Option<String>,
+    /// `host:port` of the peer.
+    pub peer: Option<String>,
+    /// A name within the route: a rule, a model, a switch, a pool.
+    pub name: Option<String>,
+    /// `file:line`.
+    pub file: Option<String>,
+}
+
+impl Cause {
+    fn new(code: FindingCode, severity: Severity, text: String) -> Self {
+        Self {
+            code,
+            severity,
+            subject: Subject::default(),
+            text,
+            look: String::new(),
+            events: Events::default(),
+        }
+    }
+
+    fn route(mut self, route: &str) -> Self {
+        self.subject.route = Some(route.to_owned());
+        self
+    }
+
+    fn peer(mut self, peer: &str) -> Self {
+        self.subject.peer = Some(peer.to_owned());
+        self
+    }
+
+    fn named(mut self, name: &str) -> Self {
+        self.subject.name = Some(name.to_owned());
+        self
+    }
+
+    fn file(mut self, file: String) -> Self {
+        self.subject.file = Some(file);
+        self
+    }
+
+    fn look(mut self, look: impl Into<String>) -> Self {
+        self.look = look.into();
+        self
+    }
+
+    fn counted(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+}
+
+/// What is wrong with one route.
+pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cause> {
+    let mut found = Vec::new();
+    process::file(route, &mut found);
+    peers::judge(route, traffic, now, &mut found);
+    gates::judge(route, traffic, now, &mut found);
+    clients::judge(route, traffic, now, &mut found);
+    overrides::judge(route, &mut found);
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Gates that refuse requests for load.
+
+use std::time::Instant;
+
+use proto::admin::{FindingCode, PoolSignal, Route, Severity};
+
+use super::words::share;
+use super::{Cause, WINDOW};
+use crate::EVENTS_MIN;
+use crate::traffic::{Events, Refused, RouteTraffic};
+
+pub(super) fn judge(route: &Route, traffic: &RouteTraffic, now: Instant, found: &mut Vec<Cause>) {
+    let refused = |kind| {
+        let events = traffic.refused(kind, WINDOW, now);
+        (events.count >= EVENTS_MIN).then_some(events)
+    };
+    let mut add = |code, events: Events, why: String, look: String| {
+        let text = format!(
+            "{} requests were refused in the last minute: {why}",
+            share(events)
+        );
+        let cause = Cause::new(code, Severity::Critical, text);
+        found.push(cause.route(&route.name).counted(events).look(look));
+    };
+    if let Some(events) = refused(Refused::Concurrency) {
+        let look = format!("llmctl route show {}: limit and peers", route.name);
+        add(FindingCode::ConcurrencyLimit, events, limits(route), look);
+    }
+    if let Some(events) = refused(Refused::Waiting) {
+        let why = format!(
+            "the queue is full or the wait was too long; {}",
+            limits(route)
+        );
+        let look = format!("wait_max and wait_timeout in {}", route.path);
+        add(FindingCode::WaitingFull, events, why, look);
+    }
+    let signals = [
+        (Refused::Ttft, FindingCode::TtftLimit, "time to first token"),
+        (Refused::Tps, FindingCode::TpsLimit, "decode rate"),
+    ];
+    for (kind, code, name) in signals {
+        if let Some(events) = refused(kind) {
+            let why = format!("{name} is past its threshold: {}", averages(route, kind));
+            let look = format!(
+                "peers of {} in llmctl status: one slow, or all?",
+                route.name
+            );
+            add(code, events, why, look);
+        }
+    }
+    if let Some(events) = refused(Refused::Overloaded) {
+        let why = "request bodies or connections reached their bound".to_owned();
+        let look = "max_buffered_bytes and max_connections under server in router.yaml";
+        add(FindingCode::Overloaded, events, why, look.to_owned());
+    }
+}
+
+/// `64 in flight of 64 (static limit)`, for each pool that is or was full.
+fn limits(route: &Route) -> String {
+    let fullest = route.pools.iter().max_by(|one, other| {
+        let used = |in_flight: u64, limit: u64| in_flight.saturating_mul(1000) / limit.max(1);
+        used(one.in_flight, one.limit).cmp(&used(other.in_flight, other.limit))
+    });
+    let Some(pool) = fullest else {
+        return "the route has no peers".to_owned();
+    };
+    let model = pool
+        .model
+        .as_deref()
+        .map_or(String::new(), |model| format!(" for model {model}"));
+    match pool.adaptive_limit {
+        Some(adaptive) if adaptive < pool.limit as f64 => format!(
+            "{} in flight now, adaptive limit {adaptive:.1} of {}{model}",
+            pool.in_flight, pool.limit
+        ),
+        _ => format!(
+            "{} in flight now of {}{model}, the sum of max_concurrency",
+            pool.in_flight, pool.limit
+        ),
+    }
+}
+
+fn averages(route: &Route, kind: Refused<'_>) -> String {
+    let rows = route.pools.iter().filter_map(|pool| {
+        let signal = match kind {
+            Refused::Ttft => pool.ttft.as_ref(),
+            _ => pool.tps.as_ref(),
+        }?;
+        first(signal, kind)
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        "no average now".to_owned()
+    } else {
+        rows.join("; ")
+    }
+}
+
+fn first(signal: &PoolSignal, kind: Refused<'_>) -> Option<String> {
+    let item = signal.items.first()?;
+    let (average, threshold, unit) = match kind {
+        Refused::Ttft => (item.ewma_ms, item.threshold_ms?, "ms"),
+        _ => (item.ewma_tps, item.threshold_tps?, "tok/s"),
+    };
+    let average = average.map_or("cold".to_owned(), |average| format!("{average:.1}"));
+    Some(format!(
+        "{} averages {average}, threshold {threshold} {unit} ({})",
+        item.metric, signal.layer
+    ))
+}

@@ -1,0 +1,85 @@
+//! Switches, limits and units that somebody set on the running router.
+
+use std::time::Duration;
+
+use proto::admin::{FindingCode, PoolSignal, Route, Severity};
+
+use super::Cause;
+use super::words::span;
+
+pub(super) fn judge(route: &Route, found: &mut Vec<Cause>) {
+    let mut add = |name: &str, text: String, look: String| {
+        let cause = Cause::new(FindingCode::OverrideInForce, Severity::Info, text);
+        found.push(cause.route(&route.name).named(name).look(look));
+    };
+    for (name, switch) in &route.switches {
+        if switch.source == "runtime" {
+            let state = if switch.enabled { "on" } else { "off" };
+            let text = format!(
+                "switch {name} is {state} by hand{}, until it is reset or the router restarts",
+                since(switch.age_s)
+            );
+            let look = format!("llmctl toggle {name} --reset --route {}", route.name);
+            add(name, text, look);
+        }
+    }
+    for pool in &route.pools {
+        let signals = [("ttft-limit", &pool.ttft), ("tps-limit", &pool.tps)];
+        for (name, signal) in signals {
+            let Some(signal) = signal.as_ref().filter(|signal| is_overridden(signal)) else {
+                continue;
+            };
+            let left = signal.override_left_s.map_or_else(
+                || ", until it is reset".to_owned(),
+                |left| format!(", {} left", span(Duration::from_secs(left))),
+            );
+            let item = signal.items.first();
+            let value = item.and_then(|item| item.threshold_ms.or(item.threshold_tps));
+            let value = value.map_or(String::new(), |value| format!(" is {value}"));
+            let text = format!(
+                "{name}{value} by hand{}{left}",
+                since(signal.override_age_s)
+            );
+            let kind = name.trim_end_matches("-limit");
+            let look = format!("llmctl limit {kind} --reset --route {}", route.name);
+            add(&format!("{name} {}", signal.model), text, look);
+        }
+        for peer in pool.peers.iter().filter(|peer| peer.held_back > 0) {
+            let text = format!(
+                "{} units of peer {} ({}) are held back by hand",
+                peer.held_back, peer.name, peer.peer
+            );
+            let look = format!("POST /{}/_active_conns_set?flush=1", route.name);
+            add(&format!("active-conns {}", peer.peer), text, look);
+        }
+    }
+    if let Some(recording) = &route.recording {
+        let set = [
+            (
+                "bodylog share",
+                &recording.sample_pct_source,
+                format!("{} %", recording.sample_pct),
+            ),
+            (
+                "bodylog bodies",
+                &recording.bodies_source,
+                recording.bodies.clone(),
+            ),
+        ];
+        for (name, _, value) in set.iter().filter(|(_, source, _)| *source == "runtime") {
+            let text = format!("{name} is {value} by hand{}", since(recording.age_s));
+            let look = format!("llmctl toggle bodylog --reset --route {}", route.name);
+            add(name, text, look);
+        }
+    }
+}
+
+fn is_overridden(signal: &PoolSignal) -> bool {
+    signal.override_age_s.is_some()
+}
+
+fn since(age_s: Option<u64>) -> String {
+    age_s.map_or(String::new(), |age| {
+        format!(" for {}", span(Duration::from_secs(age)))
+    })
+}

@@ -1,0 +1,293 @@
+//! Peers that fail, hang, are slow, or lost their cache.
+
+use std::time::{Duration, Instant};
+
+use proto::admin::{FindingCode, Peer, Pool, Route, Severity};
+
+use super::words::{percent, share, span};
+use super::{Cause, WINDOW};
+use crate::traffic::{Events, RouteTraffic, Trouble};
+use crate::window::SPAN;
+use crate::{EVENTS_MIN, SAMPLES_MIN};
+
+/// A peer is slow when its median is this many times that of its siblings,
+const SLOW_FACTOR: u32 = 2;
+
+/// and at least this much above it: between two fast peers a factor means nothing.
+const SLOW_BY: Duration = Duration::from_millis(50);
+
+/// A cache is cold when the hit rate of the last minute is below half of the rate before,
+const COLD_DIVISOR: u64 = 2;
+
+/// which must have been worth something, percent.
+const WARM_PERCENT: u64 = 30;
+
+pub(super) fn judge(
+    route: &Route,
+    traffic: &mut RouteTraffic,
+    now: Instant,
+    found: &mut Vec<Cause>,
+) {
+    for pool in &route.pools {
+        if pool.healthy_peers == 0 && pool.peers.iter().any(|peer| peer.enabled) {
+            found.push(empty(route, pool, traffic, now));
+        }
+        for peer in pool.peers.iter().filter(|peer| peer.enabled) {
+            let look = Look {
+                route,
+                pool,
+                peer,
+                traffic,
+                now,
+            };
+            let cause = look.trouble().or_else(|| look.slow());
+            found.extend(cause.map(|cause| cause.route(&route.name).peer(&peer.peer)));
+            let cold = look.cold();
+            found.extend(cold.map(|cause| cause.route(&route.name).peer(&peer.peer)));
+        }
+    }
+}
+
+fn empty(route: &Route, pool: &Pool, traffic: &RouteTraffic, now: Instant) -> Cause {
+    let of_model = pool
+        .model
+        .as_deref()
+        .map_or(String::new(), |model| format!(" of model {model}"));
+    let banned = pool.peers.iter().filter(|peer| peer.banned).count();
+    let refused = traffic.refused(crate::Refused::NoPeer, WINDOW, now);
+    let text = format!(
+        "no peer{of_model} can take a request: {banned} of {} banned; {} requests got 503 in the last minute",
+        pool.peers.len(),
+        refused.count,
+    );
+    Cause::new(FindingCode::NoPeer, Severity::Critical, text)
+        .route(&route.name)
+        .named(pool.model.as_deref().unwrap_or_default())
+        .counted(refused)
+        .look("llmctl route check --probe")
+}
+
+struct Look<'l> {
+    route: &'l Route,
+    pool: &'l Pool,
+    peer: &'l Peer,
+    traffic: &'l RouteTraffic,
+    now: Instant,
+}
+
+impl Look<'_> {
+    fn events(&self, trouble: Trouble) -> Events {
+        self.traffic
+            .trouble(&self.peer.peer, trouble, WINDOW, self.now)
+    }
+
+    fn who(&self) -> String {
+        format!("peer {} ({})", self.peer.name, self.peer.peer)
+    }
+
+    /// What the router did about it.
+    fn consequence(&self) -> &'static str {
+        if self.peer.banned {
+            "; it is banned until a probe succeeds"
+        } else {
+            ""
+        }
+    }
+
+    /// The worst of the peer's troubles: one cause, however it shows.
+    fn trouble(&self) -> Option<Cause> {
+        let unreachable = self.events(Trouble::NoConnection);
+        if self.peer.banned || unreachable.count >= EVENTS_MIN {
+            return Some(self.unreachable(unreachable));
+        }
+        if let Some(cause) = self.hung() {
+            return Some(cause);
+        }
+        let kinds = [
+            (
+                Trouble::ServerError,
+                FindingCode::PeerFailing,
+                "answered 5xx to",
+            ),
+            (
+                Trouble::Reset,
+                FindingCode::PeerResetting,
+                "closed the connection before the first byte of",
+            ),
+            (Trouble::CutOff, FindingCode::PeerCutsStreams, "cut off"),
+            (
+                Trouble::Stalled,
+                FindingCode::PeerStalls,
+                "stalled in the middle of",
+            ),
+        ];
+        let worst = kinds
+            .into_iter()
+            .map(|(trouble, code, verb)| (self.events(trouble), code, verb))
+            .max_by_key(|(events, ..)| events.count)
+            .filter(|(events, ..)| events.count >= EVENTS_MIN);
+        if let Some((events, code, verb)) = worst {
+            return Some(self.failing(events, code, verb));
+        }
+        self.not_found()
+    }
+
+    fn unreachable(&self, events: Events) -> Cause {
+        let tried = if events.count > 0 {
+            format!(": {} attempts failed in the last minute", share(events))
+        } else {
+            String::new()
+        };
+        let text = format!(
+            "{} cannot be reached{tried}{}",
+            self.who(),
+            self.consequence()
+        );
+        Cause::new(FindingCode::PeerUnreachable, self.severity(events), text)
+            .counted(events)
+            .look("llmctl route check --probe")
+    }
+
+    fn hung(&self) -> Option<Cause> {
+        let (late, left) = (
+            self.events(Trouble::NoFirstByte),
+            self.events(Trouble::WaitedInVain),
+        );
+        let events = Events {
+            count: late.count + left.count,
+            of: late.of,
+            since: earliest(late.since, left.since),
+            last: late.last.max(left.last),
+        };
+        if events.count < EVENTS_MIN {
+            return None;
+        }
+        let waited = self.traffic.longest_wait(&self.peer.peer, self.now);
+        let waited = waited.map_or(String::new(), |waited| {
+            format!(", the longest waited {}", span(waited))
+        });
+        let text = format!(
+            "{} hangs: {} requests in the last minute got no first byte{waited}{}",
+            self.who(),
+            share(events),
+            self.consequence()
+        );
+        let look = format!(
+            "llmctl route explain {} --last, then the engine's own log",
+            self.route.name
+        );
+        let cause = Cause::new(FindingCode::PeerHung, Severity::Critical, text);
+        Some(cause.counted(events).look(look))
+    }
+
+    fn failing(&self, events: Events, code: FindingCode, verb: &str) -> Cause {
+        let text = format!(
+            "{} {verb} {} requests in the last minute{}",
+            self.who(),
+            share(events),
+            self.consequence()
+        );
+        Cause::new(code, self.severity(events), text)
+            .counted(events)
+            .look("the engine's own log; enabled: false at the peer takes it out")
+    }
+
+    /// A peer that answers 404 where its siblings do not lacks the model, or is another program.
+    fn not_found(&self) -> Option<Cause> {
+        let events = self.events(Trouble::NotFound);
+        let siblings = self
+            .pool
+            .peers
+            .iter()
+            .filter(|peer| peer.peer != self.peer.peer);
+        let others = siblings.map(|peer| {
+            self.traffic
+                .trouble(&peer.peer, Trouble::NotFound, WINDOW, self.now)
+        });
+        let (others_404, others_all) =
+            others.fold((0, 0), |sum, one| (sum.0 + one.count, sum.1 + one.of));
+        if events.count < EVENTS_MIN || others_404 > 0 || others_all == 0 {
+            return None;
+        }
+        let text = format!(
+            "{} answered 404 to {} requests in the last minute; its siblings did not",
+            self.who(),
+            share(events)
+        );
+        let cause = Cause::new(FindingCode::PeerNotFound, self.severity(events), text);
+        let look = format!("curl http://{}/v1/models", self.peer.peer);
+        Some(cause.counted(events).look(look))
+    }
+
+    fn slow(&self) -> Option<Cause> {
+        let medians = self
+            .traffic
+            .beside_siblings(&self.peer.peer, SAMPLES_MIN, self.now)?;
+        let is_slow = medians.own >= medians.siblings * SLOW_FACTOR
+            && medians.own >= medians.siblings + SLOW_BY;
+        if !is_slow {
+            return None;
+        }
+        let prompts = medians.prompt_below.map_or_else(
+            || "long prompts".to_owned(),
+            |below| format!("prompts below {below} tokens"),
+        );
+        let text = format!(
+            "{} is slow: its median time to first token is {}, its siblings' {} (at {prompts})",
+            self.who(),
+            span(medians.own),
+            span(medians.siblings)
+        );
+        let cause = Cause::new(FindingCode::PeerSlow, Severity::Warning, text);
+        let events = Events {
+            count: medians.samples as u64,
+            ..Events::default()
+        };
+        Some(cause.counted(events).look(format!(
+            "the engine's load and GPU clocks; draining: true at the peer in {} keeps new sessions off it",
+            self.route.path
+        )))
+    }
+
+    fn cold(&self) -> Option<Cause> {
+        let peer = &self.peer.peer;
+        let (all, all_cached, all_prompts) = self.traffic.hits(peer, SPAN, self.now)?;
+        let (tokens, cached, prompts) = self.traffic.hits(peer, WINDOW, self.now)?;
+        let (before, before_cached) = (all - tokens, all_cached - cached);
+        let least = SAMPLES_MIN as u64;
+        if prompts < least || all_prompts - prompts < least {
+            return None;
+        }
+        let was_warm = before_cached.saturating_mul(100) >= before.saturating_mul(WARM_PERCENT);
+        // cached / tokens < (before_cached / before) / COLD_DIVISOR, without a division.
+        let is_cold = u128::from(cached) * u128::from(before) * u128::from(COLD_DIVISOR)
+            < u128::from(before_cached) * u128::from(tokens);
+        if !(was_warm && is_cold) {
+            return None;
+        }
+        let text = format!(
+            "{} lost its prefix cache: {} of the prompt tokens came from it in the last minute, {} before",
+            self.who(),
+            percent(cached, tokens),
+            percent(before_cached, before)
+        );
+        let cause = Cause::new(FindingCode::CacheCold, Severity::Info, text);
+        Some(cause.look("whether the engine restarted"))
+    }
+
+    /// Clients notice when a tenth of the peer's attempts fail.
+    fn severity(&self, events: Events) -> Severity {
+        if events.count * 10 >= events.of && events.count > 0 {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        }
+    }
+}
+
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

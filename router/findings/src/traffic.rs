@@ -1,0 +1,473 @@
+//! What ended requests told about one route: counts, medians and hit rates over five minutes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::sessions::Sightings;
+use crate::window::{At, Count, SPAN};
+
+/// Names of rules and unknown models that are kept apart; further ones are not.
+const NAMES_MAX: usize = 16;
+
+/// First-token times kept for each peer and prompt length; the oldest goes first.
+const TIMES_MAX: usize = 64;
+
+/// Upper bounds of the prompt lengths that are compared with each other, in tokens. The last class
+/// has none.
+const LENGTHS: [u64; 5] = [256, 1024, 4096, 16_384, 65_536];
+
+/// What went wrong in one attempt at a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// No connection: refused, unreachable, not resolvable, TLS.
+    NoConnection,
+    /// The connection closed before the first byte of an answer.
+    Reset,
+    /// No first byte came in time.
+    NoFirstByte,
+    /// The client left while it waited for the first byte.
+    WaitedInVain,
+    /// A 5xx of the peer's own.
+    ServerError,
+    /// A stream broke off, or ended without its terminator.
+    CutOff,
+    /// A stream stopped between two chunks.
+    Stalled,
+    /// A 404 of the peer's own.
+    NotFound,
+}
+
+impl Trouble {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::NoConnection,
+        Self::Reset,
+        Self::NoFirstByte,
+        Self::WaitedInVain,
+        Self::ServerError,
+        Self::CutOff,
+        Self::Stalled,
+        Self::NotFound,
+    ];
+}
+
+/// Why the router itself refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused<'a> {
+    /// The concurrency limit.
+    Concurrency,
+    /// The gate on time to first token.
+    Ttft,
+    /// The gate on decode rate.
+    Tps,
+    /// The queue was full, or waiting took too long.
+    Waiting,
+    /// No peer could take it.
+    NoPeer,
+    /// Too many bytes or connections.
+    Overloaded,
+    /// Key missing or wrong.
+    Unauthorized,
+    /// A content rule, by name.
+    Rule(&'a str),
+    /// Nobody serves this model.
+    Model(&'a str),
+}
+
+impl Refused<'_> {
+    fn index(self) -> usize {
+        match self {
+            Self::Concurrency => 0,
+            Self::Ttft => 1,
+            Self::Tps => 2,
+            Self::Waiting => 3,
+            Self::NoPeer => 4,
+            Self::Overloaded => 5,
+            Self::Unauthorized => 6,
+            Self::Rule(_) => 7,
+            Self::Model(_) => 8,
+        }
+    }
+}
+
+const REFUSALS: usize = 9;
+
+/// One request that is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended<'a> {
+    /// Why the router refused it; `None` where a peer was asked.
+    pub refused: Option<Refused<'a>>,
+    /// Attempts in order: `host:port`, and what went wrong; how long a client waited in vain.
+    pub attempts: &'a [(&'a str, Option<Trouble>)],
+    /// How long it had waited when the client left or the time ran out without a first byte.
+    pub waited: Option<Duration>,
+    /// Arrival to the first token.
+    pub ttft: Option<Duration>,
+    /// Tokens of the whole prompt, and those of them that came from a cache.
+    pub prompt: Option<(u64, u64)>,
+    /// A hash of the session id.
+    pub session: Option<u64>,
+}
+
+/// Counts of one route. Memory is bounded by its peers: about 10 KiB for each.
+#[derive(Debug)]
+pub struct RouteTraffic {
+    epoch: Instant,
+    requests: Count,
+    refused: [Count; REFUSALS],
+    rules: Names,
+    models: Names,
+    peers: BTreeMap<Box<str>, PeerTraffic>,
+    sessions: Sightings,
+}
+
+/// Counts of one peer.
+#[derive(Debug, Default)]
+pub struct PeerTraffic {
+    attempts: Count,
+    troubles: [Count; Trouble::ALL.len()],
+    longest_wait: Option<(Instant, Duration)>,
+    times: [VecDeque<(Instant, Duration)>; LENGTHS.len() + 1],
+    prompt: Count,
+    cached: Count,
+    prompts: Count,
+}
+
+/// How often, of how many, since and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Events of this kind in the span asked for.
+    pub count: u64,
+    /// Events of every kind in the same span.
+    pub of: u64,
+    /// Since when they come.
+    pub since: Option<Instant>,
+    /// When the last one was.
+    pub last: Option<Instant>,
+}
+
+impl RouteTraffic {
+    /// Nothing yet; counting begins `now`.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            epoch: now,
+            requests: Count::default(),
+            refused: Default::default(),
+            rules: Names::default(),
+            models: Names::default(),
+            peers: BTreeMap::new(),
+            sessions: Sightings::default(),
+        }
+    }
+
+    /// Counts a request that is over. O(attempts).
+    pub fn observe(&mut self, ended: &Ended<'_>, now: Instant) {
+        let at = At::new(self.epoch, now);
+        self.requests.add(at, 1);
+        if let Some(refused) = ended.refused {
+            self.refused[refused.index()].add(at, 1);
+            match refused {
+                Refused::Rule(name) => self.rules.add(name, at),
+                Refused::Model(name) => self.models.add(name, at),
+                _ => {}
+            }
+        }
+        if let Some(session) = ended.session {
+            self.sessions.see(session, now);
+        }
+        for (peer, trouble) in ended.attempts {
+            let peer = self.peer(peer);
+            peer.attempts.add(at, 1);
+            if let Some(trouble) = trouble {
+                peer.troubles[*trouble as usize].add(at, 1);
+            }
+        }
+        if let Some((peer, trouble)) = ended.attempts.last() {
+            self.peer(peer).served(ended, *trouble, at);
+        }
+    }
+
+    /// Drops the counts of peers that the route no longer has.
+    pub fn retain_peers(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.peers.retain(|peer, _| is_known(peer));
+    }
+
+    fn peer(&mut self, peer: &str) -> &mut PeerTraffic {
+        if !self.peers.contains_key(peer) {
+            self.peers.insert(peer.into(), PeerTraffic::default());
+        }
+        self.peers.get_mut(peer).expect("it was inserted if absent")
+    }
+
+    /// Requests that ended in the last `span`.
+    pub fn requests(&self, span: Duration, now: Instant) -> u64 {
+        self.requests.sum(At::new(self.epoch, now), span)
+    }
+
+    /// Refusals of one kind; the name inside a rule or model does not matter here.
+    pub fn refused(&self, kind: Refused<'_>, span: Duration, now: Instant) -> Events {
+        let at = At::new(self.epoch, now);
+        events(&self.refused[kind.index()], &self.requests, at, span)
+    }
+
+    /// Refusals of each content rule.
+    pub fn rules(&self, span: Duration, now: Instant) -> Vec<(&str, Events)> {
+        self.named(&self.rules, span, now)
+    }
+
+    /// Requests for each model that nobody serves.
+    pub fn models(&self, span: Duration, now: Instant) -> Vec<(&str, Events)> {
+        self.named(&self.models, span, now)
+    }
+
+    fn named<'n>(&self, names: &'n Names, span: Duration, now: Instant) -> Vec<(&'n str, Events)> {
+        let at = At::new(self.epoch, now);
+        let of = |count| events(count, &self.requests, at, span);
+        let all = names.0.iter().map(|(name, count)| (&**name, of(count)));
+        all.filter(|(_, events)| events.count > 0).collect()
+    }
+
+    /// Attempts at a peer that ended in this trouble.
+    pub fn trouble(&self, peer: &str, kind: Trouble, span: Duration, now: Instant) -> Events {
+        let Some(peer) = self.peers.get(peer) else {
+            return Events::default();
+        };
+        let at = At::new(self.epoch, now);
+        events(&peer.troubles[kind as usize], &peer.attempts, at, span)
+    }
+
+    /// The longest time that a request waited for the first byte of this peer in vain.
+    pub fn longest_wait(&self, peer: &str, now: Instant) -> Option<Duration> {
+        let (when, waited) = self.peers.get(peer)?.longest_wait?;
+        (now.saturating_duration_since(when) < SPAN).then_some(waited)
+    }
+
+    /// Tokens of prompts in the last `span`, those from a cache, and the number of prompts.
+    pub fn hits(&self, peer: &str, span: Duration, now: Instant) -> Option<(u64, u64, u64)> {
+        let peer = self.peers.get(peer)?;
+        let at = At::new(self.epoch, now);
+        Some((
+            peer.prompt.sum(at, span),
+            peer.cached.sum(at, span),
+            peer.prompts.sum(at, span),
+        ))
+    }
+
+    /// The same over all peers.
+    pub fn route_hits(&self, span: Duration, now: Instant) -> (u64, u64, u64) {
+        let all = self
+            .peers
+            .keys()
+            .filter_map(|peer| self.hits(peer, span, now));
+        all.fold((0, 0, 0), |sum, one| {
+            (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+        })
+    }
+
+    /// Sessions seen once in the last five minutes, and sessions seen at all.
+    pub fn sessions_once(&mut self, now: Instant) -> (usize, usize) {
+        self.sessions.expire(now);
+        self.sessions.once()
+    }
+
+    /// A peer's median time to first token beside its siblings', in the class of prompt lengths
+    /// where it has most samples; `None` with fewer than `least` samples on either side.
+    pub fn beside_siblings(&self, peer: &str, least: usize, now: Instant) -> Option<Medians> {
+        let own = self.peers.get(peer)?;
+        let recent = |times: &VecDeque<(Instant, Duration)>| {
+            let fresh = times
+                .iter()
+                .filter(|(when, _)| now.saturating_duration_since(*when) < SPAN);
+            fresh.map(|(_, ttft)| *ttft).collect::<Vec<_>>()
+        };
+        let class = (0..own.times.len()).max_by_key(|class| recent(&own.times[*class]).len())?;
+        let mut mine = recent(&own.times[class]);
+        let siblings = self.peers.iter().filter(|(other, _)| &***other != peer);
+        let mut theirs: Vec<_> = siblings
+            .flat_map(|(_, other)| recent(&other.times[class]))
+            .collect();
+        if mine.len() < least || theirs.len() < least {
+            return None;
+        }
+        Some(Medians {
+            own: median(&mut mine),
+            siblings: median(&mut theirs),
+            samples: mine.len(),
+            prompt_below: LENGTHS.get(class).copied(),
+        })
+    }
+}
+
+/// Medians of the time to first token at like prompt length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Medians {
+    /// Of the peer.
+    pub own: Duration,
+    /// Of all other peers of its route together.
+    pub siblings: Duration,
+    /// How many of the peer's own.
+    pub samples: usize,
+    /// The prompts compared are shorter than this many tokens; `None`: longer than every bound.
+    pub prompt_below: Option<u64>,
+}
+
+impl PeerTraffic {
+    fn served(&mut self, ended: &Ended<'_>, trouble: Option<Trouble>, at: At) {
+        if let (Some(Trouble::NoFirstByte | Trouble::WaitedInVain), Some(waited)) =
+            (trouble, ended.waited)
+        {
+            let is_longer = self.longest_wait.is_none_or(|(when, longest)| {
+                waited >= longest || at.now.saturating_duration_since(when) >= SPAN
+            });
+            if is_longer {
+                self.longest_wait = Some((at.now, waited));
+            }
+        }
+        let Some((prompt, cached)) = ended.prompt else {
+            return;
+        };
+        self.prompts.add(at, 1);
+        self.prompt.add(at, saturated(prompt));
+        self.cached.add(at, saturated(cached.min(prompt)));
+        if let Some(ttft) = ended.ttft {
+            let class = LENGTHS.partition_point(|bound| *bound <= prompt);
+            let times = &mut self.times[class];
+            if times.len() == TIMES_MAX {
+                times.pop_front();
+            }
+            times.push_back((at.now, ttft));
+        }
+    }
+}
+
+/// Counts by a name that a client can invent: at most [`NAMES_MAX`], the one that was idle longest
+/// goes first.
+#[derive(Debug, Default)]
+struct Names(BTreeMap<Box<str>, Count>);
+
+impl Names {
+    fn add(&mut self, name: &str, at: At) {
+        if !self.0.contains_key(name) {
+            if self.0.len() == NAMES_MAX {
+                let idle = self.0.iter().min_by_key(|(_, count)| count.last());
+                let idle = idle.map(|(name, _)| name.clone());
+                idle.map(|name| self.0.remove(&name));
+            }
+            self.0.insert(name.into(), Count::default());
+        }
+        if let Some(count) = self.0.get_mut(name) {
+            count.add(at, 1);
+        }
+    }
+}
+
+fn events(count: &Count, of: &Count, at: At, span: Duration) -> Events {
+    Events {
+        count: count.sum(at, span),
+        of: of.sum(at, span),
+        since: count.since(at),
+        last: count.last(),
+    }
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    let middle = times.len() / 2;
+    *times.select_nth_unstable(middle).1
+}
+
+fn saturated(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn troubles_count_against_the_peer_that_had_them() {
+        let now = Instant::now();
+        let mut traffic = RouteTraffic::new(now);
+        let attempts = [("a:1", Some(Trouble::NoConnection)), ("b:1", None)];
+        for _ in 0..6 {
+            let ended = Ended {
+                attempts: &attempts,
+                ..Ended::default()
+            };
+            traffic.observe(&ended, now);
+        }
+        let seen = |peer| {
+            let events = traffic.trouble(peer, Trouble::NoConnection, MINUTE, now);
+            (events.count, events.of)
+        };
+        assert_eq!(seen("a:1"), (6, 6));
+        assert_eq!(seen("b:1"), (0, 6));
+        assert_eq!(traffic.requests(MINUTE, now), 6);
+    }
+
+    #[test]
+    fn medians_compare_prompts_of_like_length() {
+        let now = Instant::now();
+        let mut traffic = RouteTraffic::new(now);
+        let mut answer = |peer: &str, prompt: u64, ms: u64| {
+            let attempts = [(peer, None)];
+            let ended = Ended {
+                attempts: &attempts,
+                ttft: Some(Duration::from_millis(ms)),
+                prompt: Some((prompt, 0)),
+                ..Ended::default()
+            };
+            traffic.observe(&ended, now);
+        };
+        // The first peer gets the long prompts: it is slower, and not to blame.
+        for _ in 0..20 {
+            answer("a:1", 20_000, 900);
+            answer("b:1", 100, 50);
+            answer("c:1", 100, 400);
+        }
+        assert_eq!(traffic.beside_siblings("a:1", 20, now), None);
+        let medians = traffic.beside_siblings("c:1", 20, now).unwrap();
+        assert_eq!(medians.own, Duration::from_millis(400));
+        assert_eq!(medians.siblings, Duration::from_millis(50));
+        assert_eq!(medians.prompt_below, Some(256));
+    }
+
+    #[test]
+    fn invented_names_push_out_the_idle_ones_only() {
+        let epoch = Instant::now();
+        let mut traffic = RouteTraffic::new(epoch);
+        for second in 0..100 {
+            let now = epoch + Duration::from_secs(second);
+            let invented = format!("model-{second}");
+            for name in ["wanted", &invented] {
+                let ended = Ended {
+                    refused: Some(Refused::Model(name)),
+                    ..Ended::default()
+                };
+                traffic.observe(&ended, now);
+            }
+        }
+        let now = epoch + Duration::from_secs(100);
+        let models = traffic.models(SPAN, now);
+        assert_eq!(models.len(), NAMES_MAX);
+        let wanted = models.iter().find(|(name, _)| *name == "wanted").unwrap();
+        assert_eq!(wanted.1.count, 100);
+    }
+
+    #[test]
+    fn hits_are_sums_of_tokens() {
+        let now = Instant::now();
+        let mut traffic = RouteTraffic::new(now);
+        let attempts = [("a:1", None)];
+        for cached in [0, 80, 90] {
+            let ended = Ended {
+                attempts: &attempts,
+                prompt: Some((100, cached)),
+                ..Ended::default()
+            };
+            traffic.observe(&ended, now);
+        }
+        assert_eq!(traffic.hits("a:1", MINUTE, now), Some((300, 170, 3)));
+        assert_eq!(traffic.route_hits(MINUTE, now), (300, 170, 3));
+    }
+}
