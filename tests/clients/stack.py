@@ -143,7 +143,7 @@ class Simulated:
     @classmethod
     def start(cls):
         program = Program(
-            BIN / "llmctl", "engine", "--port", "0", "--ttft", "5ms", "--itl", "5ms", "--slots", "8"
+            BIN / "llmctl", "engine", "--port", "0", "--ttft", "5ms", "--itl", "5ms", "--slots", "8", "--ignore-eos"
         )
         return cls(program, program.wait_for(r"engine .*(http://[^\s(]+)").group(1))
 

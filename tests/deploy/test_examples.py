@@ -68,7 +68,7 @@ class Front:
 def front(tmp_path_factory):
     with contextlib.ExitStack() as ending:
         # After three chunks it says nothing more: what arrives was not held back for the rest.
-        program = stack.Program(BIN / "llmctl", "engine", "--port", "0", "--fault", "hang=3@/v1/chat/completions")
+        program = stack.Program(BIN / "llmctl", "engine", "--ignore-eos", "--port", "0", "--fault", "hang=3@/v1/chat/completions")
         ending.callback(program.stop)
         engine = program.wait_for(r"engine .*(http://[^\s(]+)").group(1)
         routers = []

@@ -150,7 +150,7 @@ class World:
 
     def start_engine(self, name, flags):
         """Starts a simulated engine, or the next one of that name."""
-        self.engines[name] = self._start(BIN / "llmctl", "engine", *(flags if "--port" in flags else ["--port", "0", *flags]))
+        self.engines[name] = self._start(BIN / "llmctl", "engine", "--ignore-eos", *(flags if "--port" in flags else ["--port", "0", *flags]))
         self.engine_urls[name] = self.engines[name].wait_for(r"engine .*(http://[^\s(]+)").group(1)
 
     def _configure(self, routes, frames):

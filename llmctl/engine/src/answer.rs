@@ -3,10 +3,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
 
 use crate::connection::Busy;
 use crate::log::{Exchange, Outcome};
@@ -20,6 +22,8 @@ pub(crate) struct Answer {
     interruption: Option<Interruption>,
     /// Chunks handed out.
     chunks: u32,
+    /// The pause of [`Interruption::Stall`], once it has begun.
+    pause: Option<Pin<Box<Sleep>>>,
     /// The connection has been given a turn to flush before it is cut.
     flushed: bool,
     _busy: Busy,
@@ -28,8 +32,21 @@ pub(crate) struct Answer {
 /// A fault that strikes after so many chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruption {
-    Cut { after: u32 },
-    Hang { after: u32 },
+    Cut {
+        after: u32,
+    },
+    Hang {
+        after: u32,
+    },
+    /// The answer ends as if it were whole.
+    End {
+        after: u32,
+    },
+    /// A pause, once.
+    Stall {
+        after: u32,
+        pause: Duration,
+    },
 }
 
 /// The error that makes the connection break off.
@@ -49,6 +66,7 @@ impl Answer {
             exchange,
             interruption,
             chunks: 0,
+            pause: None,
             flushed: false,
             _busy: busy,
         }
@@ -84,6 +102,15 @@ impl HttpBody for Answer {
         match self.interruption {
             Some(Interruption::Cut { after }) if self.chunks >= after => return self.cut(cx),
             Some(Interruption::Hang { after }) if self.chunks >= after => return Poll::Pending,
+            Some(Interruption::End { after }) if self.chunks >= after => {
+                self.end(Outcome::Cut);
+                return Poll::Ready(None);
+            }
+            Some(Interruption::Stall { after, pause }) if self.chunks >= after => {
+                let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
+                ready!(pause.as_mut().poll(cx));
+                self.interruption = None;
+            }
             _ => {}
         }
         let whole = self.inner.size_hint().exact();
@@ -98,7 +125,8 @@ impl HttpBody for Answer {
             return Poll::Ready(frame);
         };
         self.chunks += 1;
-        if whole.is_some() && self.interruption.is_some() {
+        let stalls = matches!(self.interruption, Some(Interruption::Stall { .. }));
+        if whole.is_some() && self.interruption.is_some() && !stalls {
             // An answer of one piece is interrupted within it, whatever the count.
             self.chunks = u32::MAX;
             return Poll::Ready(Some(

@@ -54,13 +54,13 @@ pub(crate) async fn messages(
         .filter_map(read_tool)
         .collect();
     let choice = read_choice(request.tool_choice.as_ref());
-    let tool =
-        tools::pick(&tools, &choice, last_user(&request.messages).as_deref()).map_err(|name| {
-            Failure::invalid(
-                "tool_choice",
-                format!("tool_choice: the tool `{name}` is not among the tools"),
-            )
-        })?;
+    let said = last_user(&request.messages);
+    let tool = tools::pick(&tools, &choice, said.as_deref()).map_err(|name| {
+        Failure::invalid(
+            "tool_choice",
+            format!("tool_choice: the tool `{name}` is not among the tools"),
+        )
+    })?;
     let stops = app::stops("stop_sequences", request.stop_sequences.as_ref())?;
     let schema = request
         .output_config
@@ -68,10 +68,13 @@ pub(crate) async fn messages(
         .map(|config| &config["format"]["schema"]);
     let schema = schema.filter(|schema| schema.is_object());
     let plan = app.plan(&Wishes {
+        prompt: &prompt,
         limit,
         stops,
         tool,
+        said: said.as_deref(),
         schema,
+        ..Wishes::default()
     });
     let api = Messages {
         id: app.id("msg_"),

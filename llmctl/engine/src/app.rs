@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use crate::generate::Job;
 use crate::log::{Exchange, Log};
 use crate::reply::{self, Api, Form};
 use crate::text::{Finish, Plan, REPLY_MAX};
+use crate::tokens::Token;
 use crate::tools::{self, Tool};
 
 /// The context length that the engine reports, in tokens. It is not enforced: a router's tests
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) exchange: Arc<Exchange>,
     /// Bytes of the first piece of text, when a fault says so.
     pub(crate) big_chunk: Option<usize>,
+    /// Added to the time to the first token.
+    pub(crate) slow_ttft: Duration,
 }
 
 /// A call of a tool in place of a text.
@@ -59,9 +62,15 @@ pub(crate) struct Call {
 /// What shapes the text of a reply.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes<'a> {
+    /// The prompt, from which the natural length is drawn.
+    pub(crate) prompt: &'a [Token],
     pub(crate) limit: Option<usize>,
+    /// vLLM's `ignore_eos`: go on until the limit.
+    pub(crate) ignore_eos: bool,
     pub(crate) stops: Vec<String>,
     pub(crate) tool: Option<&'a Tool>,
+    /// What the last message says, for the arguments of the tool.
+    pub(crate) said: Option<&'a str>,
     /// The schema that the text must fit.
     pub(crate) schema: Option<&'a Value>,
 }
@@ -110,14 +119,25 @@ impl App {
     pub(crate) fn plan(&self, wishes: &Wishes<'_>) -> Plan {
         let plan = match (wishes.tool, wishes.schema) {
             (Some(tool), _) => {
-                return Plan::text(&tools::arguments(tool), wishes.limit, Finish::ToolCall);
+                return Plan::text(
+                    &tools::arguments(tool, wishes.said),
+                    wishes.limit,
+                    Finish::ToolCall,
+                );
             }
             (None, Some(schema)) => Plan::text(
                 &tools::sample(schema).to_string(),
                 wishes.limit,
                 Finish::Stop,
             ),
-            (None, None) => Plan::sentences(self.options.reply_tokens, wishes.limit),
+            (None, None) => {
+                let length = if wishes.ignore_eos {
+                    self.options.length.filled()
+                } else {
+                    self.options.length
+                };
+                Plan::sentences(length.of(self.options.seed, wishes.prompt), wishes.limit)
+            }
         };
         plan.stopped_by(&wishes.stops)
     }
@@ -142,6 +162,7 @@ impl App {
             Form {
                 streaming,
                 headers_first,
+                slow_ttft: context.slow_ttft,
             },
         )
         .await

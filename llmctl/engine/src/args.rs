@@ -7,12 +7,16 @@ use crate::compute::Pace;
 use crate::dialect::Dialect;
 use crate::duration;
 use crate::faults::Fault;
+use crate::length::Length;
 
 /// The model served when none is named.
 const MODEL: &str = "sim";
 
-/// Tokens of a reply whose request sets no limit.
+/// Tokens of a test's reply whose request sets no limit.
 const REPLY_TOKENS: usize = 16;
+
+/// Median length of replies that end by themselves, in tokens.
+pub const MEDIAN_TOKENS: usize = 145;
 
 /// 4096 blocks of 16 tokens: the KV cache of a modest GPU.
 const CACHE_BLOCKS: usize = 4096;
@@ -50,22 +54,26 @@ pub struct Args {
     /// Answer 404 to a model that is not served, instead of playing along
     #[arg(long)]
     pub strict_model: bool,
-    /// Tokens of a reply whose request sets no limit
-    #[arg(long, value_name = "N", default_value_t = REPLY_TOKENS, value_parser = at_least_one)]
+    /// Median length of replies; each ends by itself after a length drawn from seed and prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = MEDIAN_TOKENS, value_parser = at_least_one)]
     pub reply_tokens: usize,
+    /// Let every reply go on until the request's max_tokens, as vLLM does with ignore_eos
+    #[arg(long)]
+    pub ignore_eos: bool,
     /// Key that requests under /v1/ must carry
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<String>,
     /// Fault to inject; repeat for more
     ///
     /// A kind, its value, then any conditions, such as 429=0.1 or hang@/v1/messages@x2.
-    /// Kinds: 429[=P], 500[=P], 502[=P], 503[=P], 504[=P], slow-header=DURATION, cut-before-headers,
-    /// cut-stream=CHUNKS, hang[=CHUNKS], big-chunk=BYTES, close-idle=DURATION.
+    /// Kinds: 400 to 599[=P], refuse[=DURATION], reset, cut-before-headers, slow-header=DURATION,
+    /// slow-ttft=DURATION, hang[=CHUNKS], stall=CHUNKS:DURATION, cut-stream=CHUNKS,
+    /// end-stream=CHUNKS, big-chunk=BYTES, close-idle=DURATION.
     /// Conditions: @P (probability), @xN (the first N), @/path (instead of every POST under /v1/),
     /// @reused (not the first request of a connection).
     #[arg(long = "fault", value_name = "FAULT")]
     pub faults: Vec<Fault>,
-    /// Seed of the faults' chance
+    /// Seed of the faults' chance and of the lengths of replies
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
@@ -85,18 +93,18 @@ pub struct Options {
     pub models: Vec<String>,
     /// Whether a model that is not served is a 404.
     pub strict_model: bool,
-    /// Tokens of a reply whose request sets no limit.
-    pub reply_tokens: usize,
+    /// How long replies are.
+    pub length: Length,
     /// Key that requests under `/v1/` must carry.
     pub api_key: Option<String>,
     /// Faults in force from the start.
     pub faults: Vec<Fault>,
-    /// Seed of the faults' chance, and of ids.
+    /// Seed of the faults' chance, of the lengths of replies, and of ids.
     pub seed: u64,
 }
 
 impl Default for Options {
-    /// Four slots, no delays, no faults.
+    /// Four slots, no delays, no faults, replies as long as the request allows.
     fn default() -> Self {
         Self {
             slots: 4,
@@ -105,7 +113,7 @@ impl Default for Options {
             dialect: Dialect::default(),
             models: vec![MODEL.to_owned()],
             strict_model: false,
-            reply_tokens: REPLY_TOKENS,
+            length: Length::Filled(REPLY_TOKENS),
             api_key: None,
             faults: Vec::new(),
             seed: 0,
@@ -126,7 +134,11 @@ impl From<Args> for Options {
             dialect: args.dialect,
             models: args.models,
             strict_model: args.strict_model,
-            reply_tokens: args.reply_tokens,
+            length: if args.ignore_eos {
+                Length::Filled(args.reply_tokens)
+            } else {
+                Length::Natural(args.reply_tokens)
+            },
             api_key: args.api_key,
             faults: args.faults,
             seed: args.seed,

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,6 +17,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// Requests that it has carried, the present one included.
     pub(crate) served: AtomicU64,
+    /// Its end is to be a reset instead of a close.
+    pub(crate) reset: AtomicBool,
     /// Since when it has been idle after an answer; `None` before the first and while busy.
     idle_since: watch::Sender<Option<Instant>>,
 }
@@ -31,6 +33,7 @@ impl Connection {
             id,
             peer,
             served: AtomicU64::new(0),
+            reset: AtomicBool::new(false),
             idle_since: watch::Sender::new(None),
         })
     }

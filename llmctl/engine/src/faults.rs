@@ -24,7 +24,12 @@ pub const HEADER: &str = "x-sim-fault";
 pub(crate) struct Faults {
     armed: Mutex<Armed>,
     close_idle: watch::Sender<Option<Duration>>,
+    refuse: watch::Sender<Option<Refusal>>,
 }
+
+/// How long new connections are refused; `None` inside = until the faults are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal(pub(crate) Option<Duration>);
 
 #[derive(Debug)]
 struct Armed {
@@ -48,10 +53,17 @@ pub(crate) struct Effects {
     pub(crate) status: Option<StatusCode>,
     pub(crate) slow_header: Option<Duration>,
     pub(crate) cut_before_headers: bool,
+    pub(crate) reset: bool,
+    /// Added to the time to the first token.
+    pub(crate) slow_ttft: Duration,
     /// End the connection after so many chunks of the answer.
     pub(crate) cut_stream: Option<u32>,
     /// Fall silent after so many chunks; `None` inside = before the headers.
     pub(crate) hang: Option<Option<u32>>,
+    /// Pause once after so many chunks.
+    pub(crate) stall: Option<(u32, Duration)>,
+    /// End the answer after so many chunks as if it were whole.
+    pub(crate) end_stream: Option<u32>,
     /// Bytes of the first piece of text.
     pub(crate) big_chunk: Option<usize>,
 }
@@ -64,6 +76,7 @@ impl Faults {
                 rng: StdRng::seed_from_u64(seed),
             }),
             close_idle: watch::Sender::new(None),
+            refuse: watch::Sender::new(None),
         };
         new.replace(faults);
         new
@@ -75,12 +88,29 @@ impl Faults {
             Kind::CloseIdle(limit) => Some(limit),
             _ => None,
         });
+        let refuse = faults.iter().find_map(|fault| match fault.kind {
+            Kind::Refuse(period) => Some(Refusal(period)),
+            _ => None,
+        });
         let armed = faults.into_iter().map(|fault| {
             let times = fault.times();
             (fault, times)
         });
         self.armed.lock().faults = armed.collect();
         self.close_idle.send_replace(idle);
+        self.refuse.send_replace(refuse);
+    }
+
+    /// Takes the refusals of connections out of the set: their time is over.
+    pub(crate) fn accept_again(&self) {
+        let is_other = |(fault, _): &(Fault, _)| !matches!(fault.kind, Kind::Refuse(_));
+        self.armed.lock().faults.retain(is_other);
+        self.refuse.send_replace(None);
+    }
+
+    /// Whether new connections are refused, now and later.
+    pub(crate) fn refuse(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refuse.subscribe()
     }
 
     /// The set in force, each as it is written.
@@ -128,7 +158,11 @@ impl Effects {
             Kind::CutStream(after) => self.cut_stream = self.cut_stream.or(Some(after)),
             Kind::Hang(after) => self.hang = self.hang.or(Some(after)),
             Kind::BigChunk(bytes) => self.big_chunk = self.big_chunk.or(Some(bytes)),
-            Kind::CloseIdle(_) => {}
+            Kind::Reset => self.reset = true,
+            Kind::SlowTtft(delay) => self.slow_ttft = self.slow_ttft.max(delay),
+            Kind::Stall(after, pause) => self.stall = self.stall.or(Some((after, pause))),
+            Kind::EndStream(after) => self.end_stream = self.end_stream.or(Some(after)),
+            Kind::CloseIdle(_) | Kind::Refuse(_) => {}
         }
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Pending {
     ticket: Ticket,
     job: Job,
     exchange: Arc<Exchange>,
+    /// Added to the time to the first token.
+    slow_ttft: Duration,
     arrived: Instant,
 }
 
@@ -76,6 +78,7 @@ impl Pending {
         core: &Arc<Core>,
         job: Job,
         exchange: Arc<Exchange>,
+        slow_ttft: Duration,
     ) -> Result<Self, QueueFull> {
         let ticket = core.slots.enqueue()?;
         let (core, arrived) = (Arc::clone(core), Instant::now());
@@ -84,6 +87,7 @@ impl Pending {
             ticket,
             job,
             exchange,
+            slow_ttft,
             arrived,
         })
     }
@@ -99,7 +103,7 @@ impl Pending {
         let prompt = self.job.prompt.len();
         let uncached = u32::try_from(prompt - cached).unwrap_or(u32::MAX);
         let pace = self.core.pace;
-        let prompt_time = pace.ttft + pace.prefill.saturating_mul(uncached);
+        let prompt_time = pace.ttft + pace.prefill.saturating_mul(uncached) + self.slow_ttft;
         let held_blocks = prompt.div_ceil(BLOCK);
         {
             let mut counters = self.core.counters.lock();

@@ -1,7 +1,7 @@
 //! The simulated inference engine: what `llmctl engine` runs, what `llmctl up` puts behind the
 //! router when there is no GPU, and what the tests send their requests to.
 //!
-//! Simulated are the model (two fixed sentences) and the passing of time. Real are the HTTP, the
+//! Simulated are the model (two fixed sentences, for a length drawn from the seed and the prompt) and the passing of time. Real are the HTTP, the
 //! queue before the slots, and the prefix cache: a conversation that comes back to the engine that
 //! knows it gets its first token sooner. The same requests in the same order get the same answers.
 //!
@@ -24,6 +24,7 @@ mod duration;
 mod failure;
 mod faults;
 mod generate;
+mod length;
 mod log;
 mod metrics;
 mod openai;
@@ -46,11 +47,12 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
-pub use args::{Args, Options};
+pub use args::{Args, MEDIAN_TOKENS, Options};
 pub use cache::BLOCK;
 pub use compute::Pace;
 pub use dialect::Dialect;
 pub use faults::{Fault, HEADER as FAULT_HEADER, Kind as FaultKind, SpecError};
+pub use length::Length;
 pub use log::{Outcome, Seen};
 pub use stats::Stats;
 pub use text::REPLY_MAX;

@@ -79,6 +79,11 @@ impl Prompt {
     }
 }
 
+/// Agents put texts of their own beside what the user typed: `<system-reminder>…`.
+fn is_reminder(text: &str) -> bool {
+    text.trim_start().starts_with('<')
+}
+
 /// The text of the last message when it is the user's and says something itself; a tool's result
 /// does not count.
 pub(crate) fn last_user(messages: &[Value]) -> Option<String> {
@@ -87,13 +92,11 @@ pub(crate) fn last_user(messages: &[Value]) -> Option<String> {
         .filter(|message| message["role"] == "user")?;
     match &last["content"] {
         Value::String(text) => Some(text.clone()),
-        Value::Array(parts) if parts.iter().all(|part| part["type"] != "tool_result") => Some(
-            parts
-                .iter()
-                .filter_map(|part| part["text"].as_str())
-                .collect::<Vec<_>>()
-                .join(" "),
-        ),
+        Value::Array(parts) if parts.iter().all(|part| part["type"] != "tool_result") => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            let typed: Vec<&str> = texts.filter(|text| !is_reminder(text)).collect();
+            Some(typed.join(" "))
+        }
         _ => None,
     }
 }
@@ -101,6 +104,7 @@ pub(crate) fn last_user(messages: &[Value]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::length::Drawn;
     use crate::text::{Finish, Plan};
     use serde_json::json;
 
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_next_turn_continues_the_tokens_of_prompt_and_reply() {
-        let plan = Plan::sentences(40, None);
+        let plan = Plan::sentences(Drawn::Filled(40), None);
         let mut turns = vec![json!({"role": "user", "content": "Hi there"})];
         let mut before = tokens_of(&turns);
         before.extend(plan.pieces.iter().map(|piece| tokens::id(piece)));

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -70,6 +71,8 @@ pub(crate) struct Form {
     pub(crate) streaming: bool,
     /// Whether a stream's headers leave before the request has a slot.
     pub(crate) headers_first: bool,
+    /// Added to the time to the first token.
+    pub(crate) slow_ttft: Duration,
 }
 
 /// Answers a request.
@@ -88,7 +91,7 @@ pub(crate) async fn reply(
     api: impl Api,
     form: Form,
 ) -> Result<Response, Failure> {
-    let pending = Pending::enqueue(core, job, exchange).map_err(|_| {
+    let pending = Pending::enqueue(core, job, exchange, form.slow_ttft).map_err(|_| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "The request queue is full.",

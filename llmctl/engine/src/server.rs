@@ -1,7 +1,9 @@
 //! The accept loop, and one task per connection. It is our own so that a fault can close a
 //! connection at a chosen moment.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -22,6 +24,9 @@ const HEADERS_MAX: usize = 512;
 /// Pause after a failed accept (no file descriptors left, as a rule).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
+/// How often the address is tried again after a time of refusing connections.
+const LISTEN_PAUSE: Duration = Duration::from_millis(20);
+
 /// How the tasks of one engine are told to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
@@ -32,12 +37,31 @@ pub(crate) struct Ending {
 }
 
 /// Accepts until told to end.
-pub(crate) async fn accept(listener: TcpListener, app: App, ending: Ending, tasks: TaskTracker) {
+pub(crate) async fn accept(
+    mut listener: TcpListener,
+    app: App,
+    ending: Ending,
+    tasks: TaskTracker,
+) {
+    let mut refuse = app.faults.refuse();
     let routes = service::routes(app.clone());
     let mut number = 0;
     loop {
+        if refuse.borrow_and_update().is_some() {
+            let Ok(addr) = listener.local_addr() else {
+                return;
+            };
+            drop(listener);
+            listener = tokio::select! {
+                listener = after_refusal(addr, &app) => listener,
+                () = ending.stop.cancelled() => return,
+                () = ending.abort.cancelled() => return,
+            };
+        }
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            // The sender lives in `app`.
+            _ = refuse.changed() => continue,
             () = ending.stop.cancelled() => return,
             () = ending.abort.cancelled() => return,
         };
@@ -54,6 +78,33 @@ pub(crate) async fn accept(listener: TcpListener, app: App, ending: Ending, task
                 ));
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Waits until connections are no longer refused, then takes the address again.
+async fn after_refusal(addr: SocketAddr, app: &App) -> TcpListener {
+    let mut refuse = app.faults.refuse();
+    loop {
+        let Some(refusal) = *refuse.borrow_and_update() else {
+            break;
+        };
+        let expired = async {
+            match refusal.0 {
+                Some(period) => tokio::time::sleep(period).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = expired => app.faults.accept_again(),
+            _ = refuse.changed() => {}
+        }
+    }
+    loop {
+        // Somebody else may hold the address meanwhile.
+        match TcpListener::bind(addr).await {
+            Ok(listener) => return listener,
+            Err(_) => tokio::time::sleep(LISTEN_PAUSE).await,
         }
     }
 }
@@ -78,23 +129,27 @@ async fn carry(
             request,
         )
     });
-    let serving = http1::Builder::new()
+    let mut serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    let (mut serving, mut idled_out) = (std::pin::pin!(serving), std::pin::pin!(idled_out));
+    let mut idled_out = std::pin::pin!(idled_out);
     let mut stopping = false;
     loop {
         tokio::select! {
             // An error is the other side's leaving or a fault's cut; the log has both already.
-            _ = serving.as_mut() => return,
+            _ = &mut serving => break,
             () = idled_out.as_mut() => return,
             () = ending.abort.cancelled() => return,
             () = ending.stop.cancelled(), if !stopping => {
                 stopping = true;
-                serving.as_mut().graceful_shutdown();
+                std::pin::Pin::new(&mut serving).graceful_shutdown();
             }
         }
+    }
+    if connection.reset.load(Relaxed) {
+        // The stream is dropped here. One that refuses the option is gone already.
+        drop(serving.into_parts().io.into_inner().set_zero_linger());
     }
 }

@@ -110,7 +110,12 @@ pub(crate) async fn serve(
     let struck = own_faults(&head.headers).map(|own| app.faults.draw(&own, facts));
     let response = match struck {
         Err(failure) => failure.into_response(),
-        Ok(effects) => return struck_by(&app, routes, &head, body, exchange, busy, effects).await,
+        Ok(effects) => {
+            if effects.reset {
+                connection.reset.store(true, Relaxed);
+            }
+            return struck_by(&app, routes, &head, body, exchange, busy, effects).await;
+        }
     };
     Ok(finish(&app, &head, response, exchange, busy, None))
 }
@@ -128,7 +133,7 @@ async fn struck_by(
     if let Some(delay) = effects.slow_header {
         tokio::time::sleep(delay).await;
     }
-    if effects.cut_before_headers {
+    if effects.cut_before_headers || effects.reset {
         exchange.end(Outcome::Cut);
         return Err(Cut);
     }
@@ -143,15 +148,25 @@ async fn struck_by(
         let context = Context {
             exchange: Arc::clone(&exchange),
             big_chunk: effects.big_chunk,
+            slow_ttft: effects.slow_ttft,
         };
         handle(routes, head, body, Some(context)).await
     };
-    let interruption = match (effects.cut_stream, effects.hang) {
-        (Some(after), _) => Some(Interruption::Cut { after }),
-        (None, Some(Some(after))) => Some(Interruption::Hang { after }),
-        (None, _) => None,
-    };
+    let interruption = interruption(&effects);
     Ok(finish(app, head, response, exchange, busy, interruption))
+}
+
+fn interruption(effects: &Effects) -> Option<Interruption> {
+    let cut = effects.cut_stream.map(|after| Interruption::Cut { after });
+    let end = effects.end_stream.map(|after| Interruption::End { after });
+    let hang = effects
+        .hang
+        .flatten()
+        .map(|after| Interruption::Hang { after });
+    let stall = effects
+        .stall
+        .map(|(after, pause)| Interruption::Stall { after, pause });
+    cut.or(end).or(hang).or(stall)
 }
 
 fn finish(
@@ -206,17 +221,15 @@ fn own_faults(headers: &HeaderMap) -> Result<Vec<Fault>, Failure> {
     for value in headers.get_all(faults::HEADER) {
         let text = String::from_utf8_lossy(value.as_bytes());
         let read = Fault::list(&text).map_err(|error| error.to_string());
-        let read = read.and_then(|list| {
-            match list
-                .iter()
-                .find(|fault| matches!(fault.kind, faults::Kind::CloseIdle(_)))
-            {
-                Some(fault) => Err(format!(
-                    "fault `{fault}`: is about connections, not about one request"
-                )),
-                None => Ok(list),
-            }
-        });
+        let read =
+            read.and_then(
+                |list| match list.iter().find(|fault| fault.kind.is_of_connections()) {
+                    Some(fault) => Err(format!(
+                        "fault `{fault}`: is about connections, not about one request"
+                    )),
+                    None => Ok(list),
+                },
+            );
         own.extend(read.map_err(|error| {
             Failure::new(
                 StatusCode::BAD_REQUEST,

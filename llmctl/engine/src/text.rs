@@ -6,13 +6,14 @@
 
 use std::borrow::Cow;
 
+use crate::length::Drawn;
 use crate::tokens;
 
 /// The most tokens one reply may have, whatever was asked: a plan is held in memory.
 pub const REPLY_MAX: usize = 131_072;
 
 /// Two sentences; the space that joins a repetition is put before its first word.
-const SENTENCES: [&str; 29] = [
+pub(crate) const SENTENCES: [&str; 29] = [
     "The",
     " quick",
     " brown",
@@ -67,12 +68,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The sentences: `natural` tokens when the request sets no limit, else as many as it allows.
-    pub(crate) fn sentences(natural: usize, limit: Option<usize>) -> Self {
-        let pieces = (0..limit.unwrap_or(natural).min(REPLY_MAX))
-            .map(sentence_piece)
-            .collect();
-        let finish = limit.map_or(Finish::Stop, |_| Finish::Length);
+    /// The sentences, for as many tokens as they are drawn, or as the request's limit allows.
+    pub(crate) fn sentences(drawn: Drawn, limit: Option<usize>) -> Self {
+        let (tokens, finish) = match (drawn, limit) {
+            (Drawn::Natural(tokens), Some(limit)) if limit < tokens => (limit, Finish::Length),
+            (Drawn::Filled(_), Some(limit)) => (limit, Finish::Length),
+            (Drawn::Natural(tokens) | Drawn::Filled(tokens), _) => (tokens, Finish::Stop),
+        };
+        let pieces = (0..tokens.min(REPLY_MAX)).map(sentence_piece).collect();
         Self { pieces, finish }
     }
 
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn every_piece_of_a_reply_is_one_token_when_it_comes_back() {
-        let plan = Plan::sentences(100, None);
+        let plan = Plan::sentences(Drawn::Filled(100), None);
         let text = plan.pieces.concat();
         assert_eq!(tokens::pieces(&text).collect::<Vec<_>>(), plan.pieces);
         assert!(text.starts_with("The quick brown fox jumps over the lazy dog. A router"));
@@ -143,25 +146,35 @@ mod tests {
 
     #[test]
     fn a_limit_decides_length_and_reason() {
-        assert_eq!(Plan::sentences(16, None).finish, Finish::Stop);
-        let limited = Plan::sentences(16, Some(40));
+        assert_eq!(
+            Plan::sentences(Drawn::Filled(16), None).finish,
+            Finish::Stop
+        );
+        let limited = Plan::sentences(Drawn::Filled(16), Some(40));
         assert_eq!((limited.pieces.len(), limited.finish), (40, Finish::Length));
         assert_eq!(
-            Plan::sentences(16, Some(usize::MAX)).pieces.len(),
+            Plan::sentences(Drawn::Filled(16), Some(usize::MAX))
+                .pieces
+                .len(),
             REPLY_MAX
         );
     }
 
     #[test]
     fn a_stop_sequence_ends_the_text_before_itself_even_inside_a_token() {
-        let plan =
-            Plan::sentences(16, None).stopped_by(&["umps".into(), "dog".into(), String::new()]);
+        let plan = Plan::sentences(Drawn::Filled(16), None).stopped_by(&[
+            "umps".into(),
+            "dog".into(),
+            String::new(),
+        ]);
         assert_eq!(plan.pieces.concat(), "The quick brown fox j");
         assert_eq!(plan.finish, Finish::StopSequence("umps".into()));
-        let none = Plan::sentences(16, None).stopped_by(&["zebra".into()]);
+        let none = Plan::sentences(Drawn::Filled(16), None).stopped_by(&["zebra".into()]);
         assert_eq!((none.pieces.len(), none.finish), (16, Finish::Stop));
         assert_eq!(
-            Plan::sentences(16, None).stopped_by(&["The".into()]).pieces,
+            Plan::sentences(Drawn::Filled(16), None)
+                .stopped_by(&["The".into()])
+                .pieces,
             [] as [&str; 0]
         );
     }
@@ -177,5 +190,14 @@ mod tests {
             Plan::text("a b c", Some(2), Finish::Stop).finish,
             Finish::Length
         );
+    }
+
+    #[test]
+    fn a_natural_reply_stops_before_its_limit_or_is_cut_there() {
+        let ended = Plan::sentences(Drawn::Natural(58), Some(32_000));
+        assert_eq!((ended.pieces.len(), ended.finish), (58, Finish::Stop));
+        assert!(ended.pieces.concat().ends_with("by load."));
+        let cut = Plan::sentences(Drawn::Natural(58), Some(40));
+        assert_eq!((cut.pieces.len(), cut.finish), (40, Finish::Length));
     }
 }

@@ -1,10 +1,16 @@
 //! When a reply is a tool call, and with which arguments.
 //!
 //! A tool is called when the request forces it, or when the last message is the user's and
-//! mentions a tool: by its name, by a word of its name of four letters or more ("weather" for
-//! `get_weather`), or by the word "tool". Arguments are the smallest value that its schema allows.
+//! asks for one in whole words: by its name, by a word of its name of four letters or more
+//! ("weather" for `get_weather`), or by the word "tool". Arguments are the smallest value that its
+//! schema allows; the first text takes what the message has in backquotes ("run `make test`").
+
+use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
+
+/// A text that no schema restricts.
+const SAMPLE: &str = "sample";
 
 /// How deep a schema is followed; beyond it a value is null.
 const DEPTH_MAX: usize = 16;
@@ -45,21 +51,23 @@ pub(crate) fn pick<'a>(
         },
         Choice::Auto => {
             let text = last_user.unwrap_or_default().to_lowercase();
-            let mentioned = tools
-                .iter()
-                .find(|tool| mentions(&text, &tool.name.to_lowercase()));
-            Ok(mentioned.or_else(|| {
-                tools
-                    .first()
-                    .filter(|_| text.split(is_break).any(|word| word == "tool"))
-            }))
+            let words: HashSet<&str> = text.split(is_break).collect();
+            let mentioned = tools.iter().find(|tool| is_mentioned(&tool.name, &words));
+            Ok(mentioned.or_else(|| tools.first().filter(|_| words.contains("tool"))))
         }
     }
 }
 
 /// The arguments of a call as JSON text.
-pub(crate) fn arguments(tool: &Tool) -> String {
-    sample(&tool.schema).to_string()
+pub(crate) fn arguments(tool: &Tool, said: Option<&str>) -> String {
+    let mut arguments = sample(&tool.schema);
+    let quoted = said.and_then(|said| said.split('`').nth(1));
+    let texts = arguments.as_object_mut().into_iter().flatten();
+    let first = texts.map(|(_, value)| value).find(|value| *value == SAMPLE);
+    if let (Some(quoted), Some(first)) = (quoted, first) {
+        *first = json!(quoted);
+    }
+    arguments.to_string()
 }
 
 /// The smallest value that a JSON schema allows.
@@ -67,11 +75,10 @@ pub(crate) fn sample(schema: &Value) -> Value {
     value(schema, schema, DEPTH_MAX)
 }
 
-fn mentions(text: &str, name: &str) -> bool {
-    text.contains(name)
-        || name
-            .split(is_break)
-            .any(|part| part.len() >= 4 && text.contains(part))
+fn is_mentioned(name: &str, words: &HashSet<&str>) -> bool {
+    let name = name.to_lowercase();
+    let mut parts = name.split(is_break);
+    words.contains(name.as_str()) || parts.any(|part| part.len() >= 4 && words.contains(part))
 }
 
 fn is_break(c: char) -> bool {
@@ -104,7 +111,7 @@ fn value(schema: &Value, root: &Value, depth: usize) -> Value {
         .as_str()
         .or_else(|| schema["type"][0].as_str());
     match kind.unwrap_or("object") {
-        "string" => json!("sample"),
+        "string" => json!(SAMPLE),
         "integer" => json!(schema["minimum"].as_i64().unwrap_or(1)),
         "number" => json!(schema["minimum"].as_f64().unwrap_or(1.0)),
         "boolean" => json!(true),
@@ -160,11 +167,24 @@ mod tests {
 
     #[test]
     fn arguments_fit_the_schema() {
-        let sample: Value = serde_json::from_str(&arguments(&weather())).unwrap();
+        let sample: Value = serde_json::from_str(&arguments(&weather(), None)).unwrap();
         assert_eq!(
             sample,
             json!({"city": "sample", "unit": "c", "days": 2, "at": [1.0, 1.0]})
         );
+    }
+
+    #[test]
+    fn the_first_text_takes_what_the_message_quotes() {
+        let shell = Tool {
+            name: "Bash".into(),
+            schema: json!({"type": "object", "properties": {
+                "timeout": {"type": "integer"}, "command": {"type": "string"},
+            }}),
+        };
+        let called = arguments(&shell, Some("Use bash to run `echo hi` please"));
+        let called: Value = serde_json::from_str(&called).unwrap();
+        assert_eq!(called, json!({"command": "echo hi", "timeout": 1}));
     }
 
     #[test]
@@ -183,6 +203,7 @@ mod tests {
         assert!(called(Choice::Auto, Some("What's the Weather in Paris?")));
         assert!(called(Choice::Auto, Some("Please use a tool.")));
         assert!(!called(Choice::Auto, Some("Tell me a joke; no toolbox")));
+        assert!(!called(Choice::Auto, Some("The weathered barn")));
         assert!(!called(Choice::Auto, None));
         assert!(!called(Choice::None, Some("get_weather")));
         assert_eq!(

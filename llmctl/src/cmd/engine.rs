@@ -8,12 +8,15 @@ use sim_engine::{Args, Listening};
 /// What the help of `llmctl engine` ends with.
 pub const AFTER_HELP: &str =
     "The model is simulated, the HTTP, the queue and the prefix cache are real: a conversation that
-comes back gets its first token sooner, and usage says how much was cached.
+comes back gets its first token sooner, and usage says how much was cached. Replies end by
+themselves, and a request that offers tools and asks for one by name gets a call: agents can loop.
 
 Examples:
   llmctl engine --port 8001
   llmctl engine --port 8002 --slots 2 --ttft 200ms --prefill-us 500 --cache-blocks 1024
-  llmctl engine --port 8003 --dialect llamacpp --fault 503=0.1 --fault cut-stream=5@x1";
+  llmctl engine --port 8003 --dialect llamacpp --fault 503=0.1 --fault cut-stream=5@x1
+  curl -d '{\"faults\": [\"hang\"]}' http://127.0.0.1:8001/sim/faults     another set while it runs
+  curl -X DELETE http://127.0.0.1:8001/sim/faults                     no faults";
 
 fn tell(told: &Listening, screen: &mut Screen) {
     if screen.format() == Format::Json {

@@ -2,17 +2,23 @@
 //!
 //! | kind | value | does |
 //! |---|---|---|
-//! | `429`, `500`, `502`, `503`, `504` | probability, default 1 | answers with this status |
+//! | `400` to `599` | probability, default 1 | answers with this status |
+//! | `refuse` | duration, optional | closes the listener, so that new connections are refused |
+//! | `reset` | – | resets the connection (RST) without a byte of an answer |
+//! | `cut-before-headers` | – | closes the connection (FIN) without a byte of an answer |
 //! | `slow-header` | duration | waits before it handles the request |
-//! | `cut-before-headers` | – | closes the connection without an answer |
+//! | `slow-ttft` | duration | adds to the time to the first token, in the slot and after a stream's head |
+//! | `hang` | chunks, optional | never answers, or falls silent after so many chunks; 0 is after the head |
+//! | `stall` | `CHUNKS:DURATION` | pauses once after so many chunks, then goes on |
 //! | `cut-stream` | chunks | closes the connection after so many chunks of the answer |
-//! | `hang` | chunks, optional | never answers, or falls silent after so many chunks |
+//! | `end-stream` | chunks | ends the answer after so many chunks as if it were whole, without its terminator |
 //! | `big-chunk` | bytes | makes the first piece of text this long |
 //! | `close-idle` | duration | closes connections idle for this long after an answer |
 //!
 //! Conditions: a probability (`@0.3`), a count (`@x2`: the first two that match), a path prefix
 //! with any method (`@/v1/models`; without one, POST under `/v1/`), `@reused` (only on a connection
-//! that has carried a request before).
+//! that has carried a request before). So `hang@/metrics` makes a black hole of one page, and plain
+//! `hang` one of generation while `/v1/models` and `/metrics` answer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,6 +47,16 @@ pub struct Fault {
 pub enum Kind {
     /// Answers with this status, shaped like the engine's own errors.
     Status(StatusCode),
+    /// Refuses new connections, for ever or for so long; open connections stay.
+    Refuse(Option<Duration>),
+    /// Resets the connection without an answer.
+    Reset,
+    /// Adds to the time to the first token.
+    SlowTtft(Duration),
+    /// Pauses once after so many chunks.
+    Stall(u32, Duration),
+    /// Ends the answer after so many chunks as if it were whole.
+    EndStream(u32),
     /// Waits so long before the request is handled.
     SlowHeader(Duration),
     /// Closes the connection without an answer.
@@ -125,8 +141,10 @@ impl FromStr for Fault {
             let mut conditions = Conditions::default();
             let kind = kind(name, value, &mut conditions)?;
             parts.try_for_each(|part| conditions.read(part))?;
-            if matches!(kind, Kind::CloseIdle(_)) && conditions != Conditions::default() {
-                return Err("close-idle is about connections and takes no condition".to_owned());
+            if kind.is_of_connections() && conditions != Conditions::default() {
+                return Err(format!(
+                    "{name} is about connections and takes no condition"
+                ));
             }
             Ok(Self {
                 kind,
@@ -143,11 +161,26 @@ impl FromStr for Fault {
 
 fn kind(name: &str, value: Option<&str>, conditions: &mut Conditions) -> Result<Kind, String> {
     let needed = |what: &str| value.ok_or_else(|| format!("needs a value, {name}=<{what}>"));
+    let alone = |kind| match value {
+        None => Ok(kind),
+        Some(_) => Err("takes no value".to_owned()),
+    };
+    if let Some(status) = error_status(name) {
+        conditions.probability = value.map(probability).transpose()?;
+        return Ok(Kind::Status(status));
+    }
     Ok(match name {
-        "429" | "500" | "502" | "503" | "504" => {
-            conditions.probability = value.map(probability).transpose()?;
-            Kind::Status(StatusCode::from_bytes(name.as_bytes()).map_err(|e| e.to_string())?)
+        "refuse" => Kind::Refuse(value.map(duration::parse).transpose()?),
+        "reset" => alone(Kind::Reset)?,
+        "slow-ttft" => Kind::SlowTtft(duration::parse(needed("duration")?)?),
+        "stall" => {
+            let value = needed("chunks:duration")?;
+            let (chunks, pause) = value
+                .split_once(':')
+                .ok_or_else(|| format!("found `{value}`; stall=<chunks:duration> is needed"))?;
+            Kind::Stall(number(chunks)?, duration::parse(pause)?)
         }
+        "end-stream" => Kind::EndStream(number(needed("chunks")?)?),
         "slow-header" => Kind::SlowHeader(duration::parse(needed("duration")?)?),
         "close-idle" => Kind::CloseIdle(duration::parse(needed("duration")?)?),
         "cut-stream" => Kind::CutStream(number(needed("chunks")?)?),
@@ -156,15 +189,27 @@ fn kind(name: &str, value: Option<&str>, conditions: &mut Conditions) -> Result<
             bytes if bytes <= BIG_CHUNK_MAX => Kind::BigChunk(bytes),
             bytes => return Err(format!("found {bytes}; at most {BIG_CHUNK_MAX} bytes")),
         },
-        "cut-before-headers" if value.is_none() => Kind::CutBeforeHeaders,
-        "cut-before-headers" => return Err("takes no value".to_owned()),
+        "cut-before-headers" => alone(Kind::CutBeforeHeaders)?,
         _ => {
             return Err(format!(
-                "unknown kind `{name}`; known: 429, 500, 502, 503, 504, slow-header, cut-before-headers, cut-stream, \
-                 hang, big-chunk, close-idle"
+                "unknown kind `{name}`; known: 400 to 599, refuse, reset, cut-before-headers, slow-header, slow-ttft, \
+                 hang, stall, cut-stream, end-stream, big-chunk, close-idle"
             ));
         }
     })
+}
+
+/// A status that says that something went wrong.
+fn error_status(name: &str) -> Option<StatusCode> {
+    let status = StatusCode::from_bytes(name.as_bytes()).ok()?;
+    (status.is_client_error() || status.is_server_error()).then_some(status)
+}
+
+impl Kind {
+    /// Whether it is about connections rather than about one request.
+    pub(crate) fn is_of_connections(&self) -> bool {
+        matches!(self, Self::Refuse(_) | Self::CloseIdle(_))
+    }
 }
 
 impl Conditions {
@@ -208,6 +253,13 @@ mod tests {
             "cut-before-headers",
             "hang",
             "hang=3",
+            "404@/v1/messages",
+            "refuse",
+            "refuse=5s",
+            "reset@0.5",
+            "slow-ttft=2s",
+            "stall=3:250ms",
+            "end-stream=2",
             "big-chunk=70000",
             "close-idle=2s",
             "503@/v1/models@x2",
@@ -222,7 +274,11 @@ mod tests {
     #[test]
     fn a_wrong_fault_says_what_was_found_and_what_is_allowed() {
         for (text, says) in [
-            ("flood", "known: 429"),
+            ("flood", "known: 400 to 599"),
+            ("200", "unknown kind"),
+            ("reset=1", "takes no value"),
+            ("refuse@x1", "takes no condition"),
+            ("stall=3", "chunks:duration"),
             ("429=2", "from 0 to 1"),
             ("429=NaN", "from 0 to 1"),
             ("cut-stream", "cut-stream=<chunks>"),

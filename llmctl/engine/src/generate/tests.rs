@@ -1,5 +1,6 @@
 use super::*;
 use crate::compute::Pace;
+use crate::length::Drawn;
 use crate::log::{Log, Origin};
 use futures_util::FutureExt as _;
 
@@ -16,13 +17,19 @@ fn submit(core: &Arc<Core>, prompt: &[Token], reply: usize) -> Pending {
         connection: 0,
         on_connection: 0,
     };
-    let plan = Plan::sentences(reply, None);
+    let plan = Plan::sentences(Drawn::Filled(reply), None);
     let job = Job {
         prompt: prompt.to_vec(),
         plan,
         choices: 1,
     };
-    Pending::enqueue(core, job, Log::default().open(&head, origin)).unwrap()
+    Pending::enqueue(
+        core,
+        job,
+        Log::default().open(&head, origin),
+        Duration::ZERO,
+    )
+    .unwrap()
 }
 
 async fn run(core: &Arc<Core>, prompt: &[Token], reply: usize) -> Vec<Duration> {
@@ -66,7 +73,7 @@ async fn the_reply_is_cached_for_the_turn_that_brings_it_back() {
     let mut turn: Vec<Token> = (0..20).collect();
     run(&core, &turn, 30).await;
     turn.extend(
-        Plan::sentences(30, None)
+        Plan::sentences(Drawn::Filled(30), None)
             .pieces
             .iter()
             .map(|piece| tokens::id(piece)),

@@ -30,6 +30,7 @@ struct Request {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     response_format: Option<Value>,
+    ignore_eos: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -59,13 +60,13 @@ pub(crate) async fn chat(
     let offered = request.tools.unwrap_or_default();
     let tools = read_tools(&offered)?;
     let choice = read_choice(request.tool_choice.as_ref());
-    let tool =
-        tools::pick(&tools, &choice, last_user(&request.messages).as_deref()).map_err(|name| {
-            Failure::invalid(
-                "tool_choice",
-                format!("The tool `{name}` is not among the tools."),
-            )
-        })?;
+    let said = last_user(&request.messages);
+    let tool = tools::pick(&tools, &choice, said.as_deref()).map_err(|name| {
+        Failure::invalid(
+            "tool_choice",
+            format!("The tool `{name}` is not among the tools."),
+        )
+    })?;
     let json_object = json!({"const": {"answer": "The quick brown fox jumps over the lazy dog."}});
     let schema =
         request
@@ -77,10 +78,14 @@ pub(crate) async fn chat(
                 _ => None,
             });
     let stops = app::stops("stop", request.stop.as_ref())?;
+    let prompt = render(&offered, &request.messages)?;
     let plan = app.plan(&Wishes {
+        prompt: &prompt,
         limit,
+        ignore_eos: request.ignore_eos.unwrap_or(false),
         stops,
         tool,
+        said: said.as_deref(),
         schema,
     });
     let api = Chat {
@@ -100,7 +105,7 @@ pub(crate) async fn chat(
             .unwrap_or(false),
     };
     let job = Job {
-        prompt: render(&offered, &request.messages)?,
+        prompt,
         plan,
         choices,
     };

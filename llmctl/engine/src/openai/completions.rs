@@ -25,6 +25,7 @@ struct Request {
     max_tokens: Option<i64>,
     n: Option<u64>,
     stop: Option<Value>,
+    ignore_eos: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -49,8 +50,11 @@ pub(crate) async fn completions(
     let choices = app::choices(request.n)?.saturating_mul(prompts.len());
     let limit = app::limit("max_tokens", request.max_tokens)?;
     let stops = app::stops("stop", request.stop.as_ref())?;
+    let prompt = prompts.concat();
     let plan = app.plan(&Wishes {
+        prompt: &prompt,
         limit,
+        ignore_eos: request.ignore_eos.unwrap_or(false),
         stops,
         ..Wishes::default()
     });
@@ -67,7 +71,7 @@ pub(crate) async fn completions(
             .unwrap_or(false),
     };
     let job = Job {
-        prompt: prompts.concat(),
+        prompt,
         plan,
         choices,
     };

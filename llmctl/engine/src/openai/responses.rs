@@ -65,7 +65,8 @@ pub(crate) async fn responses(
     let input = messages(request.input)?;
     let tools = read_tools(&offered);
     let choice = read_choice(request.tool_choice.as_ref());
-    let tool = tools::pick(&tools, &choice, last_user(&input).as_deref()).map_err(|name| {
+    let said = last_user(&input);
+    let tool = tools::pick(&tools, &choice, said.as_deref()).map_err(|name| {
         Failure::invalid(
             "tool_choice",
             format!("The tool `{name}` is not among the tools."),
@@ -76,9 +77,12 @@ pub(crate) async fn responses(
         .as_ref()
         .map(|text| &text["format"]["schema"])
         .filter(|schema| schema.is_object());
+    let prompt = render(&offered, request.instructions.as_ref(), &input);
     let plan = app.plan(&Wishes {
+        prompt: &prompt,
         limit,
         tool,
+        said: said.as_deref(),
         schema,
         ..Wishes::default()
     });
@@ -99,7 +103,6 @@ pub(crate) async fn responses(
         }),
         sequence: 0,
     };
-    let prompt = render(&offered, request.instructions.as_ref(), &input);
     app.reply(
         context,
         Job {

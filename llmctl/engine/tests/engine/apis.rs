@@ -1,7 +1,7 @@
 //! What each API answers, whole and streamed.
 
 use serde_json::{Value, json};
-use sim_engine::{Dialect, Options};
+use sim_engine::{Dialect, Length, Options};
 
 use crate::harness::{ask, engine, get, post};
 
@@ -312,4 +312,78 @@ async fn models_are_listed_and_found_by_names_with_slashes() {
     );
     assert_eq!(get(&engine, "/v1/models/org/a").await.json()["id"], "org/a");
     assert_eq!(get(&engine, "/v1/models/c").await.status, 404);
+}
+
+/// A prompt of about `words` words, as agents send them: a long system text before a short question.
+fn long_prompt(words: usize) -> String {
+    let word = |n| ["lorem", "ipsum", "dolor", "amet,"][n % 4];
+    (0..words).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn anthropic_counts_of_a_long_prompt_add_up_on_every_turn() {
+    let engine = engine(Options::default()).await;
+    let system = long_prompt(12_000);
+    let mut messages = vec![json!({"role": "user", "content": "hi"})];
+    for turn in 0..2 {
+        let body =
+            json!({"model": "sim", "max_tokens": 32_000, "system": system, "messages": messages});
+        let usage = post(&engine, "/v1/messages", &body).await.json()["usage"].clone();
+        let counted = post(&engine, "/v1/messages/count_tokens", &body)
+            .await
+            .json();
+        let (input, cached) = (&usage["input_tokens"], &usage["cache_read_input_tokens"]);
+        let whole = input.as_u64().unwrap() + cached.as_u64().unwrap();
+        assert_eq!(counted["input_tokens"], whole, "{usage}");
+        assert!(whole > 12_000, "{usage}");
+        assert_eq!(cached.as_u64().unwrap() > 12_000, turn > 0, "{usage}");
+        messages.push(json!({"role": "assistant", "content": "The"}));
+        messages.push(json!({"role": "user", "content": "and then?"}));
+    }
+}
+
+#[tokio::test]
+async fn a_natural_reply_ends_by_itself_and_ignore_eos_goes_on() {
+    let engine = engine(Options {
+        length: Length::Natural(58),
+        ..Options::default()
+    })
+    .await;
+    let mut body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 32_000});
+    let ended = post(&engine, "/v1/chat/completions", &body).await.json();
+    assert_eq!(ended["choices"][0]["finish_reason"], "stop");
+    let tokens = ended["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!((29..1_000).contains(&tokens), "{tokens}");
+    body["ignore_eos"] = json!(true);
+    body["max_tokens"] = json!(2_000);
+    let filled = post(&engine, "/v1/chat/completions", &body).await.json();
+    assert_eq!(filled["choices"][0]["finish_reason"], "length");
+    assert_eq!(filled["usage"]["completion_tokens"], 2_000);
+}
+
+#[tokio::test]
+async fn an_agents_loop_of_call_and_result_ends_with_a_text() {
+    let engine = engine(Options {
+        length: Length::Natural(29),
+        ..Options::default()
+    })
+    .await;
+    let tools = json!([{"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}}]);
+    let reminder = "<system-reminder>Never use bash for reading.</system-reminder>";
+    let asked = json!({"role": "user", "content": [{"type": "text", "text": reminder}, {"type": "text", "text": "Use bash: `ls -l`"}]});
+    let mut body = json!({"max_tokens": 32_000, "tools": tools, "messages": [asked]});
+    let called = post(&engine, "/v1/messages", &body).await.json();
+    assert_eq!(called["stop_reason"], "tool_use");
+    let call = &called["content"][0];
+    assert_eq!(
+        (&call["name"], &call["input"]),
+        (&json!("Bash"), &json!({"command": "ls -l"}))
+    );
+    let result = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "a.txt"}]});
+    body["messages"] = json!([asked, {"role": "assistant", "content": [call]}, result]);
+    let ended = post(&engine, "/v1/messages", &body).await.json();
+    assert_eq!(
+        (&ended["stop_reason"], &ended["content"][0]["type"]),
+        (&json!("end_turn"), &json!("text"))
+    );
 }

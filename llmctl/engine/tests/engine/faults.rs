@@ -163,3 +163,83 @@ async fn an_idle_connection_is_closed_after_an_answer() {
     assert!(wire.answer().await.expect("an answer").whole);
     assert!(wire.closed().await);
 }
+
+#[tokio::test]
+async fn refused_connections_come_back_after_the_time_given() {
+    let engine = engine(Options::default()).await;
+    engine.set_faults(vec!["refuse".parse().expect("a fault")]);
+    let refused = async || tokio::net::TcpStream::connect(engine.addr).await.is_err();
+    while !refused().await {
+        tokio::task::yield_now().await;
+    }
+    engine.set_faults(vec!["refuse=20ms".parse().expect("a fault")]);
+    while refused().await {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let left = get(&engine, "/sim/faults").await.json();
+    assert_eq!(left, json!({"faults": []}));
+}
+
+#[tokio::test]
+async fn a_reset_is_an_error_and_a_close_is_an_end() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    for (fault, is_reset) in [("reset", true), ("cut-before-headers", false)] {
+        let engine = engine(with(fault)).await;
+        let mut stream = tokio::net::TcpStream::connect(engine.addr).await.unwrap();
+        let request = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let read = stream.read_to_end(&mut Vec::new()).await;
+        let kind = read.map_err(|error| error.kind());
+        let expected = is_reset.then_some(std::io::ErrorKind::ConnectionReset);
+        assert_eq!(kind.err(), expected, "{fault}");
+        assert_eq!(engine.requests()[0].outcome, Outcome::Cut);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_early_lacks_its_terminator() {
+    let engine = engine(with("end-stream=3")).await;
+    let answer = ask(&engine, "POST", PATH, "", BODY).await;
+    assert!(!answer.body.contains("[DONE]") && !answer.body.contains("finish_reason\":\"stop"));
+    assert_eq!(answer.data().len(), 3);
+}
+
+#[tokio::test]
+async fn a_stall_pauses_within_the_answer_and_goes_on() {
+    let engine = engine(with("stall=2:10ms")).await;
+    let answer = ask(&engine, "POST", PATH, "", BODY).await;
+    assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
+    engine.set_faults(vec!["stall=2:1h".parse().expect("a fault")]);
+    let mut wire = Wire::to(&engine).await;
+    wire.send("POST", PATH, "", BODY).await;
+    wire.read_until("The").await;
+    assert_eq!(engine.stats().running, 1);
+    assert_eq!(engine.requests()[1].generated_tokens, 1);
+}
+
+#[tokio::test]
+async fn a_slow_first_token_comes_after_the_head_and_in_the_slot() {
+    let engine = engine(with("slow-ttft=1h")).await;
+    let mut wire = Wire::to(&engine).await;
+    wire.send("POST", PATH, "", BODY).await;
+    wire.read_until("200 OK").await;
+    assert_eq!(engine.stats().running, 1);
+    assert_eq!(engine.stats().generated_tokens, 0);
+    engine.set_faults(vec!["slow-ttft=10ms".parse().expect("a fault")]);
+    let answer = ask(&engine, "POST", PATH, "", BODY).await;
+    assert!(answer.body.contains("The"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn one_page_can_be_a_black_hole_while_the_rest_answers() {
+    let engine = engine(with("hang@/metrics")).await;
+    let mut metrics = Wire::to(&engine).await;
+    metrics.send("GET", "/metrics", "", "").await;
+    until("it has arrived", || engine.requests().len() == 1).await;
+    assert_eq!(ask(&engine, "POST", PATH, "", BODY).await.status, 200);
+    assert_eq!(get(&engine, "/v1/models").await.status, 200);
+    assert_eq!(engine.requests()[0].status, None);
+}

@@ -16,7 +16,7 @@ use super::files::{NewPeer, Workspace};
 use crate::client::{plain_client, root_cause};
 use crate::exit::Failure;
 use crate::render::Screen;
-use sim_engine::{Engine, EngineHandle, Options, Pace};
+use sim_engine::{Engine, EngineHandle, Length, MEDIAN_TOKENS, Options, Pace};
 
 const ENGINES_DEFAULT: u16 = 3;
 /// Requests a simulated engine runs at once.
@@ -180,6 +180,7 @@ async fn engine(address: SocketAddr, slots: u32) -> Result<EngineHandle, Failure
     let options = Options {
         slots: slots as usize,
         pace: PACE,
+        length: Length::Natural(MEDIAN_TOKENS),
         ..Options::default()
     };
     Engine::spawn(options, listener).map_err(wrong)
