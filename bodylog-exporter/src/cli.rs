@@ -1,26 +1,26 @@
 //! The command line of `bodylog-exporter`.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use listenfd::ListenFd;
-use tokio::net::TcpListener;
+use service::cli::{address, blank_is_unset};
+use service::healthcheck;
+use service::listener::Inherited;
+use service::log::{self, LogFormat};
+use service::tls::install_crypto_provider;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::epoch::ColdStart;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{ApiServer, KubernetesConfig, api_name};
-use crate::log::{self, LogFormat};
 use crate::poll::RouterUrl;
-use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, install_crypto_provider, run};
+use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, run};
 
 /// Turns the rows of a body-log directory into Prometheus metrics, each row once: over restarts,
 /// crashes, rotated and compressed files.
@@ -206,14 +206,6 @@ The directory may be mounted read-only when the checkpoint lies elsewhere. TERM,
 and end; a second one ends at once. There is nothing to reload, so HUP does nothing. RUST_LOG sets the
 log level; log lines go to stderr.";
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.trim_start_matches(':').parse() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port));
-    }
-    text.parse()
-        .map_err(|_| "expected a port, as 9110, or address and port, as 127.0.0.1:9110".to_owned())
-}
-
 /// A metric name may begin with it.
 fn poll_prefix(text: &str) -> Result<String, String> {
     let is_start = |b: u8| b.is_ascii_alphabetic() || b == b'_';
@@ -247,19 +239,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// An empty environment variable counts as none, as compose files and unit files leave them.
-fn blank_is_unset(command: clap::Command) -> clap::Command {
-    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command
-        .mut_args(|arg| match arg.get_env() {
-            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
-            _ => arg,
-        })
-        .mut_subcommands(blank_is_unset)
-}
-
 fn serve(args: Args) -> anyhow::Result<()> {
-    log::init(args.log_format).context("set up the log")?;
+    let setup = log::Setup {
+        format: args.log_format,
+        target: "bodylog_exporter",
+        // The Kubernetes client repeats what this program says, and shows answers that it does not
+        // understand.
+        silenced: &["kube_client", "kube_runtime"],
+    };
+    log::init(setup).context("set up the log")?;
     install_crypto_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -273,9 +261,9 @@ fn serve(args: Args) -> anyhow::Result<()> {
 
 async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("handle signals")?;
-    let listener = listener(args.listen)
-        .await
-        .with_context(|| format!("listen on {}", args.listen))?;
+    let listener = Inherited::from_env()
+        .listen(0, args.listen)
+        .map_err(|error| anyhow::anyhow!("listen on {}: {}", error.address, error.source))?;
     let address = listener.local_addr().context("tell the address")?;
     let config = Config {
         checkpoint: args.checkpoint,
@@ -307,15 +295,6 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
         ran = running => Ok(ran?),
         () = signalled_twice => Err(anyhow::anyhow!("commit: stopped before that was done")),
     }
-}
-
-/// The socket a supervisor opened, or one of our own.
-async fn listener(address: SocketAddr) -> io::Result<TcpListener> {
-    if let Some(socket) = ListenFd::from_env().take_tcp_listener(0)? {
-        socket.set_nonblocking(true)?;
-        return TcpListener::from_std(socket);
-    }
-    TcpListener::bind(address).await
 }
 
 /// The signals that end the process. HUP is taken, or it would be another one.
@@ -356,15 +335,6 @@ mod tests {
     #[test]
     fn words_are_read_as_people_write_them() {
         let read = |words: &[&str]| Args::try_parse_from([&["bodylog-exporter"], words].concat());
-        for (text, expected) in [
-            ("9110", "0.0.0.0:9110"),
-            (":9110", "0.0.0.0:9110"),
-            ("[::1]:9", "[::1]:9"),
-        ] {
-            let listen = read(&["--listen", text]).unwrap().listen;
-            assert_eq!(listen.to_string(), expected);
-        }
-        assert!(read(&["--listen", "localhost"]).is_err());
         for words in [
             &["--router", "http://a:1", "http://b:2"][..],
             &["--router", "http://a:1", "--router", "http://b:2"],

@@ -15,13 +15,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, prometheus_protobuf, prometheus_text, text};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use self::encode::Writer;
 use crate::shared::Shared;
-use proto::exposition::Format;
+use service::exposition::{self, Format, PageError};
 
 /// What a scraper gets.
 #[derive(Debug)]
@@ -30,11 +30,6 @@ pub struct Page {
     /// The other two formats.
     prometheus: Registry,
 }
-
-/// The page could not be rendered: a bug in a family, never a scraper's fault.
-#[derive(Debug, thiserror::Error)]
-#[error("encode the metrics page")]
-pub struct PageError;
 
 impl Page {
     /// The page of what is shared. `poll_prefix` begins the names of what the routers say.
@@ -61,21 +56,11 @@ impl Page {
     /// # Errors
     /// When a family breaks the rules of the format.
     pub fn render(&self, format: Format) -> Result<Vec<u8>, PageError> {
-        let mut page = String::new();
-        match format {
-            Format::Text => prometheus_text::encode(&mut page, &self.prometheus)?,
-            Format::OpenMetrics => text::encode(&mut page, &self.open_metrics)?,
-            Format::Protobuf => {
-                return prometheus_protobuf::encode_to_vec(&self.prometheus).map_err(|_| PageError);
-            }
-        }
-        Ok(page.into_bytes())
-    }
-}
-
-impl From<fmt::Error> for PageError {
-    fn from(_: fmt::Error) -> Self {
-        Self
+        let registry = match format {
+            Format::OpenMetrics => &self.open_metrics,
+            Format::Text | Format::Protobuf => &self.prometheus,
+        };
+        exposition::render(registry, format)
     }
 }
 

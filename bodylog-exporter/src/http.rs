@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -24,7 +24,7 @@ use crate::checkpoint::FORMAT;
 use crate::epoch::Now;
 use crate::families::Page;
 use crate::shared::{Committed, Shared};
-use proto::exposition::Format;
+use service::exposition::Format;
 
 /// A client has this long to send a head, and an idle connection this long to begin one: longer than
 /// scrape intervals, so that scrapers keep their connection.
@@ -79,13 +79,7 @@ fn error(status: StatusCode, message: &str) -> Response {
 
 async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Response {
     state.shared.scraped(Now::read().wall_ms);
-    // Several header lines are one list.
-    let accept: Vec<_> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let format = Format::negotiate((!accept.is_empty()).then(|| accept.join(",")).as_deref());
+    let format = Format::of(&headers);
     // Tens of milliseconds with many series: not on a thread that serves others.
     let page = Arc::clone(&state.page);
     match tokio::task::spawn_blocking(move || page.render(format)).await {

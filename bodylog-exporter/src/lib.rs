@@ -20,11 +20,10 @@ pub mod histogram;
 pub mod http;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-pub mod log;
 pub mod poll;
 pub mod resolver;
 pub mod run;
 pub mod shared;
 pub mod tail;
 
-pub use run::{Config, RunError, install_crypto_provider, run};
+pub use run::{Config, RunError, run};

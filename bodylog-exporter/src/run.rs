@@ -101,7 +101,7 @@ pub enum RunError {
 /// Runs an exporter on a listening socket until `stop`. `ready` is called once the first checkpoint
 /// is safe and the port answers. At the end the last epoch is committed.
 ///
-/// With routers over https the process needs a TLS provider first: [`install_crypto_provider`].
+/// With routers over https the process needs a TLS provider first: [`service::tls::install_crypto_provider`].
 ///
 /// # Errors
 /// [`RunError`]. After `ready` was called it ends with an error only for a bug.
@@ -233,10 +233,4 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| RunError::Ended)
-}
-
-/// Makes ring the process's TLS provider. Calling it again changes nothing.
-pub fn install_crypto_provider() {
-    // Only fails when a provider is installed already, which is what is wanted.
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }

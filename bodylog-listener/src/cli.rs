@@ -1,25 +1,22 @@
 //! The command line of `bodylog-listener`.
 
-use std::ffi::OsStr;
-use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::builder::Resettable;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use ipnet::IpNet;
-use listenfd::ListenFd;
+use service::cli::{address, blank_is_unset};
+use service::listener::Inherited;
+use service::log::{self, LogFormat};
+use service::{healthcheck, supervisor, tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, Durability, MinFree, Secret};
-use crate::renew::Renewed;
 use crate::run::{Listeners, run};
-use crate::tls;
+use service::renewed::Renewed;
 
 /// Everything went well.
 const FINE: u8 = 0;
@@ -115,7 +112,7 @@ struct Args {
         value_name = "FORMAT",
         default_value = "text"
     )]
-    log_format: Format,
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -129,12 +126,6 @@ enum Command {
         #[arg(long)]
         ready: bool,
     },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// A limit that may be off.
@@ -171,19 +162,13 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// An empty environment variable counts as none, as compose files and unit files leave them.
-fn blank_is_unset(command: clap::Command) -> clap::Command {
-    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command
-        .mut_args(|arg| match arg.get_env() {
-            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
-            _ => arg,
-        })
-        .mut_subcommands(blank_is_unset)
-}
-
 fn start(args: Args) -> Result<(), String> {
-    log(args.log_format)?;
+    let setup = log::Setup {
+        format: args.log_format,
+        target: "bodylog_listener",
+        silenced: &[],
+    };
+    log::init(setup).map_err(|error| format!("the log cannot be set up: {error}"))?;
     let addresses = (args.listen, args.http_listen);
     let config = configured(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -236,10 +221,16 @@ fn token(file: &Path) -> Result<Secret, String> {
 }
 
 async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Result<(), String> {
-    let mut inherited = ListenFd::from_env();
+    let mut inherited = Inherited::from_env();
     let listeners = Listeners {
-        frames: listener(&mut inherited, 0, frames).await?,
-        http: Some(listener(&mut inherited, 1, http).await?),
+        frames: inherited
+            .listen(0, frames)
+            .map_err(|error| error.to_string())?,
+        http: Some(
+            inherited
+                .listen(1, http)
+                .map_err(|error| error.to_string())?,
+        ),
     };
     let line = ready_line(&listeners);
     let signals = || -> io::Result<_> {
@@ -260,7 +251,7 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "{line}");
         let _ = out.flush();
-        tell_supervisor(sd_notify::NotifyState::Ready);
+        supervisor::ready();
     });
     let signalled = async {
         let mut first = Some(first);
@@ -276,7 +267,7 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
             }
             match first.take() {
                 Some(first) => {
-                    tell_supervisor(sd_notify::NotifyState::Stopping);
+                    supervisor::stopping();
                     let _ = first.send(());
                 }
                 None => return,
@@ -287,26 +278,6 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
         ended = running => ended.map_err(|error| format!("failed to {error}")),
         () = signalled => Err("stopped before everything was stored".into()),
     }
-}
-
-/// Without a notify socket nobody listens and nothing happens.
-fn tell_supervisor(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the supervisor was not notified");
-    }
-}
-
-async fn listener(
-    inherited: &mut ListenFd,
-    index: usize,
-    address: SocketAddr,
-) -> Result<TcpListener, String> {
-    let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
-    if let Some(socket) = inherited.take_tcp_listener(index).map_err(failed)? {
-        socket.set_nonblocking(true).map_err(failed)?;
-        return TcpListener::from_std(socket).map_err(failed);
-    }
-    TcpListener::bind(address).await.map_err(failed)
 }
 
 fn ready_line(listeners: &Listeners) -> String {
@@ -320,32 +291,6 @@ fn ready_line(listeners: &Listeners) -> String {
         "bodylog-listener ready: frames tcp://{} http http://{http}",
         name(&listeners.frames)
     )
-}
-
-fn log(format: Format) -> Result<(), String> {
-    let text = std::env::var("RUST_LOG").unwrap_or_default();
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
-        .parse(&text)
-        .map_err(|_| format!("RUST_LOG {text:?} is not a log filter (for example info, or bodylog_listener=debug,warn)"))?;
-    let colours = io::stderr().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
-    let set = match format {
-        Format::Text => subscriber.with_ansi(colours).finish().try_init(),
-        Format::Json => subscriber.json().flatten_event(true).finish().try_init(),
-    };
-    set.map_err(|error| format!("the log cannot be set up: {error}"))
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.trim_start_matches(':').parse() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port));
-    }
-    text.parse()
-        .map_err(|_| "expected a port, as 9999, or address and port, as 127.0.0.1:9999".to_owned())
 }
 
 fn network(text: &str) -> Result<IpNet, String> {
@@ -421,10 +366,6 @@ mod tests {
 
     #[test]
     fn values_are_read_as_people_write_them() {
-        assert_eq!(address("9999").unwrap().to_string(), "0.0.0.0:9999");
-        assert_eq!(address(":9999").unwrap().to_string(), "0.0.0.0:9999");
-        assert_eq!(address("[::1]:9").unwrap().to_string(), "[::1]:9");
-        assert!(address("localhost").is_err());
         assert_eq!(size("2g").unwrap(), 2 << 30);
         assert_eq!(size(" 7 ").unwrap(), 7);
         assert!(size("2x").is_err() && size("").is_err() && size("99999999t").is_err());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use subtle::ConstantTimeEq;
 
-use crate::renew::Renewed;
+use service::renewed::Renewed;
 
 /// A secret that is compared in constant time and never shown.
 #[derive(Clone)]

@@ -10,7 +10,6 @@ use proto::layout::Hour;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::WallClock;
 use crate::ledger::dir_of;
 use crate::metrics::Metrics;
 use crate::retention::{self, Policy};
@@ -18,6 +17,7 @@ use crate::space::{Level, Pressure, Room};
 use crate::stream::Output;
 use crate::writer::Status;
 use crate::{lines, pack, segment};
+use service::clock::WallClock;
 
 /// How often the room is looked at.
 const LOOK: Duration = Duration::from_secs(1);

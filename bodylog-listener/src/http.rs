@@ -18,20 +18,20 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use chrono::{DateTime, TimeDelta, Utc};
-use proto::exposition::Format;
 use proto::row::DetailRow;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use service::exposition::Format;
 use tokio::sync::Semaphore;
 
 use crate::config::{Config, Secret};
 use crate::ingest::Ingest;
-use crate::renew::Renewed;
 use crate::space::Level;
 use crate::stream::Output;
 use crate::writer::Status;
 use access::PeerAddr;
 pub(crate) use serve::serve;
+use service::renewed::Renewed;
 
 /// Requests that read files, at once: the rest waits, so that they do not take the disk from the
 /// writers.
@@ -128,13 +128,7 @@ async fn metrics(
         let asked = Query::try_from_uri(request.uri());
         return details_of(Shared(state), asked).await;
     }
-    let headers = request.headers();
-    let accept: Vec<&str> = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let format = Format::negotiate(Some(&accept.join(",")));
+    let format = Format::of(request.headers());
     match state.ingest.metrics.page(format) {
         Ok(page) => ([(header::CONTENT_TYPE, format.content_type())], page).into_response(),
         Err(error_) => {

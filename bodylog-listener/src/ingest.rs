@@ -20,17 +20,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
 use crate::buffers::Buffers;
-use crate::clock::WallClock;
 use crate::config::Secret;
 use crate::metrics::{FrameResult, Metrics};
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
-use crate::renew::Renewed;
 use crate::space::Pressure;
 use crate::spill::Spill;
 use crate::stream::Streams;
 use crate::writer::Bundle;
 pub(crate) use pool::Pool;
+use service::clock::WallClock;
+use service::renewed::Renewed;
 pub(crate) use v1::drain_spill;
 
 /// Unacknowledged bytes a sender may have.

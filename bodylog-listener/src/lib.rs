@@ -8,7 +8,6 @@
 mod budget;
 mod buffers;
 pub mod cli;
-mod clock;
 pub mod config;
 mod extract;
 mod housekeeping;
@@ -21,7 +20,6 @@ mod pack;
 pub mod prepare;
 mod quarantine;
 mod recent;
-pub mod renew;
 mod retention;
 mod root;
 mod run;
@@ -31,16 +29,16 @@ mod space;
 mod spill;
 mod storage;
 mod stream;
-mod tls;
 mod writer;
 
-pub use clock::WallClock;
 pub use config::Config;
 pub use extract::Shape;
 pub use ledger::LedgerError;
 pub use root::RootError;
 pub use run::{Listeners, StartError, run};
-pub use tls::{TlsError, server_config};
+pub use service::clock::WallClock;
+pub use service::renewed::Renewed;
+pub use service::tls::{TlsError, server_config};
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,7 @@
 //! What is counted, and the page it is scraped from. Series exist from the start, at zero.
 
-use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::{prometheus_protobuf, prometheus_text, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,8 +9,8 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use proto::codec::Fault;
-use proto::exposition::Format;
 use proto::frame::Protocol;
+use service::exposition::{self, Format, PageError};
 
 use crate::extract::Shape;
 use crate::stream::Output;
@@ -406,15 +404,7 @@ impl Metrics {
     ///
     /// # Errors
     /// When a family breaks the rules of the format: a bug, never a scraper's fault.
-    pub(crate) fn page(&self, format: Format) -> Result<Vec<u8>, fmt::Error> {
-        let mut page = String::new();
-        match format {
-            Format::Text => prometheus_text::encode(&mut page, &self.registry)?,
-            Format::OpenMetrics => text::encode(&mut page, &self.registry)?,
-            Format::Protobuf => {
-                return prometheus_protobuf::encode_to_vec(&self.registry).map_err(|_| fmt::Error);
-            }
-        }
-        Ok(page.into_bytes())
+    pub(crate) fn page(&self, format: Format) -> Result<Vec<u8>, PageError> {
+        exposition::render(&self.registry, format)
     }
 }

@@ -14,9 +14,9 @@ use chrono::{NaiveDate, SecondsFormat};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::clock::WallClock;
 use crate::metrics::Metrics;
 use crate::storage;
+use service::clock::WallClock;
 
 /// Below the root.
 pub(crate) const DIR: &str = "quarantine";

@@ -12,7 +12,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
 use crate::buffers::Buffers;
-use crate::clock::WallClock;
 use crate::config::Config;
 use crate::housekeeping::{self, AskRoom, Housekeeping};
 use crate::http;
@@ -29,6 +28,7 @@ use crate::spill::Spill;
 use crate::storage::{Disk, Storage};
 use crate::stream::{Output, Streams};
 use crate::writer::{self, Bundle, Status, Writer};
+use service::clock::WallClock;
 
 /// Batches that wait for a writer. Their bytes are bounded by the budget.
 const INBOX: usize = 64;

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::ingest::{Ingest, Peer};
-use crate::renew::Renewed;
+use service::renewed::Renewed;
 
 /// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

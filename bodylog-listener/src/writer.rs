@@ -23,7 +23,6 @@ use tokio::time::Instant;
 
 use crate::budget::Charge;
 use crate::buffers::Buffers;
-use crate::clock::WallClock;
 use crate::config::Durability;
 use crate::ingest::{WINDOW_BYTES, WINDOW_FRAMES};
 use crate::ledger::{self, Position};
@@ -32,6 +31,7 @@ use crate::segment::Roller;
 use crate::storage::Storage;
 use crate::stream::{Claim, Output, Streams};
 use append::Segment;
+use service::clock::WallClock;
 
 /// Longest time a line waits for company.
 const WAIT: Duration = Duration::from_millis(50);

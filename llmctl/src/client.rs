@@ -73,7 +73,7 @@ impl fmt::Debug for Token {
 /// # Errors
 /// When TLS cannot be set up: an https URL on a machine without root certificates.
 pub fn plain_client(url: &Url) -> Result<reqwest::ClientBuilder, Failure> {
-    router::install_crypto_provider();
+    service::tls::install_crypto_provider();
     let builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

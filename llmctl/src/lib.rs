@@ -23,7 +23,7 @@ use crate::settings::Settings;
 
 /// Runs the command line and says how it ended.
 pub fn main() -> ExitCode {
-    let command = router::cli::blank_is_unset(Cli::command());
+    let command = service::cli::blank_is_unset(Cli::command());
     let matches = match command.try_get_matches() {
         Ok(matches) => matches,
         Err(help_or_usage) => return answer(&help_or_usage),

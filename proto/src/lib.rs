@@ -9,7 +9,6 @@ extern crate self as proto;
 pub mod admin;
 pub mod codec;
 pub mod control;
-pub mod exposition;
 pub mod frame;
 pub mod layout;
 mod members;

@@ -29,11 +29,11 @@ use self::access::{Caller, Denied};
 use self::status::{Endpoint, Together};
 use crate::bodylog::BodyLog;
 use crate::control::Control;
-use crate::proxy::budget::ByteBudget;
 use crate::proxy::serve::PeerAddr;
 use crate::state::{Lifecycle, RouteTable};
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{Live, Metrics, Page};
+use service::budget::ByteBudget;
 
 pub use answer::Answer;
 pub(crate) use process::ready;

@@ -1,22 +1,24 @@
 //! The command line of `router`.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::healthcheck::Unhealthy;
-use clap::builder::{FalseyValueParser, Resettable};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::builder::FalseyValueParser;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use service::cli::blank_is_unset;
+use service::healthcheck::Unhealthy;
+use service::limits::raise_descriptor_limit;
+use service::tls::install_crypto_provider;
 
 use crate::control::Control;
 use crate::healthcheck;
-use crate::telemetry::log::{self, LogFormat};
 use crate::{Ended, Options, Ready, StartError, run, signals};
 use router_config::Loaded;
 use router_config::load::Sources;
 use router_config::report::{self, Style};
+use service::log::{self, LogFormat};
 
 /// Everything went well.
 const FINE: u8 = 0;
@@ -54,15 +56,9 @@ struct Args {
         value_name = "FORMAT",
         default_value = "text"
     )]
-    log_format: Format,
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Option<Command>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -102,17 +98,6 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An empty environment variable counts as none, as compose files and unit files leave them.
-pub fn blank_is_unset(command: clap::Command) -> clap::Command {
-    let is_blank = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command
-        .mut_args(|arg| match arg.get_env() {
-            Some(name) if is_blank(name) => arg.env(Resettable::Reset),
-            _ => arg,
-        })
-        .mut_subcommands(blank_is_unset)
-}
-
 /// Reports what a start would find.
 fn check(loaded: &Loaded) -> u8 {
     let _ = write!(
@@ -144,15 +129,17 @@ fn style() -> Style {
 }
 
 fn serve(sources: Sources, args: &Args) -> u8 {
-    let format = match args.log_format {
-        Format::Text => LogFormat::Text,
-        Format::Json => LogFormat::Json,
+    let format = args.log_format;
+    let setup = log::Setup {
+        format,
+        target: "router",
+        silenced: &[],
     };
-    if let Err(error) = log::init(format) {
+    if let Err(error) = log::init(setup) {
         return fail(&format!("the log cannot be set up: {error}"));
     }
-    crate::raise_descriptor_limit();
-    crate::install_crypto_provider();
+    raise_descriptor_limit();
+    install_crypto_provider();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -6,14 +6,14 @@
 
 use std::net::SocketAddr;
 
-use ::healthcheck::{Answer, Unhealthy, ask};
 use proto::admin::{Readiness, RouteStatus, Routes};
 use serde::de::DeserializeOwned;
+use service::healthcheck::{Answer, Unhealthy, ask};
 
 /// Asks the admin port at `address`; an unspecified address means this machine.
 pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Unhealthy> {
     if !ready {
-        return ::healthcheck::run(address, "/healthz");
+        return service::healthcheck::run(address, "/healthz");
     }
     is_ready(address)?.map_or(Ok(()), |why| Err(Unhealthy::Unready(why)))
 }

@@ -17,16 +17,13 @@ pub mod reload;
 mod run;
 pub mod signals;
 pub mod state;
-mod supervisor;
 pub mod telemetry;
 pub mod upstream;
 pub mod watch;
 
 pub use state::{Switch, adaptive_bounds};
 
-pub use run::{
-    Ended, Options, Ready, StartError, install_crypto_provider, raise_descriptor_limit, run,
-};
+pub use run::{Ended, Options, Ready, StartError, run};
 
 #[cfg(test)]
 mod testing;

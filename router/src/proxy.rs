@@ -6,8 +6,6 @@
 
 mod backends;
 mod body;
-pub mod budget;
-pub mod buffers;
 mod decide;
 mod dispatch;
 mod edits;

@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use crate::bodylog::Follower;
 use crate::control::Reloaded;
 use crate::state::{Entry, RouteTable, TableBuilder};
-use crate::supervisor;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::ConnectTimeout;
@@ -29,6 +28,7 @@ use router_config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
 use router_config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
 use router_config::report::{Problem, Severity};
 use router_config::valid::{Main, Server};
+use service::supervisor;
 
 /// Owns everything a reload compares with.
 #[derive(Debug)]

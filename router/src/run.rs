@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use listenfd::ListenFd;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -16,20 +15,21 @@ use crate::admin::{self, AdminState};
 use crate::bodylog::{self, BodyLog};
 use crate::control::{Control, Controlled};
 use crate::proxy::Proxy;
-use crate::proxy::budget::ByteBudget;
 use crate::proxy::exchange::Sinks;
 use crate::proxy::serve::{self, Stop};
 use crate::reload::Reloader;
 use crate::state::{Lifecycle, Phase, RouteTable, ticker};
-use crate::supervisor;
 use crate::telemetry::access::{AccessLog, AccessLogEnd};
 use crate::telemetry::events::Events;
-use crate::telemetry::log::LogFormat;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{ConnectTimeout, PeerClient, probe};
 use crate::watch::{self, Timing, Watched};
 use router_config::load::Sources;
 use router_config::report::Problem;
+use service::budget::ByteBudget;
+use service::listener::{Inherited, ListenError};
+use service::log::LogFormat;
+use service::supervisor;
 
 /// How long the last access lines may take to leave.
 const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
@@ -81,13 +81,8 @@ pub enum StartError {
     #[error("the main configuration is invalid")]
     Config(Vec<Problem>),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// No signal handler.
     #[error("signals cannot be handled: {0}")]
     Signals(#[source] io::Error),
@@ -121,14 +116,9 @@ pub async fn run(
     let tables = Arc::new(ArcSwap::from_pointee(table));
     let connect_timeout = ConnectTimeout::new(server.connect_timeout);
 
-    let mut inherited = ListenFd::from_env();
-    let public = listener(&mut inherited, 0, options.listen.unwrap_or(server.listen)).await?;
-    let admin_port = listener(
-        &mut inherited,
-        1,
-        options.admin_listen.unwrap_or(server.admin_listen),
-    )
-    .await?;
+    let mut inherited = Inherited::from_env();
+    let public = inherited.listen(0, options.listen.unwrap_or(server.listen))?;
+    let admin_port = inherited.listen(1, options.admin_listen.unwrap_or(server.admin_listen))?;
     let addresses = Ready {
         public: address_of(&public),
         admin: address_of(&admin_port),
@@ -301,19 +291,6 @@ async fn wind_down(
     Ended::Cut
 }
 
-async fn listener(
-    inherited: &mut ListenFd,
-    index: usize,
-    address: SocketAddr,
-) -> Result<TcpListener, StartError> {
-    let failed = |source| StartError::Listen { address, source };
-    if let Some(socket) = inherited.take_tcp_listener(index).map_err(failed)? {
-        socket.set_nonblocking(true).map_err(failed)?;
-        return TcpListener::from_std(socket).map_err(failed);
-    }
-    TcpListener::bind(address).await.map_err(failed)
-}
-
 fn address_of(listener: &TcpListener) -> SocketAddr {
     listener
         .local_addr()
@@ -333,20 +310,4 @@ fn access_log(
     let (log, end) = AccessLog::start(format, io::stdout(), metrics.access_lines_dropped())
         .map_err(StartError::AccessLog)?;
     Ok((Some(Arc::new(log)), Some(end)))
-}
-
-/// Makes ring the process's TLS provider. Calling it again changes nothing.
-pub fn install_crypto_provider() {
-    // Only fails when a provider is installed already, which is what is wanted.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// Raises the soft limit on open files to the hard one: each stream takes two.
-pub fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit on open files stays as it is");
-    }
 }

@@ -5,5 +5,4 @@
 
 pub mod access;
 pub mod events;
-pub mod log;
 pub mod metrics;

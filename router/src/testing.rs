@@ -83,8 +83,3 @@ impl Tables {
         )
     }
 }
-
-/// What `main` does first: without it no TLS client can be built.
-pub(crate) fn install_crypto_provider() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use prometheus_client::encoding::prometheus_protobuf;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
 
 use super::*;

@@ -78,7 +78,7 @@ impl Fake {
 }
 
 fn client() -> Client {
-    crate::install_crypto_provider();
+    service::tls::install_crypto_provider();
     Client::new(Duration::from_secs(10), None).unwrap()
 }
 
@@ -272,7 +272,7 @@ async fn the_token_is_read_at_each_round() {
     let (fake, url) = Fake::start(&tasks).await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
-    crate::install_crypto_provider();
+    service::tls::install_crypto_provider();
     let client = Client::new(Duration::from_secs(10), Some(path.clone())).unwrap();
     for token in ["first", "second"] {
         std::fs::write(&path, format!("{token}\n")).unwrap();

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use proto::exposition::Format;
+use service::exposition::Format;
 
 use super::*;
 
@@ -18,7 +18,7 @@ struct Running {
 }
 
 async fn start(dir: &Path) -> Running {
-    install_crypto_provider();
+    service::tls::install_crypto_provider();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
@@ -179,7 +179,7 @@ async fn a_directory_that_is_none_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    install_crypto_provider();
+    service::tls::install_crypto_provider();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = Config {
         checkpoint: Some(dir.path().join("checkpoint")),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::harness::Home;
 use crate::config::Secret;
-use crate::renew::Renewed;
+use service::renewed::Renewed;
 
 fn parsed(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))

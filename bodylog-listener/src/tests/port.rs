@@ -5,8 +5,8 @@ use proto::frame::{Frame, HEADER_LEN, Header};
 
 use super::harness::{Home, bytes_of, data, hello};
 use crate::config::Secret;
-use crate::renew::Renewed;
 use crate::stream::Output;
+use service::renewed::Renewed;
 
 async fn bye(wire: &mut super::harness::Wire) -> GoAwayCode {
     loop {

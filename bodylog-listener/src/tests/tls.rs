@@ -15,8 +15,8 @@ use tokio_rustls::TlsConnector;
 use tokio_util::codec::Decoder;
 
 use super::harness::{Home, Running, bytes_of, hello};
-use crate::renew::Renewed;
-use crate::tls::server_config;
+use service::renewed::Renewed;
+use service::tls::server_config;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

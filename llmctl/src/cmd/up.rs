@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use clap::Args;
 use router::control::Control;
-use router::telemetry::log::{self, LogFormat};
 use router::{Options, Ready, StartError};
 use router_config::Sources;
 use router_config::report::{self, Style};
+use service::log::{self, LogFormat};
 
 use self::files::{Access, Workspace, keys_text, main_text, route_text, write_new};
 use self::greeting::Up;
@@ -103,10 +103,15 @@ async fn serve(
     } else {
         LogFormat::Text
     };
-    log::init(log_format)
+    let setup = log::Setup {
+        format: log_format,
+        target: "router",
+        silenced: &[],
+    };
+    log::init(setup)
         .map_err(|error| Failure::Usage(format!("the log cannot be set up: {error}")))?;
-    router::raise_descriptor_limit();
-    router::install_crypto_provider();
+    service::limits::raise_descriptor_limit();
+    service::tls::install_crypto_provider();
     let mut recording = Recording::start(workspace, frames).await?;
     let (listen, admin_listen) = ports.overrides();
     let sources = Sources {

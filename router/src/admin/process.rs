@@ -2,10 +2,10 @@
 
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
-use http::header::{self, HeaderMap};
+use http::header::HeaderMap;
 use http::{StatusCode, Uri};
 use proto::admin::{Drain, Readiness, Reload};
-use proto::exposition::Format;
+use service::exposition::Format;
 
 use super::query::Params;
 use super::status::Together;
@@ -52,13 +52,7 @@ fn readiness(table: &RouteTable, lifecycle: &Lifecycle) -> Readiness {
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    // Several Accept headers mean what one with commas means.
-    let accept: Vec<&str> = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    let format = Format::negotiate(Some(&accept.join(",")));
+    let format = Format::of(&headers);
     match state.page.render(format) {
         Ok(page) => answer::typed(StatusCode::OK, format.content_type(), page).into_axum(),
         Err(error) => {

@@ -37,8 +37,8 @@ use super::detail_level::DetailLevel;
 use super::outbox::{Outbox, Removal};
 use super::record::Record;
 use super::spool::{Identity, Left, Spool};
-use crate::proxy::buffers::Buffers;
 use crate::proxy::exchange::now;
+use ::service::buffers::Buffers;
 
 /// What the parts of a sender share.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use super::pipe::{BodyLog, Pipe, Running};
 use super::sampling::Sampler;
 use super::sender::{Sender, Shared, Target};
 use super::spool::{Identity, Left, Spool};
-use crate::proxy::buffers::Buffers;
 use crate::upstream::client::chain;
+use ::service::buffers::Buffers;
 use router_config::valid::Bodylog;
 
 /// How long a reload waits for the body log: a spool on a disk that hangs must not hold back routes

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use proto::exposition::Format;
+use service::exposition::Format;
 
 use super::error::ApiError;
 use super::local::json_response;
@@ -29,7 +29,7 @@ pub(super) fn answer(parts: &Parts, routes: &[&Arc<Route>]) -> Result<Response<B
             &serde_json::json!(backends.into_json()),
         ));
     }
-    let format = Format::negotiate(Some(&accept));
+    let format = Format::of(&parts.headers);
     let page = Page::only(backends)
         .render(format)
         .map_err(|_| ApiError::internal("the metrics page cannot be rendered"))?;

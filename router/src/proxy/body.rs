@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
-use super::budget::{ByteBudget, Held};
 use super::error::ApiError;
+use service::budget::{ByteBudget, Held};
 
 /// A client that sends nothing of its body for this long is gone or hostile (nginx's
 /// `client_body_timeout`).

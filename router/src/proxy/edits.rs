@@ -11,11 +11,11 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, Response, StatusCode};
 
-use super::budget::{ByteBudget, Held};
 use super::exchange::Exchange;
 use super::respond;
 use crate::content::filter::Filter;
 use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
+use service::budget::{ByteBudget, Held};
 
 /// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
 const OF_THE_BYTES: [HeaderName; 7] = [

@@ -275,8 +275,9 @@ mod tests {
     use super::*;
     use crate::bodylog::BodyLog;
     use crate::telemetry::events::Events;
-    use crate::testing::{Tables, install_crypto_provider};
+    use crate::testing::Tables;
     use crate::upstream::ConnectTimeout;
+    use service::tls::install_crypto_provider;
 
     /// An engine that answers the first request of each connection and closes it at the second.
     async fn engine(tasks: &mut JoinSet<()>) -> SocketAddr {

@@ -15,7 +15,6 @@ use hyper::body::{Body as _, Incoming};
 use router_core::book::PoolId;
 
 use super::body::{self, Collected, Limits};
-use super::budget::ByteBudget;
 use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
 use super::edits::{Edits, Room};
 use super::error::{ApiError, Dialect};
@@ -31,6 +30,7 @@ use super::{backends, decide, finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::{PeerClient, headers};
+use service::budget::ByteBudget;
 
 /// The public port. One per process, shared by every connection.
 #[derive(Debug)]

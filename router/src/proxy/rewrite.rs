@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use http::Method;
 
-use super::buffers::Buffers;
 use super::exchange::Exchange;
 use crate::content::transform::{Wanted, is_kimi, transform};
 use crate::state::{Route, Switch};
+use service::buffers::Buffers;
 
 /// The body to forward: `body` itself where nothing is to be changed.
 pub(super) fn rewrite(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
-use super::log::LogFormat;
+use service::log::LogFormat;
 
 /// Lines that wait for the writer. At about 150 bytes each this is at most 1.2 MiB, and absorbs a
 /// reader that stalls for a second at eight thousand requests a second.

@@ -24,7 +24,7 @@ use router_core::pool::PeerKey;
 pub use backends::Backends;
 pub(crate) use encode::{Labels, family, gauge};
 pub use live::Live;
-pub use page::{Page, PageError};
+pub use page::Page;
 pub use placement::{Reason, WaitTimer};
 pub use refusals::{Gate, Unplaced};
 pub(crate) use route::histogram;

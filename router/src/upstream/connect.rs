@@ -274,7 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_vanishes_is_asked_after() {
-        crate::testing::install_crypto_provider();
+        service::tls::install_crypto_provider();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}/", listener.local_addr().unwrap());
         let mut connector = PeerConnector::new(ConnectTimeout::new(Duration::from_secs(10)));

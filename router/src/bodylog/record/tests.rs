@@ -8,9 +8,9 @@ use crate::bodylog::pipe::Pipe;
 use crate::bodylog::sampling::Sampler;
 use crate::bodylog::sender::Shared;
 use crate::bodylog::spool::Identity;
-use crate::proxy::buffers::Buffers;
 use crate::testing::Tables;
 use crate::upstream::headers::Client;
+use ::service::buffers::Buffers;
 
 /// What is offered of an exchange of a route with these options, if anything is: `exchange` plays it.
 fn offered(

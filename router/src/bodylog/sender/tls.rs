@@ -2,13 +2,12 @@
 //! used without a restart.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper_rustls::ConfigBuilderExt;
-use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use service::tls::{certificates, private_key};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
@@ -19,14 +18,8 @@ use router_config::valid::BodylogTls;
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::bodylog) enum TlsError {
-    #[error("read {}", path.display())]
-    Pem {
-        path: PathBuf,
-        #[source]
-        source: PemError,
-    },
-    #[error("read {}: there is no certificate in it", .0.display())]
-    Empty(PathBuf),
+    #[error(transparent)]
+    Files(#[from] service::tls::TlsError),
     #[error("use the system's certificate store")]
     Store(#[source] io::Error),
     #[error("use the certificates")]
@@ -76,24 +69,5 @@ fn client_config(tls: &BodylogTls) -> Result<ClientConfig, TlsError> {
     let Some((cert, key)) = &tls.identity else {
         return Ok(builder.with_no_client_auth());
     };
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Pem {
-        path: key.clone(),
-        source,
-    })?;
-    Ok(builder.with_client_auth_cert(certificates(cert)?, key)?)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |source| TlsError::Pem {
-        path: path.to_owned(),
-        source,
-    };
-    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(failed)?
-        .collect::<Result<_, _>>()
-        .map_err(failed)?;
-    if certificates.is_empty() {
-        return Err(TlsError::Empty(path.to_owned()));
-    }
-    Ok(certificates)
+    Ok(builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?)
 }

@@ -16,9 +16,9 @@ use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
 use super::placement::{self, Names, SeenPlacements};
 use crate::bodylog::{self, BodyLog};
-use crate::proxy::budget::ByteBudget;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
+use service::budget::ByteBudget;
 
 const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
     KeyFileStatus::Ok,

@@ -2,8 +2,8 @@ use answers::Usage;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use proto::exposition::Format;
 use router_core::decision::Mode;
+use service::exposition::Format;
 
 use super::*;
 

@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::telemetry::metrics::Metrics;
-use crate::testing::{Tables, install_crypto_provider};
+use crate::testing::Tables;
+use service::tls::install_crypto_provider;
 
 /// Long enough for any machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::install_crypto_provider;
+use service::tls::install_crypto_provider;
 
 /// Soon enough for any connection.
 const SOON: Duration = Duration::from_secs(1);

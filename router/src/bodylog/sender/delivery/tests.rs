@@ -8,7 +8,7 @@ use tokio_util::codec::{Decoder, FramedRead};
 use super::*;
 use crate::bodylog::budget::MemoryBudget;
 use crate::bodylog::spool::Identity;
-use crate::proxy::buffers::Buffers;
+use ::service::buffers::Buffers;
 
 /// The receiver's end of a connection that a courier serves, and how that ends.
 struct Receiver {

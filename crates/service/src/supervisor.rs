@@ -1,16 +1,16 @@
-//! What the process that started us is told about our life: systemd's notify protocol. Without a
-//! notify socket nobody listens and nothing happens.
+//! What the process that started us learns about our state: systemd's notify protocol. Without a
+//! notify socket nothing happens.
 
 use sd_notify::NotifyState;
 
-/// Both ports listen.
-pub(crate) fn ready() {
+/// Every port listens.
+pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// A reload begins; [`ready`] tells of its end. systemd takes the time to match it with the reload
-/// it asked for.
-pub(crate) fn reloading() {
+/// A reload begins; [`ready`] reports its end. systemd takes the time to match it with the reload
+/// that it asked for.
+pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!(%error, "no monotonic clock for the supervisor"),
@@ -18,7 +18,7 @@ pub(crate) fn reloading() {
 }
 
 /// The process drains and then ends.
-pub(crate) fn stopping() {
+pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 

@@ -1,4 +1,4 @@
-//! TLS of the frame port, from PEM files.
+//! TLS from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,8 +30,14 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// TLS with this certificate chain and key. With `client_ca` senders must show a certificate signed
-/// by one of its authorities.
+/// Makes ring the process's TLS provider. Calling it again changes nothing.
+pub fn install_crypto_provider() {
+    // Only fails when a provider is already installed, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A server's TLS with this certificate chain and key. With `client_ca`, clients must show a
+/// certificate that one of its authorities signed.
 ///
 /// # Errors
 /// When a file cannot be read or used.
@@ -55,16 +61,28 @@ pub fn server_config(
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Pem {
-        path: key.to_owned(),
-        source,
-    })?;
-    Ok(Arc::new(
-        builder.with_single_cert(certificates(cert)?, key)?,
-    ))
+    Ok(Arc::new(builder.with_single_cert(
+        certificates(cert)?,
+        private_key(key)?,
+    )?))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The private key in a PEM file.
+///
+/// # Errors
+/// [`TlsError::Pem`].
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The certificates in a PEM file, in its order.
+///
+/// # Errors
+/// [`TlsError::Pem`], or [`TlsError::Empty`] when there is none.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |source| TlsError::Pem {
         path: path.to_owned(),
         source,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::buffers::Buffers;
+use crate::buffers::Buffers;
 
 /// A shared count of bytes against a limit. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
-//! What is read from files and may be renewed while the listener runs: certificates and tokens.
+//! Values from files that may be renewed while the program runs: certificates and tokens.
 //!
-//! Whoever needs it asks at the start of a connection. The files are read again only if one of them
-//! is another than before; what cannot be used leaves the last good value in force.
+//! A connection asks for the value when it begins. The files are read again only when one of them
+//! has changed; if the new content is unusable, the last good value stays in force.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

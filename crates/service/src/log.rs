@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-/// How log events are written.
+/// How log events and access lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -20,12 +20,15 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// `RUST_LOG` is no filter.
-    #[error(
-        "RUST_LOG {found:?} is not a log filter (for example info, or bodylog_exporter=debug,warn)"
-    )]
+    #[error("RUST_LOG {found:?} is not a log filter (for example info, or {target}=debug,warn)")]
     Filter {
         /// Its text.
         found: String,
+        /// A target that the program has.
+        target: &'static str,
+        /// Why.
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
     },
     /// `RUST_LOG` is not UTF-8.
     #[error("RUST_LOG is not UTF-8")]
@@ -35,40 +38,53 @@ pub enum LogError {
     Init(#[from] TryInitError),
 }
 
-/// What the Kubernetes client logs of its own is silent unless it is asked for by name: it repeats
-/// what this program says, and shows answers that it does not understand.
-const SILENT: &str = "kube_client=off,kube_runtime=off";
+/// What a program logs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How lines are written.
+    pub format: LogFormat,
+    /// The program's own target, for the example in an error.
+    pub target: &'static str,
+    /// Targets that are silent unless `RUST_LOG` names them.
+    pub silenced: &'static [&'static str],
+}
 
 /// Sends log events to stderr from here on, at `info` unless `RUST_LOG` says otherwise.
 ///
 /// # Errors
 /// When `RUST_LOG` cannot be read, or a subscriber is already set.
-pub fn init(format: LogFormat) -> Result<(), LogError> {
+pub fn init(setup: Setup) -> Result<(), LogError> {
     let text = match std::env::var("RUST_LOG") {
         Ok(text) => text,
         Err(std::env::VarError::NotPresent) => String::new(),
         Err(std::env::VarError::NotUnicode(_)) => return Err(LogError::NotUnicode),
     };
-    let filter = filter(text)?;
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(text, setup)?)
         .with_writer(io::stderr);
-    match format {
+    match setup.format {
         LogFormat::Text => subscriber.with_ansi(colours()).finish().try_init()?,
         LogFormat::Json => subscriber.json().flatten_event(true).finish().try_init()?,
     }
     Ok(())
 }
 
-/// The filter that `RUST_LOG` means; later parts of it win.
-fn filter(text: String) -> Result<EnvFilter, LogError> {
-    let level = match text.trim() {
+/// The filter that `RUST_LOG` means; its later parts win over what is silenced.
+fn filter(text: String, setup: Setup) -> Result<EnvFilter, LogError> {
+    let silenced = setup.silenced.iter().map(|target| format!("{target}=off"));
+    let asked = match text.trim() {
         "" => LevelFilter::INFO.to_string(),
-        text => text.to_owned(),
+        asked => asked.to_owned(),
     };
+    let directives: Vec<_> = silenced.chain([asked]).collect();
     EnvFilter::builder()
-        .parse(format!("{SILENT},{level}"))
-        .map_err(|_| LogError::Filter { found: text })
+        .with_default_directive(LevelFilter::INFO.into())
+        .parse(directives.join(","))
+        .map_err(|source| LogError::Filter {
+            found: text,
+            target: setup.target,
+            source,
+        })
 }
 
 /// Colours only on a terminal, and not where `NO_COLOR` has a value.
@@ -80,8 +96,30 @@ fn colours() -> bool {
 mod tests {
     use super::*;
 
+    const SETUP: Setup = Setup {
+        format: LogFormat::Text,
+        target: "router",
+        silenced: &[],
+    };
+
     #[test]
-    fn the_kubernetes_client_is_silent_unless_it_is_named() {
+    fn an_empty_filter_means_info() {
+        assert_eq!(filter(String::new(), SETUP).unwrap().to_string(), "info");
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_an_error_that_shows_it() {
+        let error = filter("router=loud".into(), SETUP).unwrap_err().to_string();
+        assert!(error.contains("\"router=loud\""), "{error}");
+        assert!(error.contains("router=debug,warn"), "{error}");
+    }
+
+    #[test]
+    fn a_silenced_target_speaks_only_when_it_is_named() {
+        let setup = Setup {
+            silenced: &["kube_client", "kube_runtime"],
+            ..SETUP
+        };
         for (text, shown, hidden) in [
             ("", "info", None),
             ("debug", "debug", None),
@@ -91,7 +129,7 @@ mod tests {
                 Some("kube_client=off"),
             ),
         ] {
-            let filter = filter(text.to_owned()).unwrap().to_string();
+            let filter = filter(text.to_owned(), setup).unwrap().to_string();
             assert!(filter.split(',').any(|part| part == shown), "{filter}");
             assert!(filter.contains("kube_runtime=off"), "{filter}");
             let is_silent = filter.contains("kube_client=off");

@@ -1,7 +1,6 @@
-//! What `router`, `bodylog-listener` and `bodylog-exporter` share behind their `healthcheck`: one
-//! question to a port of this machine, for images that have no curl.
+//! Asks a port of this machine whether its program is well, for images that have no curl.
 //!
-//! One request over a plain socket, blocking: the process lives for its questions alone.
+//! One request over a plain, blocking socket: the process does nothing else.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};

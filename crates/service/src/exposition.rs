@@ -1,6 +1,12 @@
-//! Which exposition format of metrics a scraper gets, the same for every program of ours.
+//! The `/metrics` page: which exposition format a scraper gets, and rendering it.
 
 use std::cmp::Ordering;
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+use prometheus_client::encoding::{prometheus_protobuf, prometheus_text, text};
+use prometheus_client::registry::Registry;
 
 /// The three exposition formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,17 @@ impl Format {
         }
     }
 
+    /// The format that a request's headers ask for.
+    pub fn of(headers: &HeaderMap) -> Self {
+        // Several header lines are one list.
+        let accept: Vec<_> = headers
+            .get_all(ACCEPT)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
+        Self::negotiate((!accept.is_empty()).then(|| accept.join(",")).as_deref())
+    }
+
     /// The format an `Accept` value asks for most; the first named wins a tie. Text when the header
     /// is missing or asks for nothing that exists: a scraper can do more with that than with a 406.
     pub fn negotiate(accept: Option<&str>) -> Self {
@@ -38,6 +55,33 @@ impl Format {
         }
         best.0
     }
+}
+
+/// The page could not be rendered: a bug in a family, never a scraper's fault.
+#[derive(Debug, thiserror::Error)]
+#[error("encode the metrics page")]
+pub struct PageError;
+
+impl From<fmt::Error> for PageError {
+    fn from(_: fmt::Error) -> Self {
+        Self
+    }
+}
+
+/// Renders every family of a registry.
+///
+/// # Errors
+/// When a family breaks the rules of the format.
+pub fn render(registry: &Registry, format: Format) -> Result<Vec<u8>, PageError> {
+    let mut page = String::new();
+    match format {
+        Format::Text => prometheus_text::encode(&mut page, registry)?,
+        Format::OpenMetrics => text::encode(&mut page, registry)?,
+        Format::Protobuf => {
+            return prometheus_protobuf::encode_to_vec(registry).map_err(|_| PageError);
+        }
+    }
+    Ok(page.into_bytes())
 }
 
 /// One media range: the format it accepts and how much; `None` for one we cannot serve.

@@ -1,0 +1,16 @@
+//! What every program of the workspace needs once. The programs keep only what is theirs.
+//!
+//! Each module stands alone: a program takes those that it needs.
+
+pub mod budget;
+pub mod buffers;
+pub mod cli;
+pub mod clock;
+pub mod exposition;
+pub mod healthcheck;
+pub mod limits;
+pub mod listener;
+pub mod log;
+pub mod renewed;
+pub mod supervisor;
+pub mod tls;
