@@ -4,13 +4,13 @@
 
 mod answer;
 mod json;
+mod overlay;
 mod packed;
 mod quick;
 mod request;
 mod sse;
 mod tail;
 mod tools;
-mod usage;
 
 use std::borrow::Cow;
 
@@ -21,7 +21,6 @@ use answer::Answer;
 pub(crate) use packed::{looks_like_gzip, unpacked};
 use quick::Quick;
 pub(crate) use request::{Asked, asked};
-pub(crate) use usage::{counts, finish_reason};
 
 /// How a response was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

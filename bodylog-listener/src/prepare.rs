@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use answers::Meter;
+use answers::finish::chat_word;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, FixedOffset, SecondsFormat, TimeDelta};
@@ -13,6 +15,7 @@ use proto::frame::Data;
 use proto::meta::{Meta, MetaError, MetaOf, RespMeta, RespMetaOf, SCHEMA, Usage};
 use proto::record::Record;
 use proto::row::{DetailRow, NO_BACKEND};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::extract::{self, Asked, Extracted, Shape};
@@ -187,7 +190,7 @@ fn write_verbatim<'s>(
         facts.epoch = Some(*epoch);
         facts.seq = Some(data.seq);
     }
-    let (shape, asked) = (bodies.shape, bodies.asked);
+    let (shape, asked, reading) = (bodies.shape, bodies.asked, bodies.reading);
     let record = Record {
         source_addr: Some((&*sender.address).into()),
         ts_end: ts_end(facts.ts.as_deref(), facts.rt).map(Cow::Owned),
@@ -198,11 +201,7 @@ fn write_verbatim<'s>(
         resp_choices: bodies.choices,
         meta: Meta::default(),
     };
-    let counts = |usage: &Json<'_>| {
-        let usage = serde_json::to_value(usage).unwrap_or_default();
-        extract::counts(&usage)
-    };
-    write_row(&told.facts, &record, &asked, counts, row);
+    write_row(&told.facts, &record, &asked, &reading, row);
     make_room(out, &record);
     told.write(out, |out| {
         let Some((producer, epoch)) = &sender.run else {
@@ -226,7 +225,7 @@ fn write_taken(
 ) -> Shape {
     let (resp, is_cut) = extract::unpacked(&data.resp, meta.resp_encoding.as_deref());
     let (bodies, found) = Bodies::read(&meta, data, &resp);
-    let (shape, asked) = (bodies.shape, bodies.asked);
+    let (shape, asked, reading) = (bodies.shape, bodies.asked, bodies.reading);
     let mut record = Record {
         source_addr: Some((&*sender.address).into()),
         ts_end: ts_end(meta.ts.as_deref(), meta.rt).map(Cow::Owned),
@@ -244,7 +243,7 @@ fn write_taken(
         }
     }
     record.meta.resp_meta = merge(record.meta.resp_meta.take(), found);
-    write_row(&record.meta, &record, &asked, extract::counts, row);
+    write_row(&record.meta, &record, &asked, &reading, row);
     if without_bodies {
         record.meta.shed = Some("disk".into());
         record.req_body = Cow::Borrowed("");
@@ -272,6 +271,46 @@ struct Bodies<'b> {
     choices: Vec<Value>,
     asked: Asked,
     shape: Shape,
+    reading: Reading,
+}
+
+/// What the answer says of itself, as the router would have read it.
+#[derive(Default)]
+struct Reading {
+    usage: Option<Usage>,
+    /// In the chat API's word.
+    finish_reason: Option<String>,
+}
+
+impl Reading {
+    /// Reads an answer whose sender told neither usage nor why it ended.
+    fn of<S, J, H>(meta: &MetaOf<S, J, H>, resp: &[u8], shape: Shape) -> Self {
+        let told = meta.resp_meta.as_ref();
+        let is_told = meta.usage.is_some()
+            || meta.finish_reason.is_some()
+            || told.is_some_and(|told| told.usage.is_some() || told.finish_reason.is_some());
+        let mut meter = match shape {
+            Shape::Json if !is_told => Meter::document(),
+            Shape::Stream if !is_told => Meter::stream(),
+            _ => return Self::default(),
+        };
+        meter.feed(resp);
+        meter.finish();
+        Self {
+            usage: meter.usage().map(usage_of),
+            finish_reason: meter.finish_reason().map(str::to_owned),
+        }
+    }
+}
+
+fn usage_of(usage: answers::Usage) -> Usage {
+    Usage {
+        prompt: usage.prompt,
+        completion: usage.completion,
+        cached: usage.cached,
+        reasoning: usage.reasoning,
+        total: usage.total,
+    }
 }
 
 impl<'b> Bodies<'b> {
@@ -282,6 +321,7 @@ impl<'b> Bodies<'b> {
         } else {
             Extracted::nothing()
         };
+        let reading = Reading::of(meta, resp, found.shape);
         let (req, is_req_b64) = text_or_base64(&data.req);
         let (resp, is_resp_b64) = match found.text {
             Some(text) => (Cow::Owned(text), false),
@@ -301,6 +341,7 @@ impl<'b> Bodies<'b> {
             choices: found.choices,
             asked,
             shape: found.shape,
+            reading,
         };
         (bodies, found.meta)
     }
@@ -393,11 +434,11 @@ fn make_room(out: &mut Vec<u8>, record: &Record<'_>) {
 const FINITE: &str = "records have text keys and finite numbers";
 
 /// Appends the row of an exchange. `record` is looked at for what stands beside its meta fields.
-fn write_row<S: Deref<Target = str>, J, H>(
+fn write_row<S: Deref<Target = str>, J: Serialize, H>(
     meta: &MetaOf<S, J, H>,
     record: &Record<'_>,
     asked: &Asked,
-    counts: impl Fn(&J) -> Usage,
+    reading: &Reading,
     out: &mut Vec<u8>,
 ) {
     fn cut(text: &str, max: usize) -> Cow<'_, str> {
@@ -407,18 +448,23 @@ fn write_row<S: Deref<Target = str>, J, H>(
         cut(value.as_deref().unwrap_or_default(), TEXT_MAX)
     }
     let found = meta.resp_meta.as_ref();
-    let found_usage = || found?.usage.as_ref().map(counts);
-    let usage = meta.usage.or_else(found_usage).unwrap_or_default();
+    let found_usage = || {
+        let usage = serde_json::to_vec(found?.usage.as_ref()?).ok()?;
+        answers::Usage::of(&usage).map(usage_of)
+    };
+    let usage = meta.usage.or(reading.usage).or_else(found_usage);
+    let usage = usage.unwrap_or_default();
     let finish_reason = meta
         .finish_reason
         .as_deref()
+        .or(reading.finish_reason.as_deref())
         .or_else(|| {
             found?
                 .finish_reason
                 .as_deref()
                 .or(found?.stop_reason.as_deref())
         })
-        .map(extract::finish_reason)
+        .map(chat_word)
         .unwrap_or_default();
     let model_req = meta.model_req.as_deref().or(asked.model.as_deref());
     let model = meta.model.as_deref().or_else(|| found?.model.as_deref());

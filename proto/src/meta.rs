@@ -17,7 +17,7 @@ pub const SCHEMA: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Prompt tokens, as the engine counts them (OpenAI's include the cached ones).
+    /// Tokens of the whole prompt, including those read from a cache or written into it.
     pub prompt: u64,
     /// Completion tokens, as the engine counts them.
     pub completion: u64,

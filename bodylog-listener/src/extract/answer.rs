@@ -4,8 +4,8 @@ use proto::meta::RespMeta;
 use serde_json::{Value, json};
 
 use super::json::{append_text, each_element, each_member, is_list, is_object, text, value};
+use super::overlay::overlay;
 use super::tools::Tools;
-use super::usage::overlay;
 use super::{Extracted, Shape};
 
 /// Most choices that are told apart; what belongs to others is put with the last.
@@ -64,6 +64,8 @@ impl Answer {
             "delta" => delta = Some(json),
             "content_block" => block = Some(json),
             "content" if is_list(json) => each_element(json, |part| self.block(None, part)),
+            // llama.cpp's own API.
+            "content" => append_text(json, &mut self.at(0).text),
             "output" if is_list(json) => each_element(json, |item| self.output_item(item)),
             "message" if is_object(json) => self.message(json),
             "response" if is_object(json) => self.response(json),

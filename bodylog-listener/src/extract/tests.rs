@@ -1,6 +1,11 @@
+use answers::finish::chat_word as finish_reason;
 use serde_json::json;
 
 use super::*;
+
+fn counts(usage: &Value) -> answers::Usage {
+    answers::Usage::of(usage.to_string().as_bytes()).unwrap_or_default()
+}
 
 fn events(events: &[Value]) -> Vec<u8> {
     let mut out = String::new();
@@ -132,7 +137,7 @@ fn an_anthropic_stream() {
             usage.reasoning,
             usage.total
         ),
-        (25, 7, 10, 0, 32)
+        (35, 7, 10, 0, 42)
     );
     assert_eq!(
         found.meta.tool_calls,

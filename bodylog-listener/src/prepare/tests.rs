@@ -44,6 +44,36 @@ fn v1(meta: &[u8], req: &[u8], resp: &[u8]) -> (Value, Value) {
 }
 
 #[test]
+fn an_answer_from_a_version_1_sender_is_read_as_the_router_reads_it() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/answers/corpus");
+    let expected = std::fs::read(format!("{corpus}/expected.json")).unwrap();
+    let expected: Value = serde_json::from_slice(&expected).unwrap();
+    for (name, conclusion) in expected.as_object().unwrap() {
+        let body = std::fs::read(format!("{corpus}/{name}")).unwrap();
+        let (record, row) = v1(br#"{"status":200}"#, b"{}", &body);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        assert_eq!(
+            text(&row["finish_reason"]),
+            text(&conclusion["finish_reason"]),
+            "{name}"
+        );
+        assert_eq!(text(&row["model"]), text(&conclusion["model"]), "{name}");
+        let counts = ["prompt", "completion", "cached", "reasoning", "total"]
+            .map(|kind| row[format!("{kind}_tokens")].as_u64().unwrap_or(0));
+        let told = conclusion["usage"].as_array();
+        let told = told.map_or([0; 5].into(), |told| {
+            told.iter().filter_map(Value::as_u64).collect::<Vec<_>>()
+        });
+        assert_eq!(counts[..], told, "{name}");
+        assert_eq!(
+            record["resp_meta"]["id"].as_str(),
+            conclusion["id"].as_str(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn the_smallest_useful_frame() {
     let (record, row) = v1(b"{}", b"", b"");
     assert_eq!(

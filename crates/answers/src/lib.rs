@@ -2,10 +2,13 @@
 //! passes, the listener reads the stored one, and both reach the same conclusions.
 
 pub mod cursor;
+pub mod finish;
 pub mod inflate;
 pub mod json;
 pub mod meter;
 pub mod redact;
 pub mod sse;
+mod usage;
 
-pub use meter::{Meter, Usage};
+pub use meter::Meter;
+pub use usage::Usage;

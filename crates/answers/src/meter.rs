@@ -8,18 +8,17 @@
 //! Responses, of Anthropic's messages, and llama.cpp's `timings`. A compressed body is not
 //! metered: decoding it would cost more than its numbers are worth.
 
-mod counts;
 mod members;
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use self::counts::Counts;
-pub use self::counts::Usage;
 use self::members::{Answer, Member};
+use crate::finish::chat_word;
 use crate::json::{may_have, unescaped};
 use crate::sse::{Event, Events};
+use crate::usage::{Counts, Usage};
 
 /// Events read whatever they hold, until id and model are known.
 const FIRST_EVENTS: u8 = 4;
@@ -115,12 +114,6 @@ impl Meter {
         self.found.counts.completion()
     }
 
-    /// Tokens of the whole prompt. Anthropic counts those read from a cache and written into it
-    /// apart; here they are included.
-    pub fn whole_prompt(&self) -> u64 {
-        self.found.counts.whole_prompt()
-    }
-
     /// The last `usage` object as the peer wrote it, at most 16 KiB.
     pub fn raw_usage(&self) -> Option<&[u8]> {
         Some(&*self.found.usage).filter(|raw| !raw.is_empty())
@@ -181,6 +174,7 @@ impl Found {
             Answer::default().feed(data, |member, value| {
                 self.complete |= match member {
                     Member::Finish => true,
+                    Member::StopType => value != b"none",
                     Member::Type => LAST_EVENTS.contains(&value),
                     _ => false,
                 };
@@ -202,9 +196,12 @@ impl Found {
             Member::Id if self.id.is_none() => self.id = text(value),
             Member::Model if self.model.is_none() => self.model = text(value),
             Member::Finish => self.finish = text(value),
+            // `none` stands in the events before the last one.
+            Member::StopType if value != b"none" => self.finish = text(value),
+            Member::Evaluated => self.counts.evaluated(value),
             Member::Status => self.status = text(value),
             Member::Incomplete => self.incomplete = text(value),
-            Member::Id | Member::Model | Member::Type => {}
+            Member::Id | Member::Model | Member::Type | Member::StopType => {}
         }
     }
 }
@@ -217,18 +214,6 @@ fn keep(slot: &mut Vec<u8>, value: &[u8]) {
 fn text(value: &[u8]) -> Option<Box<str>> {
     let value = unescaped(value);
     (!value.is_empty()).then(|| String::from_utf8_lossy(&value).into())
-}
-
-/// The chat API's word for a reason; the reason itself where it has none.
-fn chat_word(raw: &str) -> &str {
-    match raw {
-        "end_turn" | "stop_sequence" | "completed" => "stop",
-        "max_tokens" | "max_output_tokens" | "model_context_window_exceeded" => "length",
-        "tool_use" => "tool_calls",
-        "refusal" => "content_filter",
-        "failed" => "error",
-        other => other,
-    }
 }
 
 /// Whether an event holds a usage or timings object or a reason to end. A text that quotes one may

@@ -335,8 +335,7 @@ pub enum Outcome {
 /// Tokens of one answer, as its usage told them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Of the prompt. Where the API counts tokens read from a cache apart (Anthropic), without
-    /// those.
+    /// The whole prompt, including tokens read from a cache or written into it.
     pub prompt: u64,
     /// Generated.
     pub completion: u64,

@@ -268,7 +268,7 @@ impl Exchange {
         if let (Some(meter), Some(Choice::Send { facts, .. })) = (&measure.meter, &self.choice)
             && let Some(usage) = meter.usage()
         {
-            route.tokens(facts, meter.whole_prompt(), usage.cached);
+            route.tokens(facts, usage.prompt, usage.cached);
         }
     }
 

@@ -39,6 +39,10 @@ pub(super) enum Member {
     Status,
     /// `incomplete_details.reason` of a Responses answer.
     Incomplete,
+    /// `stop_type` of llama.cpp's own API.
+    StopType,
+    /// `tokens_evaluated` of llama.cpp's own API.
+    Evaluated,
 }
 
 /// A container that wanted members may stand in.
@@ -68,7 +72,10 @@ enum Role {
 
 impl Node {
     fn member(self, key: &[u8]) -> Role {
-        use Member::{ActualUsage, Finish, Id, Incomplete, Model, Status, Timings, Type, Usage};
+        use Member::{
+            ActualUsage, Evaluated, Finish, Id, Incomplete, Model, Status, StopType, Timings, Type,
+            Usage,
+        };
         match (self, key) {
             (Self::Root | Self::Inner, b"id") => Role::Take(Id),
             (Self::Root | Self::Inner, b"model") => Role::Take(Model),
@@ -79,6 +86,8 @@ impl Node {
             (Self::Root | Self::Inner | Self::Delta, b"stop_reason")
             | (Self::Choice, b"finish_reason") => Role::Take(Finish),
             (Self::Root | Self::Inner, b"incomplete_details") => Role::Enter(Self::Details),
+            (Self::Root, b"stop_type") => Role::Take(StopType),
+            (Self::Root, b"tokens_evaluated") => Role::Take(Evaluated),
             (Self::Root, b"choices") => Role::Enter(Self::Choices),
             (Self::Root, b"type") => Role::Take(Type),
             (Self::Root, b"delta") => Role::Enter(Self::Delta),

@@ -89,7 +89,7 @@ fn anthropic_stream_tells_usage_in_two_events() {
     );
     assert_eq!(
         reading(Meter::stream, stream),
-        told(Some([25, 7, 10, 0, 32]), "stop", "m", "msg", true)
+        told(Some([35, 7, 10, 0, 42]), "stop", "m", "msg", true)
     );
 }
 

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use answers::finish::chat_word;
 use chrono::DateTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -73,7 +74,7 @@ struct RespMeta {
     #[serde(deserialize_with = "lenient")]
     stop_reason: Option<String>,
     #[serde(deserialize_with = "lenient")]
-    usage: Option<EngineUsage>,
+    usage: Option<Box<RawValue>>,
 }
 
 /// Version 2: one set of names.
@@ -84,20 +85,6 @@ struct Usage {
     prompt: Option<f64>,
     #[serde(deserialize_with = "lenient")]
     completion: Option<f64>,
-}
-
-/// As engines spell it, some of them both ways at once, and some counts as floats.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct EngineUsage {
-    #[serde(deserialize_with = "lenient")]
-    prompt_tokens: Option<f64>,
-    #[serde(deserialize_with = "lenient")]
-    completion_tokens: Option<f64>,
-    #[serde(deserialize_with = "lenient")]
-    input_tokens: Option<f64>,
-    #[serde(deserialize_with = "lenient")]
-    output_tokens: Option<f64>,
 }
 
 /// A value of the type that is wanted; none for another.
@@ -155,7 +142,7 @@ impl<'a> Line<'a> {
             let finish = meta.finish_reason.as_deref();
             finish.or(meta.stop_reason.as_deref())
         });
-        let finish = self.finish_reason.as_deref().or(of_response);
+        let finish = self.finish_reason.as_deref().or(of_response.map(chat_word));
         let said = self.reject_reason.as_deref().or(finish);
         said.or_else(|| self.cut_by())
     }
@@ -175,12 +162,11 @@ impl<'a> Line<'a> {
         if let Some(usage) = &self.usage {
             return (usage.prompt.map(count), usage.completion.map(count));
         }
-        let usage = self.resp_meta.as_ref().and_then(|meta| meta.usage.as_ref());
-        usage.map_or((None, None), |usage| {
-            let prompt = usage.prompt_tokens.or(usage.input_tokens);
-            let completion = usage.completion_tokens.or(usage.output_tokens);
-            (prompt.map(count), completion.map(count))
-        })
+        let raw = self.resp_meta.as_ref().and_then(|meta| meta.usage.as_ref());
+        match raw.and_then(|raw| answers::Usage::of(raw.get().as_bytes())) {
+            Some(usage) => (Some(usage.prompt), Some(usage.completion)),
+            None => (None, None),
+        }
     }
 
     /// The request body as stored, and whether that is base64.
@@ -234,6 +220,7 @@ mod tests {
             r#"{"input_tokens":7,"output_tokens":2}"#,
             r#"{"prompt_tokens":7,"input_tokens":7,"completion_tokens":2,"output_tokens":2}"#,
             r#"{"prompt_tokens":null,"input_tokens":7,"output_tokens":2}"#,
+            r#"{"input_tokens":2,"cache_read_input_tokens":5,"output_tokens":2}"#,
         ] {
             let text = format!(r#"{{"resp_meta":{{"usage":{usage}}}}}"#);
             assert_eq!(read(&text).tokens(), (Some(7), Some(2)), "{usage}");
@@ -256,7 +243,7 @@ mod tests {
             ),
             (
                 r#"{"status":200,"resp_meta":{"stop_reason":"end_turn"}}"#,
-                Some("end_turn"),
+                Some("stop"),
             ),
             (r#"{"status":502,"complete":false}"#, None),
         ] {
