@@ -7,8 +7,6 @@ pub(crate) mod sid;
 pub mod sticky;
 mod tenants;
 
-use serde::{Deserialize, Serialize};
-
 pub use sid::Hashed;
 
 /// How a session finds its engine.
@@ -27,26 +25,28 @@ pub enum Affinity {
     Sticky,
 }
 
-/// The placement functions. All three are contracts: they never change for a given input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Hash {
-    /// `crc32(sid) % n` over the active tier's enabled peers in file order, banned ones included.
-    #[default]
-    Crc32,
-    /// Highest `xxh3_64(sid ‖ 0x00 ‖ host:port)` over the unbanned peers of the active tier.
-    Rendezvous,
-    /// Highest first 32 bits of `MD5(sid ‖ '|' ‖ host:port)` over the same peers.
-    RendezvousMd5,
+words! {
+    /// The placement functions. All three are contracts: they never change for a given input.
+    #[derive(Default)]
+    pub enum Hash {
+        /// `crc32(sid) % n` over the active tier's enabled peers in file order, banned ones included.
+        #[default]
+        Crc32 = "crc32",
+        /// Highest `xxh3_64(sid ‖ 0x00 ‖ host:port)` over the unbanned peers of the active tier.
+        Rendezvous = "rendezvous",
+        /// Highest first 32 bits of `MD5(sid ‖ '|' ‖ host:port)` over the same peers.
+        RendezvousMd5 = "rendezvous_md5",
+    }
 }
 
-/// What a session does when its home peer is at its own maximum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Saturated {
-    /// Fall back to `balance` for this request.
-    #[default]
-    Fallback,
-    /// Stay, above the peer's own maximum, while the pool is under its limit.
-    Keep,
+words! {
+    /// What a session does when its home peer is at its own maximum.
+    #[derive(Default)]
+    pub enum Saturated {
+        /// Fall back to `balance` for this request.
+        #[default]
+        Fallback = "fallback",
+        /// Stay, above the peer's own maximum, while the pool is under its limit.
+        Keep = "keep",
+    }
 }

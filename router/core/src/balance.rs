@@ -1,34 +1,141 @@
 //! Which peer a request without a home gets: total orders with one winner.
 //!
+//! Each policy is one file beside this one and one line of the table below: the enum, its words in
+//! files and answers, the text of the option and the choice itself all come from that line.
+//!
 //! The peers offered are already the ones that may be picked: candidates, and of those only the
-//! ones with room while any has room. `power_of_two`: Mitzenmacher, "The Power of Two Choices in
-//! Randomized Load Balancing" (2001). `least_busy` and `idle_aware` end in the peer's name, so that
+//! ones with room while any has room. `least_busy` and `idle_aware` end in the peer's name, so that
 //! replicas that see the same loads agree.
+
+mod idle_aware;
+mod least_busy;
+mod least_conn;
+mod power_of_two;
+mod round_robin;
 
 use std::cmp::{Ordering, Reverse};
 
-use rand::{Rng, RngExt};
+use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::load::Idle;
 use crate::pool::{Load, Weight};
 
-/// How requests without a session, and sessions whose home cannot take them, are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Balance {
-    /// Smallest load ÷ slots; ties are broken uniformly at random.
+/// One way to spread requests. No item has a default: a new policy answers each question.
+trait Policy {
+    /// Whether it orders by what the engines say, so that they must be polled.
+    const NEEDS_ENGINE_LOAD: bool;
+    /// Whether the peers' weights decide between equally loaded ones.
+    const USES_WEIGHTS: bool;
+
+    /// The winner among the peers offered, which come in ascending order of their index. `None`
+    /// when there are no peers.
+    fn pick(
+        peers: impl Iterator<Item = Candidate> + Clone,
+        terms: &Terms<impl Fn(usize) -> Idle>,
+        rng: &mut impl Rng,
+    ) -> Option<Winner>;
+}
+
+/// What a policy may read besides the candidates.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<I> {
+    /// How loads are compared.
+    pub normalize: Normalize,
+    /// How long the idle peer of an index has been so. Policies ask it of peers without load only.
+    pub idle: I,
+    /// How often the pool's policy took a turn so far.
+    pub turn: u64,
+}
+
+/// The peer a policy chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Winner {
+    /// Its index in the pool.
+    pub index: usize,
+    /// Whether the choice used up a turn, so that the next one goes on behind it.
+    pub takes_turn: bool,
+}
+
+impl Winner {
+    /// A choice that no earlier choice matters to.
+    fn at(index: usize) -> Self {
+        Self {
+            index,
+            takes_turn: false,
+        }
+    }
+}
+
+/// Declares the policies. The rules read as one list in the option's text.
+macro_rules! policies {
+    (
+        $(#[$first_meta:meta])* $first:ident = $first_module:ident, $first_word:literal, $first_rule:literal;
+        $($name:ident = $module:ident, $word:literal, $rule:literal;)*
+    ) => {
+        words! {
+            /// How requests without a session, and sessions whose home cannot take them, are spread.
+            #[derive(Default)]
+            pub enum Balance {
+                #[doc = $first_rule]
+                $(#[$first_meta])*
+                $first = $first_word,
+                $(#[doc = $rule] $name = $word,)*
+            }
+        }
+
+        impl Balance {
+            /// The text of the option: every policy with its rule.
+            pub const RULES: &'static str =
+                concat!("How requests without a home are spread: `", $first_word, "`: ", $first_rule $(, "; `", $word, "`: ", $rule)*, ".");
+
+            /// What it takes, in a few words.
+            pub fn rule(self) -> &'static str {
+                match self {
+                    Self::$first => $first_rule,
+                    $(Self::$name => $rule,)*
+                }
+            }
+
+            /// Whether it orders by what the engines say, so that they must be polled.
+            pub fn needs_engine_load(self) -> bool {
+                match self {
+                    Self::$first => $first_module::$first::NEEDS_ENGINE_LOAD,
+                    $(Self::$name => $module::$name::NEEDS_ENGINE_LOAD,)*
+                }
+            }
+
+            /// Whether the peers' weights decide between equally loaded ones.
+            pub fn uses_weights(self) -> bool {
+                match self {
+                    Self::$first => $first_module::$first::USES_WEIGHTS,
+                    $(Self::$name => $module::$name::USES_WEIGHTS,)*
+                }
+            }
+
+            /// The winner among `peers`, ascending by index. `None` when there are no peers.
+            pub fn pick(
+                self,
+                peers: impl Iterator<Item = Candidate> + Clone,
+                terms: &Terms<impl Fn(usize) -> Idle>,
+                rng: &mut impl Rng,
+            ) -> Option<Winner> {
+                match self {
+                    Self::$first => $first_module::$first::pick(peers, terms, rng),
+                    $(Self::$name => $module::$name::pick(peers, terms, rng),)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
     #[default]
-    LeastConn,
-    /// Smallest load, largest weight, smallest name.
-    LeastBusy,
-    /// The next peer in file order; peers at their own maximum are skipped while another has room.
-    RoundRobin,
-    /// Longest idle, smallest load, largest weight, smallest name: idle engines take turns, so that
-    /// none cools down and none is always first.
-    IdleAware,
-    /// Two distinct peers at random, the one with the smaller load ÷ slots.
-    PowerOfTwo,
+    LeastConn = least_conn, "least_conn", "the smallest load ÷ slots, ties at random";
+    LeastBusy = least_busy, "least_busy", "the smallest load, then the largest weight, then the name";
+    IdleAware = idle_aware, "idle_aware", "the one idle for the longest, then the smallest load";
+    RoundRobin = round_robin, "round_robin", "the next in file order";
+    PowerOfTwo = power_of_two, "power_of_two", "the less loaded of two drawn at random";
 }
 
 /// How `least_busy` and `idle_aware` compare loads.
@@ -45,7 +152,7 @@ pub enum Normalize {
 /// A peer that may be picked.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its index in the pool; contenders come in ascending order.
+    /// Its index in the pool; candidates come in ascending order.
     pub index: usize,
     /// How busy it is.
     pub load: Load,
@@ -66,67 +173,6 @@ pub fn rank<'a>(peers: impl Iterator<Item = (Weight, &'a str)>) -> Vec<u32> {
     ranks
 }
 
-impl Balance {
-    /// Whether it orders by what the engines say, so that they must be polled.
-    pub fn needs_engine_load(self) -> bool {
-        matches!(self, Self::LeastBusy | Self::IdleAware)
-    }
-
-    /// The pool index of the winner. `idle` says how long an idle peer has been so; it is asked of peers
-    /// without load only. `turn` counts the pool's picks by `round_robin` so far. `None` when there
-    /// are no peers.
-    pub fn pick(
-        self,
-        peers: impl Iterator<Item = Candidate> + Clone,
-        normalize: Normalize,
-        idle: impl Fn(usize) -> Idle,
-        turn: u64,
-        rng: &mut impl Rng,
-    ) -> Option<usize> {
-        match self {
-            Self::LeastConn => least_conn(peers, rng),
-            Self::LeastBusy => least_busy(peers, normalize),
-            Self::RoundRobin => round_robin(peers, turn),
-            Self::IdleAware => idle_aware(peers, normalize, idle),
-            Self::PowerOfTwo => power_of_two(peers, rng),
-        }
-    }
-}
-
-/// The first pass counts the peers tied for the smallest share, the second takes one of them: one
-/// random number for the decision and not one for each tie.
-fn least_conn(peers: impl Iterator<Item = Candidate> + Clone, rng: &mut impl Rng) -> Option<usize> {
-    let mut best: Option<Candidate> = None;
-    let mut tied = 0_usize;
-    // Inside the iterator, which knows its own shape better than a loop around it.
-    peers.clone().for_each(|peer| {
-        match best.map_or(Ordering::Less, |least| peer.load.cmp_ratio(least.load)) {
-            Ordering::Less => {
-                best = Some(peer);
-                tied = 1;
-            }
-            Ordering::Equal => tied += 1,
-            Ordering::Greater => {}
-        }
-    });
-    let least = best?;
-    if tied == 1 {
-        return Some(least.index);
-    }
-    let nth = rng.random_range(0..tied);
-    let mut drawn = peers.filter(|peer| peer.load.cmp_ratio(least.load) == Ordering::Equal);
-    drawn.nth(nth).map(|peer| peer.index)
-}
-
-fn least_busy(peers: impl Iterator<Item = Candidate>, normalize: Normalize) -> Option<usize> {
-    let winner = match normalize {
-        // A key of whole numbers: twice as fast as a comparison that is written out.
-        Normalize::Off => peers.min_by_key(|peer| (peer.load.in_flight, peer.rank)),
-        Normalize::Slots => peers.min_by(|one, other| by_load(normalize, one, other)),
-    };
-    Some(winner?.index)
-}
-
 /// The less loaded peer first, among equally loaded ones the preferred one.
 #[inline]
 fn by_load(normalize: Normalize, one: &Candidate, other: &Candidate) -> Ordering {
@@ -135,65 +181,6 @@ fn by_load(normalize: Normalize, one: &Candidate, other: &Candidate) -> Ordering
         Normalize::Slots => one.load.cmp_ratio(other.load),
     };
     by_load.then(one.rank.cmp(&other.rank))
-}
-
-/// Idle peers come first; among them load says nothing.
-fn idle_aware(
-    peers: impl Iterator<Item = Candidate>,
-    normalize: Normalize,
-    idle: impl Fn(usize) -> Idle,
-) -> Option<usize> {
-    let mut most_rested: Option<(Reverse<Idle>, u32, usize)> = None;
-    let mut least_busy: Option<Candidate> = None;
-    // One pass, although it may turn out that the busy ones did not matter.
-    peers.for_each(|peer| {
-        let idle = match peer.load.in_flight {
-            0 => idle(peer.index),
-            _ => Idle::Busy,
-        };
-        if idle > Idle::Busy {
-            let rested = (Reverse(idle), peer.rank, peer.index);
-            if most_rested.is_none_or(|most| rested < most) {
-                most_rested = Some(rested);
-            }
-        } else if least_busy.is_none_or(|least| by_load(normalize, &peer, &least).is_lt()) {
-            least_busy = Some(peer);
-        }
-    });
-    let rested = most_rested.map(|(_, _, index)| index);
-    rested.or(least_busy.map(|peer| peer.index))
-}
-
-fn round_robin(mut peers: impl Iterator<Item = Candidate> + Clone, turn: u64) -> Option<usize> {
-    let count = peers.clone().count() as u64;
-    let nth = turn.checked_rem(count)?;
-    peers.nth(nth as usize).map(|peer| peer.index)
-}
-
-/// The pair is drawn in random order, so a tie goes to either with equal chance.
-fn power_of_two(
-    peers: impl Iterator<Item = Candidate> + Clone,
-    rng: &mut impl Rng,
-) -> Option<usize> {
-    let count = peers.clone().count();
-    if count < 2 {
-        return peers.map(|peer| peer.index).next();
-    }
-    let first = rng.random_range(0..count);
-    // Skipping over `first` keeps the second draw uniform among the others.
-    let second = (first + 1 + rng.random_range(0..count - 1)) % count;
-    let mut drawn = peers
-        .enumerate()
-        .filter(|(nth, _)| *nth == first || *nth == second)
-        .map(|(_, peer)| peer);
-    let (earlier, later) = (drawn.next()?, drawn.next()?);
-    let winner = match earlier.load.cmp_ratio(later.load) {
-        Ordering::Less => earlier,
-        Ordering::Greater => later,
-        Ordering::Equal if first < second => earlier,
-        Ordering::Equal => later,
-    };
-    Some(winner.index)
 }
 
 #[cfg(test)]
@@ -210,7 +197,7 @@ mod tests {
 
     /// Peers a, b, c …, from (load, slots) pairs.
     fn peers(loads: &[(u32, u32)]) -> Vec<Candidate> {
-        let contender = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Candidate {
+        let candidate = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Candidate {
             index,
             load: Load {
                 in_flight,
@@ -218,52 +205,65 @@ mod tests {
             },
             rank: index as u32,
         };
-        loads.iter().enumerate().map(contender).collect()
+        loads.iter().enumerate().map(candidate).collect()
     }
 
-    fn never_used(_: usize) -> Idle {
-        Idle::Always
+    /// Counts as loads, and no peer was ever used.
+    fn terms(turn: u64) -> Terms<impl Fn(usize) -> Idle> {
+        Terms {
+            normalize: Normalize::Off,
+            idle: |_| Idle::Always,
+            turn,
+        }
     }
 
     fn pick(balance: Balance, peers: &[Candidate], turn: u64) -> Option<&'static str> {
         let mut rng = StdRng::seed_from_u64(1);
-        let winner = balance.pick(
-            peers.iter().copied(),
-            Normalize::Off,
-            never_used,
-            turn,
-            &mut rng,
-        );
-        winner.map(|index| NAMES[index])
+        let winner = balance.pick(peers.iter().copied(), &terms(turn), &mut rng);
+        winner.map(|winner| NAMES[winner.index])
     }
 
     fn picks(balance: Balance, loads: &[(u32, u32)], times: usize) -> Vec<usize> {
         let (peers, mut rng) = (peers(loads), StdRng::seed_from_u64(7));
         let mut counts = vec![0; loads.len()];
         for _ in 0..times {
-            counts[balance
-                .pick(
-                    peers.iter().copied(),
-                    Normalize::Off,
-                    never_used,
-                    0,
-                    &mut rng,
-                )
-                .unwrap()] += 1;
+            let winner = balance.pick(peers.iter().copied(), &terms(0), &mut rng);
+            counts[winner.unwrap().index] += 1;
         }
         counts
     }
 
     #[test]
     fn nobody_wins_among_nobody() {
-        for balance in [
-            Balance::LeastConn,
-            Balance::LeastBusy,
-            Balance::RoundRobin,
-            Balance::IdleAware,
-            Balance::PowerOfTwo,
-        ] {
-            assert_eq!(pick(balance, &[], 3), None);
+        for balance in Balance::ALL {
+            assert_eq!(pick(*balance, &[], 3), None);
+        }
+    }
+
+    #[test]
+    fn every_policy_spreads_over_equal_peers_as_they_fill() {
+        for balance in Balance::ALL {
+            let mut loads = [(0, 4); 4];
+            let mut rng = StdRng::seed_from_u64(3);
+            for turn in 0..16 {
+                let peers = peers(&loads);
+                let winner = balance.pick(peers.iter().copied(), &terms(turn), &mut rng);
+                loads[winner.unwrap().index].0 += 1;
+            }
+            assert!(
+                loads.iter().all(|(load, _)| (2..=6).contains(load)),
+                "{balance:?}: {loads:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_policy_that_goes_in_turn_takes_one() {
+        let (peers, mut rng) = (peers(&[(0, 4), (0, 4)]), StdRng::seed_from_u64(3));
+        for balance in Balance::ALL {
+            let winner = balance.pick(peers.iter().copied(), &terms(0), &mut rng);
+            let takes_turn = winner.unwrap().takes_turn;
+            assert_eq!(takes_turn, *balance == Balance::RoundRobin, "{balance:?}");
         }
     }
 
@@ -314,7 +314,12 @@ mod tests {
     fn loads_compare_as_shares_of_the_slots_where_asked() {
         let (mut rng, peers) = (StdRng::seed_from_u64(1), peers(&[(2, 2), (3, 8)]));
         let by = |normalize, rng: &mut StdRng| {
-            Balance::LeastBusy.pick(peers.iter().copied(), normalize, never_used, 0, rng)
+            let terms = Terms {
+                normalize,
+                ..terms(0)
+            };
+            let winner = Balance::LeastBusy.pick(peers.iter().copied(), &terms, rng);
+            winner.map(|winner| winner.index)
         };
         assert_eq!(by(Normalize::Off, &mut rng), Some(0));
         assert_eq!(by(Normalize::Slots, &mut rng), Some(1));
@@ -340,9 +345,13 @@ mod tests {
         let idle = [for_s(5), for_s(9), Idle::Busy, Idle::Always];
         let winner = |peers: &[Candidate]| {
             let (peers, mut rng) = (peers.iter().copied(), StdRng::seed_from_u64(1));
-            let by_rest = |index: usize| idle[index];
-            let won = Balance::IdleAware.pick(peers, Normalize::Off, by_rest, 0, &mut rng);
-            won.map(|index| NAMES[index])
+            let terms = Terms {
+                normalize: Normalize::Off,
+                idle: |index: usize| idle[index],
+                turn: 0,
+            };
+            let winner = Balance::IdleAware.pick(peers, &terms, &mut rng);
+            winner.map(|winner| NAMES[winner.index])
         };
         let rested = peers(&[(0, 1), (0, 1), (1, 1), (0, 1)]);
         assert_eq!(winner(&rested[..3]), Some("b"));

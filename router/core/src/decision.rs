@@ -18,9 +18,11 @@
 //! A refusal reads `{"refuse": {"reason": "no_healthy_peer", "peers": 2, "banned": 2}}`. A receipt's
 //! `decision` has the same two forms, with `mode` and `facts` alone inside `send`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::admission::{Gate, Gates, Refusal};
 use crate::affinity::Hash;
@@ -28,77 +30,61 @@ use crate::balance::Balance;
 use crate::load::Standing;
 use crate::pool::PeerKey;
 
-/// How the peer was found; the text of `X-Routed-Mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// The session's home.
-    Hash,
-    /// The session's home is banned or saturated: `balance` among the healthy.
-    HashFallback,
-    /// The session lives there.
-    Sticky,
-    /// The session is new, or its peer is gone: the peer with the fewest sessions.
-    StickyNew,
-    /// No session: the peer that computed the longest known prefix.
-    Prefix,
-    /// No session: among the peers that list the model.
-    Pin,
-    /// No session: `balance: least_busy`.
-    LeastBusy,
-    /// No session: `balance: idle_aware`.
-    IdleAware,
-    /// No session: `balance: least_conn`.
-    LeastConn,
-    /// No session: `balance: round_robin`.
-    RoundRobin,
-    /// No session: `balance: power_of_two`.
-    PowerOfTwo,
+/// Declares the modes; the route's balance policy brings its own word.
+macro_rules! modes {
+    ($($(#[$meta:meta])* $mode:ident = $word:literal,)+) => {
+        /// How the peer was found; the text of `X-Routed-Mode`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Mode {
+            $($(#[$meta])* $mode,)+
+            /// No session: the route's policy.
+            Balance(Balance),
+        }
+
+        impl Mode {
+            /// Every mode.
+            pub fn all() -> impl Iterator<Item = Self> {
+                let policies = Balance::ALL.iter().copied().map(Self::Balance);
+                [$(Self::$mode),+].into_iter().chain(policies)
+            }
+
+            /// The header's text.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$mode => $word,)+
+                    Self::Balance(balance) => balance.as_str(),
+                }
+            }
+        }
+    };
 }
 
-impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 11] = [
-        Self::Hash,
-        Self::HashFallback,
-        Self::Sticky,
-        Self::StickyNew,
-        Self::Prefix,
-        Self::Pin,
-        Self::LeastBusy,
-        Self::IdleAware,
-        Self::LeastConn,
-        Self::RoundRobin,
-        Self::PowerOfTwo,
-    ];
+modes! {
+    /// The session's home.
+    Hash = "hash",
+    /// The session's home is banned or saturated: `balance` among the healthy.
+    HashFallback = "hash_fallback",
+    /// The session lives there.
+    Sticky = "sticky",
+    /// The session is new, or its peer is gone: the peer with the fewest sessions.
+    StickyNew = "sticky_new",
+    /// No session: the peer that computed the longest known prefix.
+    Prefix = "prefix",
+    /// No session: among the peers that list the model.
+    Pin = "pin",
+}
 
-    /// The header's text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hash => "hash",
-            Self::HashFallback => "hash_fallback",
-            Self::Sticky => "sticky",
-            Self::StickyNew => "sticky_new",
-            Self::Prefix => "prefix",
-            Self::Pin => "pin",
-            Self::LeastBusy => "least_busy",
-            Self::IdleAware => "idle_aware",
-            Self::LeastConn => "least_conn",
-            Self::RoundRobin => "round_robin",
-            Self::PowerOfTwo => "power_of_two",
-        }
+impl Serialize for Mode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 
-impl From<Balance> for Mode {
-    fn from(balance: Balance) -> Self {
-        match balance {
-            Balance::LeastConn => Self::LeastConn,
-            Balance::LeastBusy => Self::LeastBusy,
-            Balance::IdleAware => Self::IdleAware,
-            Balance::RoundRobin => Self::RoundRobin,
-            Balance::PowerOfTwo => Self::PowerOfTwo,
-        }
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = Cow::<str>::deserialize(deserializer)?;
+        let mode = Self::all().find(|mode| mode.as_str() == word);
+        mode.ok_or_else(|| D::Error::custom(format_args!("unknown mode `{word}`")))
     }
 }
 
@@ -429,4 +415,25 @@ pub struct Attempt {
     /// Why it did not serve the request; absent when it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde::de::value::{Error, StrDeserializer};
+
+    use super::*;
+
+    #[test]
+    fn every_mode_has_a_word_of_its_own_that_reads_back() {
+        let words: BTreeSet<_> = Mode::all().map(Mode::as_str).collect();
+        assert_eq!(words.len(), Mode::all().count());
+        for mode in Mode::all() {
+            let text = StrDeserializer::<Error>::new(mode.as_str());
+            assert_eq!(Mode::deserialize(text), Ok(mode));
+        }
+        let unknown = Mode::deserialize(StrDeserializer::<Error>::new("hashh"));
+        assert_eq!(unknown.unwrap_err().to_string(), "unknown mode `hashh`");
+    }
 }

@@ -18,6 +18,9 @@
 //! - [`decision`]: every fact a decision used.
 //! - [`book`]: the one aggregate of a route: reserve, retry, release, observe.
 
+#[macro_use]
+mod words;
+
 pub mod admission;
 pub mod affinity;
 pub mod aimd;

@@ -218,7 +218,10 @@ fn least_conn_takes_the_idle_peer_and_spreads_ties() {
     bench.load(&[0, 5, 5, 5]);
     for _ in 0..20 {
         let (peer, mode, _) = bench.sent(None);
-        assert_eq!((peer.as_str(), mode), ("a:1", Mode::LeastConn));
+        assert_eq!(
+            (peer.as_str(), mode),
+            ("a:1", Mode::Balance(Balance::LeastConn))
+        );
     }
 }
 
@@ -321,7 +324,10 @@ fn affinity_off_is_told_from_no_session_and_both_are_balanced() {
             .outcome
         {
             Outcome::Send { mode, facts, .. } => {
-                assert_eq!((mode, facts.home), (Mode::LeastConn, None));
+                assert_eq!(
+                    (mode, facts.home),
+                    (Mode::Balance(Balance::LeastConn), None)
+                );
             }
             other => panic!("not sent: {other:?}"),
         }
@@ -336,7 +342,10 @@ fn affinity_is_on_unless_the_route_says_none() {
     assert_eq!(on.sent(Some("sess-1")).1, Mode::Hash);
     let mut off = Bench::new(Affinity::None, &R_PEERS);
     let (_, mode, facts) = off.sent(Some("sess-1"));
-    assert_eq!((mode, facts.home), (Mode::LeastConn, None));
+    assert_eq!(
+        (mode, facts.home),
+        (Mode::Balance(Balance::LeastConn), None)
+    );
 }
 
 /// The limit is the active tier's own sum; the specification's maximum over tiers happens to agree

@@ -10,7 +10,7 @@ use router_core::admission::Refusal;
 use router_core::affinity::Hashed;
 use router_core::affinity::prefix::Prefix;
 use router_core::book::{PlacementRequest, PoolId, Switches};
-use router_core::decision::{Choice, Mode};
+use router_core::decision::Choice;
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
@@ -95,7 +95,7 @@ pub(super) async fn decide(
             let listed = lookups.pin.indices().is_some();
             let reason = Reason::of(placed.mode, &placed.facts, listed);
             let peer = &route.peers[pool.0][placed.peer].spec.key;
-            let strategy = Mode::from(route.spec().balance).as_str();
+            let strategy = route.spec().balance.as_str();
             route
                 .state
                 .metrics

@@ -6,7 +6,6 @@ use router_core::balance::Normalize;
 use router_core::pool::Weight;
 
 use super::place;
-use super::route::weighs;
 use crate::check::Reader;
 use crate::tree::{Node, Span, Value};
 use crate::valid::{Peer, Role, Route};
@@ -80,7 +79,7 @@ fn tiers(reader: &mut Reader, nodes: &[Node], peers: &[Peer]) {
 }
 
 fn weights(reader: &mut Reader, nodes: &[Node], peers: &[Peer], route: &Route) {
-    let weighed = weighs(route.options.balance.value);
+    let weighed = route.options.balance.value.uses_weights();
     let differ = peers
         .windows(2)
         .any(|pair| pair[0].weight != pair[1].weight);
@@ -103,7 +102,8 @@ fn weights(reader: &mut Reader, nodes: &[Node], peers: &[Peer], route: &Route) {
 
 fn slots(reader: &mut Reader, root: &Node, list: &Node, peers: &[Peer], route: &Route) {
     let options = &route.options;
-    let counts = weighs(options.balance.value) && options.load.normalize.value == Normalize::Off;
+    let counts =
+        options.balance.value.uses_weights() && options.load.normalize.value == Normalize::Off;
     let slots = || {
         peers
             .iter()

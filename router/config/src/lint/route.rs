@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use router_core::balance::Balance;
 use router_core::load::StalePolicy;
 use router_core::pool::FullPolicy;
 
@@ -202,9 +201,4 @@ fn has_tiers(route: &Route) -> bool {
         let first = pool.peers.first().map(|peer| peer.priority);
         pool.peers.iter().any(|peer| Some(peer.priority) != first)
     })
-}
-
-/// Whether weights decide ties.
-pub(super) fn weighs(balance: Balance) -> bool {
-    matches!(balance, Balance::LeastBusy | Balance::IdleAware)
 }

@@ -177,10 +177,14 @@ pub(crate) static SESSION_SOURCES: OptionDef<Arc<[SessionSource]>> =
         .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]")
         .doc("Where session ids are looked for; the first that is not blank wins. `header:<name>` or `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short for the body's fields of these names.");
 /// `balance`.
-pub(crate) static BALANCE: OptionDef<Balance> =
-    OptionDef::new("balance", "balance", Kind::Choice(Balance::words), check::choice)
-        .default("least_conn")
-        .doc("How requests without a home are spread: `least_conn`: smallest load ÷ capacity, ties at random; `least_busy`: smallest load, then weight, then name; `idle_aware`: longest idle first; `round_robin`: in turn; `power_of_two`: the better of two at random.");
+pub(crate) static BALANCE: OptionDef<Balance> = OptionDef::new(
+    "balance",
+    "balance",
+    Kind::Choice(Balance::words),
+    check::choice,
+)
+.default("least_conn")
+.doc(Balance::RULES);
 /// `merge_models`.
 pub(crate) static MERGE_MODELS: OptionDef<bool> =
     OptionDef::new("balance", "merge_models", Kind::Bool, check::boolean)
@@ -355,26 +359,15 @@ impl Choice for AffinityKind {
 }
 
 impl Choice for Hash {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("crc32", Self::Crc32),
-        ("rendezvous", Self::Rendezvous),
-        ("rendezvous_md5", Self::RendezvousMd5),
-    ];
+    const WORDS: &'static [(&'static str, Self)] = Self::WORDS;
 }
 
 impl Choice for Saturated {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("fallback", Self::Fallback), ("keep", Self::Keep)];
+    const WORDS: &'static [(&'static str, Self)] = Self::WORDS;
 }
 
 impl Choice for Balance {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("least_conn", Self::LeastConn),
-        ("least_busy", Self::LeastBusy),
-        ("idle_aware", Self::IdleAware),
-        ("round_robin", Self::RoundRobin),
-        ("power_of_two", Self::PowerOfTwo),
-    ];
+    const WORDS: &'static [(&'static str, Self)] = Self::WORDS;
 }
 
 impl Choice for FullPolicy {

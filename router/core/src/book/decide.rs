@@ -12,7 +12,6 @@ use super::view::Pick;
 use super::{Book, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket, Verdict};
 use crate::admission::Refusal;
 use crate::affinity::sid::Sid;
-use crate::balance::Balance;
 use crate::decision::{Explanation, Facts, Outcome};
 use crate::pool::{PeerKey, Role};
 use crate::signal::Signal;
@@ -289,16 +288,14 @@ impl Book {
             peer,
             mode,
             facts,
-            balanced,
+            takes_turn,
         } = pick;
         let epoch = self.epoch(now);
         let pool = ask.pool.0;
         let members = &roster.members[pool];
         let slot = members.peers[peer];
         let state = self.pools.get_mut(members.pool);
-        if balanced && roster.spec.balance == Balance::RoundRobin {
-            state.turn += 1;
-        }
+        state.turn += u64::from(takes_turn);
         let memory = &roster.spec.memory;
         let session = ask.key.filter(|_| roster.spec.remembers_sessions());
         if let Some(key) = session {

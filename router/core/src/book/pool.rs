@@ -14,7 +14,7 @@ use crate::window::{Meter, window_number};
 /// State of one pool.
 #[derive(Debug)]
 pub(super) struct PoolState {
-    /// Picks by `round_robin` so far.
+    /// Turns that the balance policy took so far.
     pub(super) turn: u64,
     /// Which peer each session lives on.
     pub(super) sessions: ByRole<Sessions>,

@@ -13,7 +13,7 @@ use crate::admission::{Refusal, concurrency};
 use crate::affinity::sid::Sid;
 use crate::affinity::sticky::{Binding, Sessions};
 use crate::affinity::{Affinity, Hash, Saturated, consistent_hash, hash};
-use crate::balance::Candidate;
+use crate::balance::{Candidate, Terms};
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
 use crate::pool::{Capacity, PeerKey, PeerSpec, Role, RouteSpec};
@@ -56,8 +56,27 @@ pub(super) struct Pick {
     pub(super) peer: usize,
     pub(super) mode: Mode,
     pub(super) facts: Facts,
-    /// Whether the peer was found by `balance`.
-    pub(super) balanced: bool,
+    /// Whether the choice used up a turn of the pool's policy.
+    pub(super) takes_turn: bool,
+}
+
+/// A peer, and how it was found.
+#[derive(Clone, Copy)]
+struct Found {
+    peer: usize,
+    mode: Mode,
+    takes_turn: bool,
+}
+
+impl Found {
+    /// Found without the pool's policy.
+    fn at(peer: usize, mode: Mode) -> Self {
+        Self {
+            peer,
+            mode,
+            takes_turn: false,
+        }
+    }
 }
 
 impl<'a> View<'a> {
@@ -150,7 +169,11 @@ impl<'a> View<'a> {
             pinned: self.pin.map(|pin| pin.len() as u32),
             ..facts
         };
-        let (peer, mode) = match (ask.session, self.route.affinity) {
+        let Found {
+            peer,
+            mode,
+            takes_turn,
+        } = match (ask.session, self.route.affinity) {
             (None, _) | (Some(_), Affinity::None) => self.for_nobody(active, &mut facts, ask, rng),
             (Some(session), Affinity::Sticky) => {
                 self.by_seat(active, Sid::new(session).with(ask.hashed), ask.key)
@@ -172,16 +195,7 @@ impl<'a> View<'a> {
             peer,
             mode,
             facts,
-            balanced: matches!(
-                mode,
-                Mode::HashFallback
-                    | Mode::Pin
-                    | Mode::LeastConn
-                    | Mode::LeastBusy
-                    | Mode::RoundRobin
-                    | Mode::IdleAware
-                    | Mode::PowerOfTwo
-            ),
+            takes_turn,
         }
     }
 
@@ -192,17 +206,17 @@ impl<'a> View<'a> {
         facts: &mut Facts,
         ask: &PlacementRequest<'_>,
         rng: &mut impl Rng,
-    ) -> (usize, Mode) {
+    ) -> Found {
         if let Some((peer, bytes)) = self.by_prefix(active, ask) {
             facts.prefix_bytes = Some(bytes);
-            return (peer, Mode::Prefix);
+            return Found::at(peer, Mode::Prefix);
         }
         let mode = match self.pin {
             Some(pin) if self.leaves_out(pin) => Mode::Pin,
             // Where every engine serves the model, `balance` alone has chosen.
-            _ => self.route.balance.into(),
+            _ => Mode::Balance(self.route.balance),
         };
-        (self.balance(active, rng), mode)
+        self.balance(active, mode, rng)
     }
 
     /// The peer of the longest known prefix, while it has room and no more than its share: at least
@@ -231,9 +245,9 @@ impl<'a> View<'a> {
 
     /// `sticky_least_loaded`: where the session lives, even above the peer's own maximum; else the
     /// peer with the fewest sessions.
-    fn by_seat(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> (usize, Mode) {
+    fn by_seat(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> Found {
         if let Some(index) = key.and_then(|key| self.seat(active, key)) {
-            return (index, Mode::Sticky);
+            return Found::at(index, Mode::Sticky);
         }
         // What is left of the session itself (it expired, or its peer is out) counts for nobody.
         let left = key.and_then(|key| self.sessions().find(key, Duration::MAX, self.now));
@@ -246,7 +260,7 @@ impl<'a> View<'a> {
         let mut tied = offered.filter(|(_, sessions)| Some(*sessions) == least);
         let first = tied.next().expect("the active tier has a usable peer").0;
         let Some((second, _)) = tied.next() else {
-            return (first, Mode::StickyNew);
+            return Found::at(first, Mode::StickyNew);
         };
         // Hashed once per tied peer, for a new session only; the earlier wins equal weights.
         let mut weights = consistent_hash::Weights::new(session);
@@ -258,7 +272,7 @@ impl<'a> View<'a> {
                 best = (index, weight);
             }
         }
-        (best.0, Mode::StickyNew)
+        Found::at(best.0, Mode::StickyNew)
     }
 
     /// `hash`: the session's home. With a load bound the pool remembers sessions, so that one that was
@@ -270,21 +284,21 @@ impl<'a> View<'a> {
         saturated: Saturated,
         key: Option<&[u8]>,
         rng: &mut impl Rng,
-    ) -> (usize, Mode) {
+    ) -> Found {
         let seats = self.lineup.seats();
         let seat = key.and_then(|key| self.seat(active, key));
         if let Some(index) = seat.filter(|index| !seats[*index].is_usable) {
             // It drains: it is nobody's home any more, and serves those who live there.
-            return (index, Mode::HashFallback);
+            return Found::at(index, Mode::HashFallback);
         }
         let Some(home) = home else {
-            return (self.balance(active, rng), Mode::HashFallback);
+            return self.balance(active, Mode::HashFallback, rng);
         };
         let at_home = home.index as usize;
         if let Some(index) = seat.filter(|index| *index != at_home)
             && seats[index].has_room
         {
-            return (index, Mode::HashFallback);
+            return Found::at(index, Mode::HashFallback);
         }
         let is_new = seat.is_none();
         let is_hot = self
@@ -298,9 +312,9 @@ impl<'a> View<'a> {
             HomeState::Saturated => saturated == Saturated::Keep,
         };
         if stays && !(is_new && is_hot) {
-            return (at_home, Mode::Hash);
+            return Found::at(at_home, Mode::Hash);
         }
-        (self.balance(active, rng), Mode::HashFallback)
+        self.balance(active, Mode::HashFallback, rng)
     }
 
     /// Where a session lives, if that may still serve it. A draining peer keeps its sessions, also when
@@ -533,18 +547,26 @@ impl<'a> View<'a> {
             .filter(move |(_, seat)| (seat.load.in_flight < bound) == any_below)
     }
 
-    fn balance(&self, active: Active, rng: &mut impl Rng) -> usize {
+    fn balance(&self, active: Active, mode: Mode, rng: &mut impl Rng) -> Found {
         let rests = self.lineup.rests();
-        let contender = |(index, seat): (usize, CandidateEntry)| Candidate {
+        let candidate = |(index, seat): (usize, CandidateEntry)| Candidate {
             index,
             load: seat.load,
             rank: seat.fixed.rank,
         };
-        let offered = self.offered(active).map(contender);
-        let idle = |index: usize| rests[index].idle(self.now);
-        let (normalize, turn) = (self.route.normalize, self.pool.turn);
-        let winner = self.route.balance.pick(offered, normalize, idle, turn, rng);
-        winner.expect("the active tier has a usable peer")
+        let offered = self.offered(active).map(candidate);
+        let terms = Terms {
+            normalize: self.route.normalize,
+            idle: |index: usize| rests[index].idle(self.now),
+            turn: self.pool.turn,
+        };
+        let winner = self.route.balance.pick(offered, &terms, rng);
+        let winner = winner.expect("the active tier has a usable peer");
+        Found {
+            peer: winner.index,
+            mode,
+            takes_turn: winner.takes_turn,
+        }
     }
 }
 

@@ -258,14 +258,14 @@ fn a_model_pins_its_requests_to_the_engines_that_list_it() {
     let found = sent(&mut bench, PlacementRequest::new(POOL, None)).expect("both are idle");
     assert_eq!(
         found,
-        ("a".into(), Mode::IdleAware),
+        ("a".into(), Mode::Balance(Balance::IdleAware)),
         "what nobody lists is placed as ever"
     );
     bench.end_all();
     let found = sent(&mut bench, pinned(&[0, 1], false)).expect("both are idle");
     assert_eq!(
         found.1,
-        Mode::IdleAware,
+        Mode::Balance(Balance::IdleAware),
         "what all list leaves it to balance"
     );
     bench.end_all();

@@ -67,12 +67,18 @@ impl Reason {
         match mode {
             Mode::Hash | Mode::Sticky | Mode::StickyNew => Self::Sticky,
             Mode::Prefix => Self::Prefix,
-            _ if is_full => Self::Overflow,
-            _ if facts.waited_ms.is_some() => Self::Waited,
-            _ if listed && facts.pinned.is_none() => Self::PinFallback,
+            Mode::HashFallback | Mode::Pin | Mode::Balance(_) if is_full => Self::Overflow,
+            Mode::HashFallback | Mode::Pin | Mode::Balance(_) if facts.waited_ms.is_some() => {
+                Self::Waited
+            }
+            Mode::HashFallback | Mode::Pin | Mode::Balance(_)
+                if listed && facts.pinned.is_none() =>
+            {
+                Self::PinFallback
+            }
             Mode::Pin => Self::Pin,
             Mode::HashFallback if listed => Self::Pin,
-            _ => Self::Strategy,
+            Mode::HashFallback | Mode::Balance(_) => Self::Strategy,
         }
     }
 }
@@ -178,7 +184,7 @@ impl SeenPlacements {
         Self {
             route: route.name.to_string(),
             metrics: Arc::clone(&route.state.metrics),
-            strategy: Mode::from(route.spec().balance).as_str(),
+            strategy: route.spec().balance.as_str(),
             polls: route.polls(),
             peers: peers.collect(),
             memories: route.pool_ids().filter(|_| remembers).map(memory).collect(),
@@ -328,6 +334,8 @@ fn peers(
 
 #[cfg(test)]
 mod tests {
+    use router_core::balance::Balance;
+
     use super::*;
 
     fn facts(peer_in_flight: u32) -> Facts {
@@ -354,14 +362,44 @@ mod tests {
             ..facts(1)
         };
         for (mode, facts, listed, reason) in [
-            (Mode::IdleAware, facts(0), false, Reason::Strategy),
+            (
+                Mode::Balance(Balance::IdleAware),
+                facts(0),
+                false,
+                Reason::Strategy,
+            ),
             (Mode::HashFallback, facts(0), false, Reason::Strategy),
-            (Mode::LeastBusy, facts(1), false, Reason::Overflow),
-            (Mode::LeastBusy, waited, false, Reason::Waited),
-            (Mode::LeastBusy, late, false, Reason::Overflow),
+            (
+                Mode::Balance(Balance::LeastBusy),
+                facts(1),
+                false,
+                Reason::Overflow,
+            ),
+            (
+                Mode::Balance(Balance::LeastBusy),
+                waited,
+                false,
+                Reason::Waited,
+            ),
+            (
+                Mode::Balance(Balance::LeastBusy),
+                late,
+                false,
+                Reason::Overflow,
+            ),
             (Mode::Pin, pinned, true, Reason::Pin),
-            (Mode::IdleAware, pinned, true, Reason::Strategy),
-            (Mode::IdleAware, facts(0), true, Reason::PinFallback),
+            (
+                Mode::Balance(Balance::IdleAware),
+                pinned,
+                true,
+                Reason::Strategy,
+            ),
+            (
+                Mode::Balance(Balance::IdleAware),
+                facts(0),
+                true,
+                Reason::PinFallback,
+            ),
             (Mode::Sticky, facts(1), false, Reason::Sticky),
             (Mode::Prefix, facts(0), false, Reason::Prefix),
         ] {

@@ -273,7 +273,7 @@ impl Counters {
     }
 
     fn sync(&mut self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
-        for mode in Mode::ALL {
+        for mode in Mode::all() {
             self.placements.entry(mode.as_str()).or_default();
         }
         let is_configured = |peer: &str| {

@@ -153,7 +153,7 @@ fn a_peer_that_is_up_and_passed_over_says_why() {
     let outcome = Outcome::Send {
         peer: PeerKey::new("10.0.0.11:8000"),
         name: "gpu-1".to_owned(),
-        mode: Mode::LeastConn,
+        mode: Mode::Balance(Balance::LeastConn),
         facts: facts(None),
     };
     let shown = shown(&case(outcome, peers));

@@ -85,15 +85,7 @@ pub(super) fn affinity_line(affinity: &SwitchState) -> String {
 
 /// How the peer was found.
 pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
-    let by = |balance| match balance {
-        Balance::LeastConn => "least_conn: the smallest in-flight ÷ max, ties at random",
-        Balance::LeastBusy => {
-            "least_busy: the smallest load, then the largest weight, then the name"
-        }
-        Balance::IdleAware => "idle_aware: the one idle for the longest, then the smallest load",
-        Balance::RoundRobin => "round_robin: the next in file order",
-        Balance::PowerOfTwo => "power_of_two: the less loaded of two drawn at random",
-    };
+    let by = |balance: Balance| format!("{}: {}", balance.as_str(), balance.rule());
     match (mode, balance) {
         (Mode::Hash, _) => "hash: the session is at home there".to_owned(),
         (Mode::HashFallback, Some(balance)) => {
@@ -113,11 +105,7 @@ pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
             format!("pin: among the peers that list the model, {}", by(balance))
         }
         (Mode::Pin, None) => "pin: among the peers that list the model".to_owned(),
-        (Mode::LeastConn, _) => by(Balance::LeastConn).to_owned(),
-        (Mode::LeastBusy, _) => by(Balance::LeastBusy).to_owned(),
-        (Mode::IdleAware, _) => by(Balance::IdleAware).to_owned(),
-        (Mode::RoundRobin, _) => by(Balance::RoundRobin).to_owned(),
-        (Mode::PowerOfTwo, _) => by(Balance::PowerOfTwo).to_owned(),
+        (Mode::Balance(balance), _) => by(balance),
     }
 }
 
