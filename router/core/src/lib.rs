@@ -12,7 +12,7 @@
 //! - [`admission`]: whether a request may come in at all.
 //! - [`rules`]: which requests a route refuses for what they say.
 //! - [`signal`]: time to first token and decode rate: what a route says about them.
-//! - [`window`]: samples to averages.
+//! - [`histogram`], [`window`]: samples to averages.
 //! - [`aimd`]: the limit that follows what the engines can bear.
 //! - [`layered`]: runtime override, else route option, else global default; and which it was.
 //! - [`decision`]: every fact a decision used.
@@ -27,6 +27,7 @@ pub mod aimd;
 pub mod balance;
 pub mod book;
 pub mod decision;
+pub mod histogram;
 pub mod layered;
 pub mod load;
 mod number;

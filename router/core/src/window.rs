@@ -1,8 +1,8 @@
 //! Measurement: one histogram per pool, signal and time window; each completed window becomes one
 //! value per metric, and the values an exponentially weighted average that expires.
 //!
-//! A window's value is the upper bound of the bucket that holds the quantile, so equal loads read
-//! equal; the mean is exact. A window is judged once, by the first sample or tick after its end, and
+//! A window's quantile is within 3 % of the sample it stands for (see [`Histogram`]); its mean is
+//! exact. A window is judged once, by the first sample or tick after its end, and
 //! only while that is recent: an old burst says nothing about now. A window without a sample has no
 //! value, which is not the value 0. Memory: one histogram and one average per metric, whatever the
 //! traffic.
@@ -10,30 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::signal::{Metric, Signal, SignalSpec, Statistic};
-
-const BOUNDS: usize = 13;
-
-/// Inclusive upper bounds, milliseconds.
-const TTFT_MS: [f64; BOUNDS] = [
-    250.0, 500.0, 1_000.0, 1_500.0, 2_000.0, 3_000.0, 5_000.0, 8_000.0, 12_000.0, 20_000.0,
-    30_000.0, 50_000.0, 80_000.0,
-];
-
-/// Inclusive upper bounds, tokens per second.
-const TPS: [f64; BOUNDS] = [
-    5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0,
-];
-
-/// Absorbs the rounding of `total × q`, so that it never skips a bucket.
-const TOLERANCE: f64 = 1e-9;
-
-fn bounds(signal: Signal) -> &'static [f64; BOUNDS] {
-    match signal {
-        Signal::Ttft => &TTFT_MS,
-        Signal::Tps => &TPS,
-    }
-}
+use crate::histogram::Histogram;
+use crate::signal::{Metric, SignalSpec};
 
 /// When the window of `length` that contains `now` ends; windows are aligned to `epoch`.
 pub fn window_end(epoch: Instant, length: Duration, now: Instant) -> Instant {
@@ -55,62 +33,6 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The samples of one window. Counts saturate.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Histogram {
-    signal: Signal,
-    /// By bound; the last one is beyond them all.
-    counts: [u32; BOUNDS + 1],
-    total: u32,
-    sum: f64,
-}
-
-impl Histogram {
-    /// Without a sample.
-    pub fn new(signal: Signal) -> Self {
-        Self {
-            signal,
-            counts: [0; BOUNDS + 1],
-            total: 0,
-            sum: 0.0,
-        }
-    }
-
-    /// Takes in one sample, finite and at least 0.
-    pub fn add(&mut self, sample: f64) {
-        let bucket = bounds(self.signal).partition_point(|bound| *bound < sample);
-        self.counts[bucket] = self.counts[bucket].saturating_add(1);
-        self.total = self.total.saturating_add(1);
-        self.sum += sample;
-    }
-
-    /// What a metric makes of the window; `None` without a sample.
-    pub fn value(&self, statistic: Statistic) -> Option<f64> {
-        if self.total == 0 {
-            return None;
-        }
-        match statistic {
-            Statistic::Mean => Some(self.sum / f64::from(self.total)),
-            Statistic::Quantile(q) => Some(self.quantile(q)),
-        }
-    }
-
-    /// The upper bound of the first bucket that at least `total × q` samples do not exceed; twice
-    /// the last bound beyond them all.
-    fn quantile(&self, q: f64) -> f64 {
-        let bounds = bounds(self.signal);
-        let needed = f64::from(self.total) * q - TOLERANCE;
-        let mut seen = 0.0;
-        for (bound, count) in bounds.iter().zip(self.counts) {
-            seen += f64::from(count);
-            if seen >= needed {
-                return *bound;
-            }
-        }
-        bounds[BOUNDS - 1] * 2.0
-    }
-}
-
 /// An average of window values, kept under its metric's name.
 #[derive(Clone, Debug)]
 struct Average {
@@ -130,7 +52,7 @@ struct Open {
 
 /// One signal of one pool. State that outlives a reload: what a configuration says about it is an
 /// argument.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Meter {
     histogram: Histogram,
     open: Option<Open>,
@@ -139,15 +61,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Cold.
-    pub fn new(signal: Signal) -> Self {
-        Self {
-            histogram: Histogram::new(signal),
-            open: None,
-            averages: Vec::new(),
-        }
-    }
-
     /// Takes in one sample; a completed window is folded first. A sample that is no finite number
     /// of at least 0 is left out.
     pub fn record(
@@ -188,7 +101,7 @@ impl Meter {
                 }
             }
         }
-        self.histogram = Histogram::new(self.histogram.signal);
+        self.histogram.clear();
         self.open = None;
     }
 
@@ -227,6 +140,7 @@ fn is_live(average: &Average, ttl: Duration, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signal::Statistic;
     use crate::testing::start;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -241,16 +155,6 @@ mod tests {
 
     fn p80() -> Metric {
         metric("p80", Statistic::Quantile(0.8))
-    }
-
-    #[test]
-    fn a_bound_belongs_to_its_own_bucket() {
-        let mut histogram = Histogram::new(Signal::Ttft);
-        histogram.add(250.0);
-        assert_eq!(histogram.value(Statistic::Quantile(0.5)), Some(250.0));
-        histogram.add(250.1);
-        assert_eq!(histogram.value(Statistic::Quantile(0.9)), Some(500.0));
-        assert_eq!(Histogram::new(Signal::Tps).value(Statistic::Mean), None);
     }
 
     #[test]
@@ -270,14 +174,14 @@ mod tests {
     #[test]
     fn a_window_is_judged_once_by_whoever_comes_first_after_it() {
         let (epoch, spec, metrics) = (start(), SignalSpec::default(), [p80()]);
-        let mut meter = Meter::new(Signal::Ttft);
+        let mut meter = Meter::default();
         let ewma = |meter: &Meter, now| meter.ewma("p80", spec.ttl, now);
         meter.record(200.0, &spec, &metrics, epoch, epoch + SECOND);
         meter.fold(&spec, &metrics, epoch + SECOND * 19);
         assert_eq!(ewma(&meter, epoch + SECOND * 19), None, "it has not ended");
         meter.fold(&spec, &metrics, epoch + SECOND * 20);
         meter.fold(&spec, &metrics, epoch + SECOND * 40);
-        assert_eq!(ewma(&meter, epoch + SECOND * 79), Some(250.0));
+        assert_eq!(ewma(&meter, epoch + SECOND * 79), Some(200.0));
         assert_eq!(
             ewma(&meter, epoch + SECOND * 80),
             None,
@@ -289,7 +193,7 @@ mod tests {
     fn an_average_follows_its_metrics_name_and_not_its_place() {
         let (epoch, spec) = (start(), SignalSpec::default());
         let (avg, p80) = (metric("avg", Statistic::Mean), p80());
-        let mut meter = Meter::new(Signal::Ttft);
+        let mut meter = Meter::default();
         meter.record(600.0, &spec, &[avg.clone(), p80.clone()], epoch, epoch);
         meter.fold(&spec, &[p80.clone(), avg.clone()], epoch + SECOND * 20);
         meter.record(
@@ -307,18 +211,14 @@ mod tests {
             Some(600.0),
             "kept, not renewed"
         );
-        assert_eq!(meter.ewma("p80", spec.ttl, now), Some(1_000.0));
-        assert_eq!(
-            meter.ewma("p99", spec.ttl, now),
-            Some(1_000.0),
-            "starts cold"
-        );
+        assert_eq!(meter.ewma("p80", spec.ttl, now), Some(630.0));
+        assert_eq!(meter.ewma("p99", spec.ttl, now), Some(700.0), "starts cold");
     }
 
     #[test]
     fn what_is_no_number_is_left_out() {
         let (epoch, spec) = (start(), SignalSpec::default());
-        let mut meter = Meter::new(Signal::Tps);
+        let mut meter = Meter::default();
         for sample in [f64::NAN, f64::INFINITY, -1.0] {
             meter.record(sample, &spec, &[p80()], epoch, epoch);
         }

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 
 use router_core::admission::{Full, Refusal, concurrency};
 use router_core::affinity::{Affinity, Hash, Saturated, hash};
+use router_core::balance::Balance;
 use router_core::book::{PlacementRequest, Ticket};
 use router_core::decision::{HomeState, Mode, Outcome};
 use router_core::session::{Place, Session, default_sources, pick};

@@ -12,7 +12,7 @@ use crate::signal::Signal;
 use crate::window::{Meter, window_number};
 
 /// State of one pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PoolState {
     /// Turns that the balance policy took so far.
     pub(super) turn: u64,
@@ -27,22 +27,6 @@ pub(super) struct PoolState {
     pub(super) adaptive: Adaptive,
     pub(super) average: Average,
     pub(super) drain: Drain,
-}
-
-impl Default for PoolState {
-    fn default() -> Self {
-        Self {
-            turn: 0,
-            sessions: ByRole::default(),
-            prefixes: Prefixes::default(),
-            ttft: SignalLedger::new(Signal::Ttft),
-            tps: SignalLedger::new(Signal::Tps),
-            is_held: false,
-            adaptive: Adaptive::default(),
-            average: Average::default(),
-            drain: Drain::default(),
-        }
-    }
 }
 
 impl PoolState {
@@ -62,7 +46,7 @@ impl PoolState {
 }
 
 /// One signal of one pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SignalLedger {
     pub(super) meter: Meter,
     pub(super) probes: ProbeWindow,
@@ -72,18 +56,6 @@ pub(super) struct SignalLedger {
     pub(super) no_usage: u64,
     /// Streams the client left before usage was seen.
     pub(super) aborted: u64,
-}
-
-impl SignalLedger {
-    fn new(signal: Signal) -> Self {
-        Self {
-            meter: Meter::new(signal),
-            probes: ProbeWindow::default(),
-            runtime: Override::default(),
-            no_usage: 0,
-            aborted: 0,
-        }
-    }
 }
 
 /// The adaptive limit and the demand it hid.

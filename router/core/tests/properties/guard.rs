@@ -29,12 +29,15 @@ const TTL: u64 = 8_000;
 const PROBE_WINDOW: u64 = 2_000;
 const INTERVAL: u64 = 1_000;
 
-const TTFT: [f64; 14] = [
-    250.0, 500.0, 1e3, 1.5e3, 2e3, 3e3, 5e3, 8e3, 12e3, 20e3, 30e3, 50e3, 80e3, 160e3,
-];
-const TPS: [f64; 14] = [
-    5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 600.0,
-];
+/// The middle of a sample's bucket: a 32nd of the power of two below it.
+fn middle(sample: f64) -> f64 {
+    let (sample, mut low) = (sample.max(0.0625), 0.0625);
+    while low * 2.0 <= sample {
+        low *= 2.0;
+    }
+    let width = low / 32.0;
+    low + (((sample - low) / width).floor() + 0.5) * width
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -239,7 +242,6 @@ impl Model {
     fn fold(&mut self, signal: Signal) {
         let (now, metrics) = (self.now, self.metrics(signal));
         let alpha = self.guard.signal(signal).alpha;
-        let bounds = if signal == Signal::Ttft { TTFT } else { TPS };
         let measured = self.measured(signal);
         let Some((window, samples)) = measured.open.take() else {
             return;
@@ -257,16 +259,11 @@ impl Model {
             let value = match metric.statistic {
                 Statistic::Mean => values.iter().sum::<f64>() / values.len() as f64,
                 Statistic::Quantile(q) => {
-                    let bucket = |value: &f64| {
-                        *bounds
-                            .iter()
-                            .find(|bound| *bound >= value)
-                            .expect("samples are small")
-                    };
-                    let mut buckets: Vec<f64> = values.iter().map(bucket).collect();
-                    buckets.sort_by(f64::total_cmp);
+                    let mut values = values.clone();
+                    values.sort_by(f64::total_cmp);
                     let nth = (values.len() as f64 * q - 1e-9).ceil() as usize;
-                    buckets[nth.max(1) - 1]
+                    let value = middle(values[nth.max(1) - 1]);
+                    value.clamp(values[0], values[values.len() - 1])
                 }
             };
             let old = measured.ewma.get(&*metric.name).copied();

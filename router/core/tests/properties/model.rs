@@ -165,7 +165,10 @@ impl Model {
     ) -> (Vec<usize>, Mode) {
         let peers = &spec.pools[pool].peers;
         let (Some(session), Affinity::Hash { hash, saturated }) = (session, spec.affinity) else {
-            return (self.balanced(spec, pool, candidates), spec.balance.into());
+            return (
+                self.balanced(spec, pool, candidates),
+                Mode::Balance(spec.balance),
+            );
         };
         let tier = peers[candidates[0]].priority;
         let home = home(hash, session, peers, tier, candidates);
