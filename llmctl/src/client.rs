@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::render::tame;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A status page is built from memory and a reload reads a few files: slower than this is broken.
@@ -308,7 +309,7 @@ fn reason_of(status: StatusCode, body: &[u8]) -> String {
         error => error["message"].as_str(),
     });
     match message {
-        Some(message) => format!("{message} (HTTP {})", status.as_u16()),
+        Some(message) => format!("{} (HTTP {})", tame(message), status.as_u16()),
         None => format!("HTTP {status}"),
     }
 }

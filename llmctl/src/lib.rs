@@ -26,11 +26,16 @@ pub fn main() -> ExitCode {
     let command = service::cli::blank_is_unset(Cli::command());
     let matches = match command.try_get_matches() {
         Ok(matches) => matches,
-        Err(help_or_usage) => return answer(&help_or_usage),
+        Err(help_or_usage) => {
+            return answer(
+                &help_or_usage,
+                &mut Screen::of_process(Format::Human, false),
+            );
+        }
     };
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
-        Err(usage) => return answer(&usage),
+        Err(usage) => return answer(&usage, &mut Screen::of_process(Format::Human, false)),
     };
     let mut screen = Screen::of_process(cli.global.output, cli.global.quiet);
     let ended = run(cli, &matches, &mut screen);
@@ -85,12 +90,16 @@ async fn dispatch(
 }
 
 /// Help and version go to stdout with exit code 0, usage errors to stderr with 2; clap knows which.
-fn answer(error: &clap::Error) -> ExitCode {
-    // A closed pipe or stderr leaves nobody to tell.
-    let _ = error.print();
+fn answer(error: &clap::Error, screen: &mut Screen) -> ExitCode {
+    screen.usage(error);
     if error.use_stderr() {
-        ExitCode::from(exit::USAGE)
-    } else {
-        ExitCode::from(exit::FINE)
+        return ExitCode::from(exit::USAGE);
+    }
+    match screen.finish() {
+        Ok(()) => ExitCode::from(exit::FINE),
+        Err(failure) => {
+            screen.error(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
     }
 }

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::exit::Failure;
 
 pub use escape::tame;
+use escape::{Escapes, printable};
 pub use paint::Paint;
 use paint::painted;
 pub use table::Table;
@@ -100,9 +101,13 @@ impl Screen {
         self.colour
     }
 
-    /// Writes result text as it is, or as ASCII where nothing else can be shown.
+    /// Writes result text: unprintable characters escaped, and ASCII where nothing else can be shown.
     pub fn text(&mut self, text: &str) {
-        let text = self.spelt(text);
+        let text = self.shown(text, self.colour).into_owned();
+        self.write(&text);
+    }
+
+    fn write(&mut self, text: &str) {
         if self.broken.is_none()
             && let Err(error) = self.stdout.write_all(text.as_bytes())
         {
@@ -150,7 +155,7 @@ impl Screen {
         if !self.answers {
             return true;
         }
-        let question = self.spelt(question).into_owned();
+        let question = self.shown(question, false).into_owned();
         // Nobody is left to tell when stderr is gone; the answer is then no.
         let _ = write!(self.stderr, "{question} [y/N] ");
         let _ = self.stderr.flush();
@@ -160,11 +165,16 @@ impl Screen {
         read.is_ok() && (answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
     }
 
-    fn spelt<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.ascii {
-            ascii::spelt(text)
-        } else {
-            Cow::Borrowed(text)
+    /// What may leave: the last guard of the terminal, whatever a command has put into its text.
+    fn shown<'t>(&self, text: &'t str, colour: bool) -> Cow<'t, str> {
+        let escapes = match self.format {
+            Format::Json => Escapes::Json,
+            Format::Human | Format::Github => Escapes::Braced,
+        };
+        match printable(text, escapes, colour) {
+            text if !self.ascii => text,
+            Cow::Borrowed(text) => ascii::spelt(text),
+            Cow::Owned(text) => Cow::Owned(ascii::spelt(&text).into_owned()),
         }
     }
 
@@ -185,6 +195,20 @@ impl Screen {
         self.complain("error: ", Paint::Red, text);
     }
 
+    /// Writes help that clap made to stdout, or its usage error to stderr.
+    pub fn usage(&mut self, error: &clap::Error) {
+        let styled = error.render();
+        let text = |colour| match colour {
+            true => styled.ansi().to_string(),
+            false => styled.to_string(),
+        };
+        if error.use_stderr() {
+            self.complain("", Paint::Plain, &text(self.colour_errors));
+        } else {
+            self.text(&text(self.colour));
+        }
+    }
+
     /// Text for stdout, painted when stdout takes colour.
     pub fn paint(&self, paint: Paint, text: &str) -> String {
         painted(self.colour, paint, text)
@@ -193,7 +217,7 @@ impl Screen {
     /// Wipes a terminal for the next page; anywhere else pages follow one another.
     pub fn clear(&mut self) {
         if self.terminal {
-            self.text("\x1b[H\x1b[2J");
+            self.write("\x1b[H\x1b[2J");
         }
     }
 
@@ -227,7 +251,8 @@ impl Screen {
 
     fn complain(&mut self, label: &str, paint: Paint, text: &str) {
         let label = painted(self.colour_errors, paint, label);
-        let text = self.spelt(text).into_owned();
+        let text = self.shown(text, self.colour_errors);
+        let text = text.trim_end_matches('\n').to_owned();
         // Nobody is left to tell when stderr is gone.
         let _ = writeln!(self.stderr, "{label}{text}");
     }
@@ -311,6 +336,30 @@ mod tests {
         screen.line("one");
         screen.line("two");
         assert!(screen.finish().is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_raw_leaves_on_any_way_out() {
+        let hostile = "\u{9b}2J\u{202e}\x1b]0;x\x07";
+        for format in [Format::Human, Format::Json, Format::Github] {
+            let (results, errors) = testing::streams(format, async |screen| {
+                screen.line(hostile);
+                screen.heading(hostile);
+                screen.json(&hostile).unwrap();
+                let mut table = Table::new(&["model"]);
+                table.row([hostile]);
+                screen.table(&table);
+                screen.note(hostile);
+                screen.warn(hostile);
+                screen.error(hostile);
+            })
+            .await;
+            for text in [results, errors] {
+                let raw = ['\u{9b}', '\u{202e}', '\x1b', '\x07'];
+                assert!(!text.contains(raw), "{format:?}: {text:?}");
+                assert!(text.contains("202e"), "{format:?}: {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -220,6 +220,28 @@ fn a_closed_pipe_ends_it_quietly() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    let directory = files(&[]);
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["route", "check", "--help"],
+    ] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let mut command = llmctl(directory.path(), arguments);
+        let ended = command.stdout(full).output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?}");
+        assert!(
+            text(&ended.stderr).contains("cannot write the result"),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
 fn nothing_is_coloured_off_a_terminal() {
     let directory = files(&[("good", GOOD), ("bad", BAD)]);
     for arguments in [

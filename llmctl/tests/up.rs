@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 
@@ -16,6 +17,8 @@ use serde_json::Value;
 struct Up {
     child: Child,
     greeting: Value,
+    /// What stdout says after the greeting.
+    after: Option<JoinHandle<String>>,
 }
 
 impl Up {
@@ -32,12 +35,20 @@ impl Up {
         stdout.read_line(&mut line).unwrap();
         let greeting = serde_json::from_str(&line)
             .unwrap_or_else(|_| panic!("{line:?}, then {}", rest(&mut child)));
-        // Access lines must not fill the pipe while the test runs.
+        // Neither pipe may fill while the test runs.
         child.stdout = None;
-        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        let after = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).unwrap();
+            text
+        });
         let mut stderr = child.stderr.take().unwrap();
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        Self { child, greeting }
+        Self {
+            child,
+            greeting,
+            after: Some(after),
+        }
     }
 
     fn public(&self) -> String {
@@ -69,7 +80,10 @@ impl Up {
             .status()
             .unwrap();
         assert!(sent.success());
-        self.child.wait().unwrap()
+        let ended = self.child.wait().unwrap();
+        let after = self.after.take().unwrap().join().unwrap();
+        assert_eq!(after, "", "a program reads one line and no more");
+        ended
     }
 }
 

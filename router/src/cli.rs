@@ -14,7 +14,7 @@ use service::tls::install_crypto_provider;
 
 use crate::control::Control;
 use crate::healthcheck;
-use crate::{Ended, Options, Ready, StartError, run, signals};
+use crate::{AccessLines, Ended, Options, Ready, StartError, run, signals};
 use router_config::Loaded;
 use router_config::load::Sources;
 use router_config::report::{self, Style};
@@ -151,6 +151,7 @@ fn serve(sources: Sources, args: &Args) -> u8 {
         sources,
         listen: args.listen,
         admin_listen: args.admin_listen,
+        access_lines: AccessLines::Stdout,
         log_format: format,
     };
     match runtime.block_on(serve_until_stopped(options)) {

@@ -23,7 +23,7 @@ pub mod watch;
 
 pub use state::{Switch, adaptive_bounds};
 
-pub use run::{Ended, Options, Ready, StartError, run};
+pub use run::{AccessLines, Ended, Options, Ready, StartError, run};
 
 #[cfg(test)]
 mod testing;

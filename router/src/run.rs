@@ -52,8 +52,20 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// In place of `server.admin_listen`.
     pub admin_listen: Option<SocketAddr>,
+    /// Where access lines go.
+    pub access_lines: AccessLines,
     /// Form of access lines.
     pub log_format: LogFormat,
+}
+
+/// Where access lines go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLines {
+    /// To stdout, as the `router` binary has it.
+    #[default]
+    Stdout,
+    /// To stderr, for a program whose stdout is its result.
+    Stderr,
 }
 
 /// Where a started process listens.
@@ -125,7 +137,7 @@ pub async fn run(
     };
 
     let bodylog = Arc::new(BodyLog::new(tables.load().bodylog.memory));
-    let (access, access_end) = access_log(&server, options.log_format, &metrics)?;
+    let (access, access_end) = access_log(&server, &options, &metrics)?;
     let sinks = Arc::new(Sinks {
         metrics: Arc::clone(&metrics),
         events: Arc::clone(&events),
@@ -301,13 +313,17 @@ type Access = (Option<Arc<AccessLog>>, Option<AccessLogEnd>);
 
 fn access_log(
     server: &router_config::valid::Server,
-    format: LogFormat,
+    options: &Options,
     metrics: &Metrics,
 ) -> Result<Access, StartError> {
     if !server.access_log {
         return Ok((None, None));
     }
-    let (log, end) = AccessLog::start(format, io::stdout(), metrics.access_lines_dropped())
-        .map_err(StartError::AccessLog)?;
+    let (format, dropped) = (options.log_format, metrics.access_lines_dropped());
+    let (log, end) = match options.access_lines {
+        AccessLines::Stdout => AccessLog::start(format, io::stdout(), dropped),
+        AccessLines::Stderr => AccessLog::start(format, io::stderr(), dropped),
+    }
+    .map_err(StartError::AccessLog)?;
     Ok((Some(Arc::new(log)), Some(end)))
 }

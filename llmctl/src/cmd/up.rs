@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use router::control::Control;
-use router::{Options, Ready, StartError};
+use router::{AccessLines, Options, Ready, StartError};
 use router_config::Sources;
 use router_config::report::{self, Style};
 use service::log::{self, LogFormat};
@@ -98,10 +98,11 @@ async fn serve(
     behind: &Behind,
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
-    let log_format = if screen.format() == Format::Json {
-        LogFormat::Json
+    // A program that starts us reads one line from stdout and nothing after it.
+    let (log_format, access_lines) = if screen.format() == Format::Json {
+        (LogFormat::Json, AccessLines::Stderr)
     } else {
-        LogFormat::Text
+        (LogFormat::Text, AccessLines::Stdout)
     };
     let setup = log::Setup {
         format: log_format,
@@ -122,6 +123,7 @@ async fn serve(
         sources,
         listen,
         admin_listen,
+        access_lines,
         log_format,
     };
     let (control, controlled) = Control::new();
