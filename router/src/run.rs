@@ -145,9 +145,10 @@ pub async fn run(
         bodylog: Arc::clone(&bodylog),
     });
     let budget = ByteBudget::default();
+    let client = PeerClient::new(connect_timeout.clone());
     let proxy = Arc::new(Proxy {
         tables: Arc::clone(&tables),
-        client: PeerClient::new(connect_timeout.clone()),
+        client: client.clone(),
         budget: budget.clone(),
         lifecycle: lifecycle.clone(),
         sinks,
@@ -167,6 +168,7 @@ pub async fn run(
     let background = CancellationToken::new();
     changes.follow(reloader.watched());
     tasks.spawn(watcher.run(background.clone()));
+    tasks.spawn(client.close_idle(background.clone()));
     tasks.spawn(ticker::run(
         Arc::clone(&tables),
         reloader.replaced(),

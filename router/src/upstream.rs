@@ -1,15 +1,19 @@
 //! The other side: how a peer is reached, probed and retried.
 
+mod body;
 pub mod client;
 pub mod connect;
+mod driven;
 pub mod engine;
 pub mod headers;
 mod here;
 mod poll;
+mod pool;
 pub mod probe;
 mod probe_client;
 mod target;
 
+pub use body::{PeerBody, Tunnel};
 pub use client::{PeerClient, SendError};
 pub use connect::ConnectTimeout;
 pub use target::Target;

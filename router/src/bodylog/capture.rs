@@ -19,7 +19,6 @@ use super::record::{Ending, Record};
 use super::sampling::{Draw, Outcome};
 use super::tap::{Caps, Tap};
 use crate::state::Route;
-use crate::upstream::connect::History;
 use crate::upstream::headers::Client;
 use router_config::valid::Bodies;
 
@@ -172,20 +171,19 @@ impl Capture {
         self.tap.chunk(body);
     }
 
-    /// A peer's answer begins.
-    pub fn answered(&mut self, head: &response::Parts) {
+    /// A peer's answer begins; `connect` is what connecting to the peer cost it.
+    pub fn answered(&mut self, head: &response::Parts, connect: Duration) {
         let text = |name: header::HeaderName| {
             let value = head.headers.get(name)?.to_str().ok()?;
             (value.len() <= ANSWER_HEADER_MAX).then(|| value.into())
         };
         let content_type = head.headers.get(header::CONTENT_TYPE);
-        let history = head.extensions.get::<Arc<History>>();
         self.recap(head.status.as_u16());
         self.answer = Some(Answer {
             encoding: text(header::CONTENT_ENCODING),
             forwarded_to: text(header::HeaderName::from_static("x-routed-peer")),
             is_stream: content_type.is_some_and(is_events),
-            connect: history.map(|history| history.connect_time()),
+            connect: Some(connect),
         });
     }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use router_core::book::PoolId;
 use router_core::decision::Attempt;
 use router_core::pool::Evidence;
@@ -19,7 +18,7 @@ use super::exchange::{Exchange, now};
 use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
 use crate::upstream::client::chain;
-use crate::upstream::{PeerClient, SendError, headers};
+use crate::upstream::{PeerBody, PeerClient, SendError, headers};
 
 /// No attempt begins later than this after the first.
 pub(super) const RETRY_WINDOW: Duration = Duration::from_secs(60);
@@ -74,9 +73,9 @@ pub(super) struct Deadlines {
 /// One attempt's end, as far as it decides what comes next.
 enum End {
     /// A head to pass on.
-    Head(Response<Incoming>),
+    Head(Response<PeerBody>),
     /// 502 or 503 from the peer: pass it on only if nobody else can be asked.
-    Unavailable(Response<Incoming>),
+    Unavailable(Response<PeerBody>),
     /// No byte was sent; `dead` when nobody can be served there now.
     NotSent {
         /// Bans the peer.
@@ -103,7 +102,7 @@ pub(super) async fn forward(
     first: usize,
     outgoing: &Outgoing,
     deadlines: Deadlines,
-) -> Result<Response<Incoming>, ApiError> {
+) -> Result<Response<PeerBody>, ApiError> {
     let started = now();
     let mut at = first;
     let mut tried = vec![first];

@@ -29,7 +29,7 @@ use super::rewrite::rewrite;
 use super::{backends, decide, finish, guard, limits, status};
 use crate::content::Inspection;
 use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
-use crate::upstream::{PeerClient, headers};
+use crate::upstream::{PeerBody, PeerClient, headers};
 use service::budget::ByteBudget;
 
 /// The public port. One per process, shared by every connection.
@@ -51,7 +51,7 @@ pub struct Proxy {
 enum Reply {
     Local(Response<Bytes>),
     Relayed {
-        response: Response<Incoming>,
+        response: Response<PeerBody>,
         pool: PoolId,
         deadline: Deadline,
     },
@@ -507,7 +507,7 @@ struct RelayOptions {
 }
 
 fn relayed(
-    response: Response<Incoming>,
+    response: Response<PeerBody>,
     mut exchange: Box<Exchange>,
     table: &RouteTable,
     way: RelayOptions,
@@ -515,7 +515,7 @@ fn relayed(
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     if let Some(capture) = &mut exchange.capture {
-        capture.answered(&head);
+        capture.answered(&head, body.connect_time());
     }
     headers::strip_hop_by_hop(&mut head.headers);
     let transparent = exchange

@@ -15,7 +15,6 @@ use answers::Meter;
 use bytes::Bytes;
 use http::response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::edits::Edits;
@@ -25,6 +24,7 @@ use super::forward::at_peer;
 use super::respond::{self, Stamp};
 use super::shutdown_notice::ShutdownNotice;
 use crate::state::Lifecycle;
+use crate::upstream::PeerBody;
 use crate::upstream::client::chain;
 
 /// How often is looked whether what was handed over has left for the socket. An abort drops what has
@@ -124,7 +124,7 @@ pub struct Bounds {
 /// A peer's response body with its observers.
 #[derive(Debug)]
 pub struct Relay {
-    inner: Incoming,
+    inner: PeerBody,
     exchange: Box<Exchange>,
     bounds: Bounds,
     /// When the last frame came, for the idle bound.
@@ -202,7 +202,7 @@ impl Stream {
 impl Relay {
     /// Wraps a response body. `stream` is present for `text/event-stream`.
     pub fn new(
-        inner: Incoming,
+        inner: PeerBody,
         exchange: Box<Exchange>,
         bounds: Bounds,
         stream: Option<Stream>,

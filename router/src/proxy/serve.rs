@@ -122,6 +122,9 @@ fn builder() -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        // Parts are copied into one buffer: a chunk that is dropped at once lets the read buffer it came in be used
+        // again, and any number of them leaves in one write.
+        .writev(false)
         .max_headers(PARSED_HEADERS_MAX);
     builder
         .http2()

@@ -1,32 +1,31 @@
-//! One request to one peer: hyper-util's pooled client, and what its failures mean.
+//! One request to one peer: a connection from the pool or a new one, and what its failures mean.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::client::conn::http1::Builder;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
 
-use super::connect::{ConnectError, ConnectTimeout, History, PeerConnector};
+use super::body::PeerBody;
+use super::connect::{ConnectError, ConnectTimeout, PeerConnector};
+use super::driven::Driven;
+use super::pool::{Link, Pools, SWEEP};
 
-/// How long an idle connection to a peer is kept. Below the five seconds after which llama.cpp and
-/// uvicorn (vLLM, SGLang) close theirs, so that a request seldom meets a closing connection.
-const POOL_IDLE: Duration = Duration::from_secs(4);
+/// Header lines of an answer's head. More are a broken answer.
+const ANSWER_HEADERS_MAX: usize = 256;
 
-/// Idle connections kept per peer. A peer runs at most some hundred requests at once; beyond this
-/// the rest of a burst's connections are closed rather than parked.
-const POOL_IDLE_MAX: usize = 256;
-
-/// The clients of the request path. Cheap to clone.
+/// The client of the request path. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PeerClient {
-    pooled: Client<PeerConnector, Full<Bytes>>,
-    /// Never reuses: for the retry after a reused connection died.
-    fresh: Client<PeerConnector, Full<Bytes>>,
+    connector: PeerConnector,
+    http: Builder,
+    pools: Arc<Pools>,
 }
 
 /// Why a request got no response. What it allows is decided by the caller.
@@ -52,60 +51,97 @@ pub enum SendError {
 impl PeerClient {
     /// A client over its own pool.
     pub fn new(connect_timeout: ConnectTimeout) -> Self {
-        let connector = PeerConnector::new(connect_timeout);
-        let mut builder = Client::builder(TokioExecutor::new());
-        // `Host` is set by the caller, once per peer, and must not be derived again per request.
-        builder
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .set_host(false);
-        let pooled = builder
-            .pool_max_idle_per_host(POOL_IDLE_MAX)
-            .build(connector.clone());
-        let fresh = builder.pool_max_idle_per_host(0).build(connector);
-        Self { pooled, fresh }
+        let mut http = Builder::new();
+        http.max_headers(ANSWER_HEADERS_MAX);
+        Self {
+            connector: PeerConnector::new(connect_timeout),
+            http,
+            pools: Arc::default(),
+        }
     }
 
-    /// Sends a request and waits for the response's head. Dropping the future, or later the
-    /// response's body, closes the connection: the peer sees the client gone.
+    /// Sends a request with an absolute URI and a `Host`, and waits for the head of the answer. Dropping the future, or
+    /// later the answer's body, closes the connection: the peer sees the client gone. A `fresh` request takes no
+    /// connection from the pool: for the retry after such a one died.
     ///
     /// # Errors
-    /// [`SendError`]; never after a response byte arrived on a reused connection is it `Stale`.
+    /// [`SendError`]; never after a byte of the answer arrived on a reused connection is it `Stale`.
     pub async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
         fresh: bool,
-    ) -> Result<Response<Incoming>, SendError> {
-        let client = if fresh { &self.fresh } else { &self.pooled };
-        client.request(request).await.map_err(classify)
-    }
-}
-
-fn classify(error: ClientError) -> SendError {
-    if error.is_connect() {
-        return match connect_error(&error) {
-            Some(ConnectError::TimedOut) => SendError::ConnectTimeout,
-            Some(ConnectError::Exhausted(_)) => SendError::Exhausted(Arc::new(error)),
-            _ => SendError::Dead(Arc::new(error)),
+    ) -> Result<Response<PeerBody>, SendError> {
+        let uri = request.uri();
+        let authority = uri.authority().ok_or_else(no_authority)?;
+        let pool = self
+            .pools
+            .of(authority, uri.scheme() == Some(&Scheme::HTTPS));
+        let path = uri.path_and_query().cloned();
+        let to = std::mem::replace(
+            request.uri_mut(),
+            path.unwrap_or_else(|| PathAndQuery::from_static("/"))
+                .into(),
+        );
+        let kept = if fresh { None } else { pool.take() };
+        let mut link = match kept {
+            Some(link) => link,
+            None => self.connect(to).await?,
         };
-    }
-    match error.connect_info().and_then(History::of) {
-        Some(history) if history.is_reused() && !history.is_answered() => {
-            SendError::Stale(Arc::new(error))
+        link.history.begin();
+        match link.driven.send(request).await {
+            Ok(answer) => {
+                let (mut head, body) = answer.into_parts();
+                if head.headers.contains_key(TRANSFER_ENCODING) {
+                    // The encoding is what the body was read by (RFC 9112 section 6.3). A length beside it is wrong.
+                    head.headers.remove(CONTENT_LENGTH);
+                }
+                let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS;
+                let body = PeerBody::new(body, link, pool, is_tunnel);
+                Ok(Response::from_parts(head, body))
+            }
+            Err(error) if link.is_reused && !link.history.is_answered() => {
+                Err(SendError::Stale(Arc::new(error)))
+            }
+            Err(error) => Err(SendError::Broken(Arc::new(error))),
         }
-        _ => SendError::Broken(Arc::new(error)),
+    }
+
+    async fn connect(&self, to: Uri) -> Result<Box<Link>, SendError> {
+        let stream = self
+            .connector
+            .clone()
+            .call(to)
+            .await
+            .map_err(|error| match error {
+                ConnectError::TimedOut => SendError::ConnectTimeout,
+                ConnectError::Exhausted(_) => SendError::Exhausted(Arc::new(error)),
+                ConnectError::Dead(_) => SendError::Dead(Arc::new(error)),
+            })?;
+        let history = stream.inner().history();
+        let driven = Driven::new(&self.http, stream).await;
+        Ok(Box::new(Link {
+            driven: driven.map_err(|error| SendError::Broken(Arc::new(error)))?,
+            history,
+            is_reused: false,
+        }))
+    }
+
+    /// Closes idle connections in time, until `end`.
+    pub async fn close_idle(self, end: CancellationToken) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.pools.sweep(),
+                () = end.cancelled() => return,
+            }
+        }
     }
 }
 
-fn connect_error(error: &ClientError) -> Option<&ConnectError> {
-    let mut next = error.source();
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
+#[cold]
+fn no_authority() -> SendError {
+    let error = std::io::Error::other("the address of the peer names no host");
+    SendError::Dead(Arc::new(error))
 }
 
 /// The text of an error and its causes, for the log.
@@ -119,3 +155,6 @@ pub fn chain(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

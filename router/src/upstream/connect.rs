@@ -1,18 +1,18 @@
 //! Connections to peers: TCP with `TCP_NODELAY`, TLS for `https`, one time-out over both, and a
-//! note on each connection of whether it has served before.
+//! note on each connection of what the present request has seen.
 
 use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Extensions, Uri};
+use http::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -124,7 +124,7 @@ impl Service<Uri> for PeerConnector {
             match tokio::time::timeout(timeout, connecting).await {
                 Ok(Ok(stream)) => Ok(TokioIo::new(Observed {
                     stream: TokioIo::new(stream),
-                    history: Arc::new(History::begun(Instant::now().duration_since(began))),
+                    history: Arc::new(History::new(Instant::now().duration_since(began))),
                 })),
                 Ok(Err(error)) if is_time_out(&*error) => Err(ConnectError::TimedOut),
                 Ok(Err(error)) if is_exhausted(&*error) => Err(ConnectError::Exhausted(error)),
@@ -150,75 +150,87 @@ pub(super) fn is_time_out(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// What happened on one connection so far.
-///
-/// HTTP/1 alternates: a request is written, a response is read. A write that follows a read begins
-/// a new turn. That tells, without asking the pool, whether a connection that just failed had been
-/// used before and whether this request's response had begun.
-#[derive(Debug, Default)]
-pub struct History {
-    turns: AtomicU32,
-    answered: AtomicBool,
+/// What a connection has seen of the present request.
+#[derive(Debug)]
+pub(super) struct History {
+    is_answered: AtomicBool,
+    is_write_broken: AtomicBool,
     /// What connecting took, TLS included.
     connect: Duration,
 }
 
 impl History {
-    /// The connection served an earlier request.
-    pub fn is_reused(&self) -> bool {
-        self.turns.load(Ordering::Acquire) > 1
-    }
-
-    /// At least one byte of the present turn's response arrived.
-    pub fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Acquire)
-    }
-
-    /// What connecting cost the present turn's request: nothing if it found the connection there.
-    pub fn connect_time(&self) -> Duration {
-        match self.is_reused() {
-            true => Duration::ZERO,
-            false => self.connect,
-        }
-    }
-
-    /// The history a connection carries; `None` for one this module did not make.
-    pub fn of(connected: &Connected) -> Option<Arc<Self>> {
-        let mut extras = Extensions::new();
-        connected.get_extras(&mut extras);
-        extras.remove()
-    }
-
-    fn begun(connect: Duration) -> Self {
+    fn new(connect: Duration) -> Self {
         Self {
+            is_answered: AtomicBool::new(false),
+            is_write_broken: AtomicBool::new(false),
             connect,
-            ..Self::default()
         }
     }
 
-    fn wrote(&self) {
-        if self.answered.swap(false, Ordering::AcqRel) || self.turns.load(Ordering::Acquire) == 0 {
-            self.turns.fetch_add(1, Ordering::AcqRel);
-        }
+    /// Another request goes out.
+    pub(super) fn begin(&self) {
+        self.is_answered.store(false, Ordering::Release);
     }
 
-    fn read(&self) {
-        self.answered.store(true, Ordering::Release);
+    /// At least one byte of the request's answer has arrived.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_answered.load(Ordering::Acquire)
+    }
+
+    /// The peer takes no more bytes.
+    pub(super) fn is_write_broken(&self) -> bool {
+        self.is_write_broken.load(Ordering::Acquire)
+    }
+
+    /// What connecting took.
+    pub(super) fn connect(&self) -> Duration {
+        self.connect
     }
 }
 
 /// A stream that keeps its [`History`]. It sees what HTTP sees: a handshake, a session ticket and a
-/// close notification of TLS are no turns.
+/// close notification of TLS are no answer.
+///
+/// An engine may answer 401 or 413 and close before it has read the whole upload. Writing then fails while the answer
+/// waits to be read, and hyper would give up at the first failed write. So the rest of such a request is dropped here, and
+/// reading tells how the exchange ends.
 #[derive(Debug)]
 pub struct Observed {
     stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
     history: Arc<History>,
 }
 
-impl Connection for Observed {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(Arc::clone(&self.history))
+impl Observed {
+    pub(super) fn history(&self) -> Arc<History> {
+        Arc::clone(&self.history)
     }
+
+    /// `len` bytes are to be written: what `write` did with them, or nothing where that is in vain.
+    fn write(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Self) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.history.is_write_broken() {
+            return Poll::Ready(Ok(len));
+        }
+        match write(self) {
+            Poll::Ready(Err(error)) if is_closed_by_peer(&error) => {
+                self.history.is_write_broken.store(true, Ordering::Release);
+                Poll::Ready(Ok(len))
+            }
+            polled => polled,
+        }
+    }
+}
+
+fn is_closed_by_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset
+    )
 }
 
 impl AsyncRead for Observed {
@@ -230,7 +242,7 @@ impl AsyncRead for Observed {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.history.read();
+            self.history.is_answered.store(true, Ordering::Release);
         }
         polled
     }
@@ -242,8 +254,9 @@ impl AsyncWrite for Observed {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.history.wrote();
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.write(buf.len(), |this| {
+            Pin::new(&mut this.stream).poll_write(cx, buf)
+        })
     }
 
     fn poll_write_vectored(
@@ -251,8 +264,10 @@ impl AsyncWrite for Observed {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.history.wrote();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        self.write(len, |this| {
+            Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -260,7 +275,11 @@ impl AsyncWrite for Observed {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // TLS writes what it has left when it is flushed.
+        self.write(0, |this| {
+            Pin::new(&mut this.stream).poll_flush(cx).map_ok(|()| 0)
+        })
+        .map_ok(|_| ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -285,28 +304,5 @@ mod tests {
         let socket = socket2::SockRef::from(tcp.inner());
         assert!(socket.tcp_nodelay().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-    }
-
-    #[test]
-    fn a_write_after_a_read_begins_a_turn() {
-        let history = History::default();
-        history.wrote();
-        history.wrote();
-        assert!(!history.is_reused() && !history.is_answered());
-        history.read();
-        assert!(history.is_answered());
-        history.wrote();
-        assert!(history.is_reused() && !history.is_answered());
-    }
-
-    #[test]
-    fn connecting_costs_the_first_request_of_a_connection() {
-        let history = History::begun(Duration::from_millis(3));
-        history.wrote();
-        assert_eq!(history.connect_time(), Duration::from_millis(3));
-        history.read();
-        assert_eq!(history.connect_time(), Duration::from_millis(3));
-        history.wrote();
-        assert_eq!(history.connect_time(), Duration::ZERO);
     }
 }

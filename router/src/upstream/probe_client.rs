@@ -3,9 +3,8 @@
 //! A question drives its own connection: no task is spawned for it, none has to be woken, and between
 //! two questions nothing is left but the stream. Hundreds of engines are asked each second this way.
 
-mod connection;
-
 use std::error::Error;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,17 +12,21 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::Builder;
-use hyper_rustls::HttpsConnector;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
 
-use self::connection::{DrivenConnection, Stream};
 use super::connect::{connector, is_time_out};
+use super::driven::Driven;
+
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// How long a connection is kept. Below the five seconds after which llama.cpp closes its own.
 pub(super) const KEEP_IDLE: Duration = Duration::from_secs(4);
@@ -100,7 +103,7 @@ pub(super) struct Answer<'l> {
     status: StatusCode,
     headers: HeaderMap,
     body: Incoming,
-    wire: DrivenConnection,
+    wire: Driven<Stream, Empty<Bytes>>,
     line: &'l KeptConnection,
     kept_as: Option<(Scheme, Authority)>,
 }
@@ -158,7 +161,7 @@ impl ProbeClient {
         line: &'l KeptConnection,
         question: Question<'_>,
     ) -> Result<Answer<'l>, hyper::Error> {
-        let mut wire = DrivenConnection::new(&self.http, stream).await?;
+        let mut wire = Driven::new(&self.http, stream).await?;
         let (head, body) = wire
             .send(question.place.request.clone())
             .await?
@@ -251,7 +254,7 @@ impl Answer<'_> {
         mut take: impl FnMut(&[u8]),
     ) -> Result<Read, AskError> {
         let mut left = max;
-        while let Some(frame) = self.wire.drive(self.body.frame()).await {
+        while let Some(frame) = poll_fn(|cx| self.wire.poll_frame(cx, &mut self.body)).await {
             let Ok(chunk) = frame?.into_data() else {
                 continue;
             };
@@ -262,7 +265,10 @@ impl Answer<'_> {
             take(&chunk);
         }
         if let Some(origin) = self.kept_as
-            && let Some(stream) = self.wire.into_stream()
+            && self.wire.rest()
+            && let (stream, read) = self.wire.into_parts()
+            // What came unasked answers nothing.
+            && read.is_empty()
         {
             self.line.keep(stream, origin);
         }

@@ -106,7 +106,7 @@ fn answer(capture: &mut Capture, status: u16, content_type: &str) {
     let head = http::Response::builder()
         .status(status)
         .header("content-type", content_type);
-    capture.answered(&head.body(()).unwrap().into_parts().0);
+    capture.answered(&head.body(()).unwrap().into_parts().0, Duration::ZERO);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! The body of a peer's answer, and the connection it comes from.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::connect::Observed;
+use super::pool::{Link, Pool};
+
+/// A body that reads from its own connection. The connection goes back to its pool with the last byte; dropped before
+/// that, it is closed, and the peer sees the client gone.
+#[derive(Debug)]
+pub struct PeerBody {
+    body: Incoming,
+    /// `None` once the body has ended.
+    link: Option<Box<Link>>,
+    pool: Arc<Pool>,
+    connect: Duration,
+}
+
+/// A connection that has left HTTP (status 101), and the bytes that were read from it beyond the head.
+#[derive(Debug)]
+pub struct Tunnel {
+    /// Speaks what both ends agreed upon.
+    pub stream: Observed,
+    /// Comes before anything that is read from `stream`.
+    pub read: Bytes,
+}
+
+impl PeerBody {
+    /// `is_tunnel` keeps the connection of a status 101 for [`into_tunnel`](Self::into_tunnel).
+    pub(super) fn new(body: Incoming, link: Box<Link>, pool: Arc<Pool>, is_tunnel: bool) -> Self {
+        let connect = if link.is_reused {
+            Duration::ZERO
+        } else {
+            link.history.connect()
+        };
+        let mut this = Self {
+            body,
+            link: Some(link),
+            pool,
+            connect,
+        };
+        if this.body.is_end_stream() && !is_tunnel {
+            this.finish();
+        }
+        this
+    }
+
+    /// The connection behind a status 101; `None` when the peer has not left HTTP.
+    pub fn into_tunnel(self) -> Option<Tunnel> {
+        let mut link = self.link?;
+        if link.driven.rest() || link.history.is_write_broken() {
+            return None;
+        }
+        let (stream, read) = link.driven.into_parts();
+        Some(Tunnel {
+            stream: stream.into_inner(),
+            read,
+        })
+    }
+
+    /// What connecting cost this request, TLS included: nothing if the connection was there.
+    pub fn connect_time(&self) -> Duration {
+        self.connect
+    }
+
+    /// All of the body was read. hyper's own check of the framing decides whether the connection is used again.
+    fn finish(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.pool.put(link);
+        }
+    }
+}
+
+impl Body for PeerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let Some(link) = &mut this.link else {
+            return Poll::Ready(None);
+        };
+        let polled = link.driven.poll_frame(cx, &mut this.body);
+        match &polled {
+            Poll::Pending => {}
+            Poll::Ready(Some(Err(_))) => this.link = None,
+            // Nobody polls again after a body of known length, or after trailers.
+            Poll::Ready(Some(Ok(frame))) => {
+                if frame.is_trailers() || this.body.is_end_stream() {
+                    this.finish();
+                }
+            }
+            Poll::Ready(None) => this.finish(),
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.link.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

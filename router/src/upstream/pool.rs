@@ -1,0 +1,143 @@
+//! Idle connections to peers: the last one back is the first one out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, RwLock};
+
+use super::connect::{History, Observed};
+use super::driven::Driven;
+
+/// Interval of [`Pools::sweep`].
+pub(super) const SWEEP: Duration = Duration::from_secs(1);
+
+/// Sweeps that an idle connection survives: it is closed after three to four seconds. llama.cpp and uvicorn (vLLM, SGLang)
+/// close theirs after five, and a request should seldom meet a connection that closes.
+const SWEEPS_IDLE_MAX: u32 = 4;
+
+/// Idle connections kept per peer. A peer runs at most some hundred requests at once; of a larger burst the rest are closed.
+const IDLE_MAX: usize = 256;
+
+/// A connection to a peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) driven: Driven<TokioIo<Observed>, Full<Bytes>>,
+    pub(super) history: Arc<History>,
+    /// It has served a request before.
+    pub(super) is_reused: bool,
+}
+
+impl Link {
+    /// Whether another request may go out on it. The link must not have an answer under way.
+    fn is_reusable(&mut self) -> bool {
+        self.driven.rest() && !self.history.is_write_broken()
+    }
+}
+
+/// The connections of all peers.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    http: RwLock<HashMap<Authority, Arc<Pool>>>,
+    https: RwLock<HashMap<Authority, Arc<Pool>>>,
+}
+
+/// The idle connections to one peer.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    idle: Mutex<Vec<Idle>>,
+    /// Sweeps so far: a clock that costs nothing to read.
+    sweeps: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Idle {
+    link: Box<Link>,
+    /// The pool's sweeps when the link came back.
+    since: u32,
+}
+
+impl Pools {
+    /// The pool of one address.
+    pub(super) fn of(&self, authority: &Authority, is_tls: bool) -> Arc<Pool> {
+        let pools = if is_tls { &self.https } else { &self.http };
+        if let Some(pool) = pools.read().get(authority) {
+            return Arc::clone(pool);
+        }
+        let mut pools = pools.write();
+        Arc::clone(pools.entry(authority.clone()).or_default())
+    }
+
+    /// Closes what was idle for too long and what its peer has closed, and forgets peers without a connection.
+    pub(super) fn sweep(&self) {
+        for pools in [&self.http, &self.https] {
+            let all: Vec<_> = pools.read().values().cloned().collect();
+            for pool in all {
+                pool.sweep();
+            }
+            // One reference is the table's own: nobody else can put a connection into such a pool.
+            pools
+                .write()
+                .retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.idle.lock().is_empty());
+        }
+    }
+}
+
+impl Pool {
+    /// An idle connection that takes a request.
+    pub(super) fn take(&self) -> Option<Box<Link>> {
+        loop {
+            let mut link = self.idle.lock().pop()?.link;
+            // Nothing happened to most of them. A closed one was woken, and so was one whose peer renewed a TLS ticket.
+            if !link.driven.is_woken() || link.is_reusable() {
+                link.is_reused = true;
+                return Some(link);
+            }
+        }
+    }
+
+    /// Takes back a connection whose answer has come to its end, if it can serve another request.
+    pub(super) fn put(&self, mut link: Box<Link>) {
+        if link.is_reusable() {
+            self.keep(Idle {
+                link,
+                since: self.sweeps.load(Ordering::Relaxed),
+            });
+        }
+    }
+
+    fn keep(&self, idle: Idle) {
+        let mut all = self.idle.lock();
+        if all.len() < IDLE_MAX {
+            all.push(idle);
+        } else {
+            drop(all);
+        }
+    }
+
+    fn sweep(&self) {
+        let now = self.sweeps.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let is_old = |idle: &Idle| now.wrapping_sub(idle.since) >= SWEEPS_IDLE_MAX;
+        // Sockets are closed, and connections polled, outside of the lock.
+        let suspects: Vec<Idle> = {
+            let mut all = self.idle.lock();
+            let suspects = all.extract_if(.., |idle| is_old(idle) || idle.link.driven.is_woken());
+            suspects.collect()
+        };
+        for mut idle in suspects {
+            if !is_old(&idle) && idle.link.is_reusable() {
+                self.keep(idle);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.idle.lock().len()
+    }
+}
