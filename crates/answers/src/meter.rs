@@ -8,6 +8,7 @@
 //! Responses, of Anthropic's messages, and llama.cpp's `timings`. A compressed body is not
 //! metered: decoding it would cost more than its numbers are worth.
 
+mod content;
 mod members;
 
 use std::sync::LazyLock;
@@ -57,6 +58,8 @@ struct Found {
     incomplete: Option<Box<str>>,
     complete: bool,
     events: u64,
+    /// An event carried generated content.
+    has_content: bool,
 }
 
 impl Meter {
@@ -79,9 +82,11 @@ impl Meter {
     }
 
     /// Reads the next bytes of the body, as the peer sent them. Allocates for what it finds and for
-    /// a line that two chunks share.
-    pub fn feed(&mut self, chunk: &[u8]) {
+    /// a line that two chunks share. True once: when the first event of a stream that carries
+    /// generated content ends in this chunk.
+    pub fn feed(&mut self, chunk: &[u8]) -> bool {
         let found = &mut self.found;
+        let had_content = found.has_content;
         match &mut self.input {
             Input::Stream { events, first } => events.feed(chunk, |e| found.event(e, first)),
             Input::Document(answer) => {
@@ -89,6 +94,7 @@ impl Meter {
                 found.complete |= answer.is_closed();
             }
         }
+        found.has_content && !had_content
     }
 
     /// The body is over: reads what its last line held. Call it once, before asking.
@@ -165,6 +171,9 @@ impl Found {
         if data.trim_ascii_end() == b"[DONE]" {
             self.complete = true;
             return;
+        }
+        if !self.has_content {
+            self.has_content = content::is_in(data);
         }
         let is_last = LAST_EVENTS.contains(&name);
         self.complete |= is_last;

@@ -1,6 +1,5 @@
 //! Answers of every dialect and what is concluded from each. The listener and the system tests read
 //! the same files, so that no program concludes something else.
-
 #![expect(
     clippy::disallowed_methods,
     reason = "the crate reads no files, this test does"
@@ -11,6 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use answers::Meter;
+use memchr::memmem;
 use serde::Deserialize;
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -20,44 +20,75 @@ struct Conclusion {
     finish_reason: Option<String>,
     model: Option<String>,
     id: Option<String>,
+    /// A text of the first event with generated content that no event before it has.
+    first_content: Option<String>,
 }
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-fn read(mut meter: Meter, chunks: &[&[u8]]) -> Conclusion {
-    for chunk in chunks {
-        meter.feed(chunk);
-    }
-    meter.finish();
-    Conclusion {
-        usage: meter
-            .usage()
-            .map(|u| [u.prompt, u.completion, u.cached, u.reasoning, u.total]),
-        finish_reason: meter.finish_reason().map(str::to_owned),
-        model: meter.model().map(str::to_owned),
-        id: meter.id().map(str::to_owned),
+fn each(mut check: impl FnMut(&str, &[u8], &dyn Fn() -> Meter, &Conclusion)) {
+    let expected =
+        fs::read_to_string(directory().join("expected.json")).expect("the corpus is in the tree");
+    let expected: BTreeMap<String, Conclusion> =
+        serde_json::from_str(&expected).expect("the corpus is in the tree");
+    assert!(expected.len() >= 30);
+    for (name, conclusion) in &expected {
+        let body = fs::read(directory().join(name)).expect("the corpus is in the tree");
+        let meter = || match name.ends_with(".sse") {
+            true => Meter::stream(),
+            false => Meter::document(),
+        };
+        check(name, &body, &meter, conclusion);
     }
 }
 
 #[test]
 fn every_answer_is_read_as_expected_however_it_is_cut() {
-    let expected = fs::read_to_string(directory().join("expected.json")).unwrap();
-    let expected: BTreeMap<String, Conclusion> = serde_json::from_str(&expected).unwrap();
-    assert!(expected.len() >= 30);
-    for (name, conclusion) in &expected {
-        let body = fs::read(directory().join(name)).unwrap();
-        let make = match name.ends_with(".sse") {
-            true => Meter::stream,
-            false => Meter::document,
+    each(|name, body, make, conclusion| {
+        let check = |chunks: &[&[u8]]| {
+            let mut meter = make();
+            for chunk in chunks {
+                meter.feed(chunk);
+            }
+            meter.finish();
+            let usage = meter.usage();
+            let usage = usage.map(|u| [u.prompt, u.completion, u.cached, u.reasoning, u.total]);
+            assert_eq!(usage, conclusion.usage, "{name}");
+            assert_eq!(
+                meter.finish_reason(),
+                conclusion.finish_reason.as_deref(),
+                "{name}"
+            );
+            assert_eq!(meter.model(), conclusion.model.as_deref(), "{name}");
+            assert_eq!(meter.id(), conclusion.id.as_deref(), "{name}");
         };
-        assert_eq!(read(make(), &[&body]), *conclusion, "{name}");
-        let bytes: Vec<&[u8]> = body.chunks(1).collect();
-        assert_eq!(read(make(), &bytes), *conclusion, "{name}, byte by byte");
+        check(&[body]);
+        check(&body.chunks(1).collect::<Vec<_>>());
         for cut in 0..=body.len() {
             let (a, b) = body.split_at(cut);
-            assert_eq!(read(make(), &[a, b]), *conclusion, "{name}, cut at {cut}");
+            check(&[a, b]);
         }
-    }
+    });
+}
+
+#[test]
+fn the_first_event_with_content_is_told_when_it_ends() {
+    each(|name, body, make, conclusion| {
+        let mut meter = make();
+        let told: Vec<usize> = (0..body.len())
+            .filter(|at| meter.feed(&body[*at..=*at]))
+            .collect();
+        let expected = conclusion.first_content.as_ref().map(|text| {
+            let content = memmem::find(body, text.as_bytes()).unwrap();
+            let line = memmem::find(&body[content..], b"\n").unwrap();
+            content..content + line + 5
+        });
+        match (expected, &told[..]) {
+            (Some(expected), [at]) => assert!(expected.contains(at), "{name}: {at} {expected:?}"),
+            (None, []) => {}
+            (expected, told) => panic!("{name}: expected {expected:?}, told {told:?}"),
+        }
+    });
 }
