@@ -24,10 +24,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use router_bodylog::BodyLog;
 
 use self::access::{Caller, Denied};
 use self::status::{Endpoint, Together};
-use crate::bodylog::BodyLog;
 use crate::control::Control;
 use crate::proxy::serve::PeerAddr;
 use crate::state::{Lifecycle, RouteTable};

@@ -6,7 +6,6 @@
 extern crate self as router;
 
 pub mod admin;
-pub mod bodylog;
 pub mod cli;
 pub mod content;
 pub mod control;

@@ -22,6 +22,7 @@ mod lingering_close;
 mod local;
 mod lookup;
 pub mod measure;
+mod recorded;
 mod relay;
 mod respond;
 mod rewrite;

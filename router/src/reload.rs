@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use chrono::Utc;
+use router_bodylog::Follower;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::bodylog::Follower;
 use crate::control::Reloaded;
-use crate::state::{Entry, RouteTable, TableBuilder};
+use crate::state::{Entry, RouteTable, TableBuilder, recording};
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::ConnectTimeout;
@@ -144,7 +144,7 @@ impl Reloader {
             changes.follow(self.watched());
             connect_timeout.set(table.server.connect_timeout);
             // Before anybody can see the new table: what it says is recorded from its first request on.
-            records.follow(&table.bodylog).await;
+            records.follow(recording::settings(&table.bodylog)).await;
             tables.store(Arc::new(table));
             self.generation.send_modify(|generation| *generation += 1);
             supervisor::ready();

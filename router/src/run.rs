@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use router_bodylog::BodyLog;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState};
-use crate::bodylog::{self, BodyLog};
 use crate::control::{Control, Controlled};
 use crate::proxy::Proxy;
 use crate::proxy::exchange::Sinks;
 use crate::proxy::serve::{self, Stop};
 use crate::reload::Reloader;
-use crate::state::{Lifecycle, Phase, RouteTable, ticker};
+use crate::state::{Lifecycle, Phase, RouteTable, recording, ticker};
 use crate::telemetry::access::{AccessLog, AccessLogEnd};
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
@@ -183,9 +183,9 @@ pub async fn run(
         first_round.clone(),
         background.clone(),
     ));
-    let (mut records, follower) = bodylog::Service::new(bodylog, budget.buffers().clone());
+    let (mut records, follower) = router_bodylog::Service::new(bodylog, budget.buffers().clone());
     let wanted = Arc::clone(&tables.load().bodylog);
-    records.follow(&wanted).await;
+    records.follow(&recording::settings(&wanted)).await;
     let (records_end, end_of_records) = oneshot::channel();
     tasks.spawn(records.run(end_of_records));
     let Controlled { reload, drain, cut } = controlled;

@@ -14,6 +14,7 @@ mod load;
 mod models;
 mod overrides;
 mod pins;
+pub mod recording;
 mod route;
 mod rules;
 mod table;

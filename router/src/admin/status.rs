@@ -23,12 +23,12 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use proto::admin::FLAT_POOL;
+use router_bodylog::BodyLog;
 use router_core::book::PoolId;
 use router_core::signal::Signal;
 
 use super::answer::{self, Answer};
 use super::query::Params;
-use crate::bodylog::BodyLog;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use crate::telemetry::events::Events;
 

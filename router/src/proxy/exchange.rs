@@ -5,17 +5,18 @@
 //! released once and the request is counted, logged and remembered once.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use answers::Meter;
 use chrono::Utc;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use router_bodylog::{BodyLog, Capture};
 use router_core::book::PoolId;
 use router_core::decision::{Attempt, Choice, Mode, Receipt, Usage};
 
 use super::head::HeadWatch;
 use super::measure::{End, Least, Measure};
-use crate::bodylog::{BodyLog, Capture, Ending};
+use super::recorded::Recorded;
 use crate::state::{Peer, Reservation, Route};
 use crate::telemetry::access::{AccessLine, AccessLog};
 use crate::telemetry::events::Events;
@@ -302,7 +303,7 @@ impl Exchange {
             request_seconds: seconds,
             ttft_seconds: ttft.map(|ttft| ttft.as_secs_f64()),
             ttfb_seconds: self.first_chunk.map(|at| since(at).as_secs_f64()),
-            overhead_seconds: self.overhead(),
+            overhead_seconds: self.queued().map(|queued| queued.as_secs_f64()),
             owner: self.owner.as_deref(),
             usage: self.meter().and_then(Meter::usage),
             mode: match &self.choice {
@@ -315,18 +316,18 @@ impl Exchange {
             access.write(&self.access_line(status, seconds, ttft_ms), Utc::now());
         }
         let capture = self.capture.take();
-        let captured = capture.map(|capture| (capture, self.ending(status, now)));
+        let captured = capture.map(|capture| (capture, self.recorded(status, now)));
         self.remember(status, seconds, ttft_ms);
-        if let Some((capture, mut ending)) = captured {
-            ending.meter = self.measure.take().and_then(|measure| measure.meter);
-            capture.settle(ending);
+        if let Some((capture, mut recorded)) = captured {
+            recorded.meter = self.measure.take().and_then(|measure| measure.meter);
+            capture.settle(Box::new(recorded));
         }
     }
 
     /// What its record says beside what was captured.
-    fn ending(&self, status: u16, now: Instant) -> Ending {
+    fn recorded(&self, status: u16, now: Instant) -> Recorded {
         let took = now.saturating_duration_since(self.times.arrived);
-        Ending {
+        Recorded {
             rid: Arc::clone(&self.rid),
             method: self.method.clone(),
             uri: self.uri.clone(),
@@ -340,6 +341,7 @@ impl Exchange {
             status,
             unix_ms: (Utc::now() - took).timestamp_millis(),
             times: self.times,
+            queued: self.queued(),
             took,
             end: self.end(),
             meter: None,
@@ -347,9 +349,9 @@ impl Exchange {
     }
 
     /// From the request's last byte to its first send: the router's own share of the wait.
-    fn overhead(&self) -> Option<f64> {
+    fn queued(&self) -> Option<Duration> {
         let (received, sent) = (self.times.received?, self.times.sent?);
-        Some(sent.saturating_duration_since(received).as_secs_f64())
+        Some(sent.saturating_duration_since(received))
     }
 
     fn access_line(&self, status: u16, seconds: f64, ttft_ms: Option<u64>) -> AccessLine<'_> {

@@ -266,13 +266,13 @@ mod tests {
     use std::net::SocketAddr;
 
     use http::Uri;
+    use router_bodylog::BodyLog;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinSet;
 
     use super::super::exchange::Sinks;
     use super::*;
-    use crate::bodylog::BodyLog;
     use crate::telemetry::events::Events;
     use crate::testing::Tables;
     use crate::upstream::ConnectTimeout;

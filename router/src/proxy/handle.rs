@@ -12,6 +12,7 @@ use http::header::{self};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
+use router_bodylog::Begun;
 use router_core::book::PoolId;
 
 use super::body::{self, Collected, Limits};
@@ -458,7 +459,14 @@ fn begin_capture(
         peer,
         trusted: &table.server.trusted_proxies,
     };
-    exchange.capture = exchange.sinks.bodylog.begin(route, &parts.headers, client);
+    exchange.capture = exchange.sinks.bodylog.begin(|| {
+        Some(Begun {
+            route: &route.recorded,
+            wanted: route.capture().wanted()?,
+            headers: &parts.headers,
+            client: client.address(&parts.headers),
+        })
+    });
 }
 
 fn outgoing(

@@ -8,6 +8,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use router_bodylog::{RecordedRoute, RouteCounters};
 #[cfg(test)]
 use router_core::admission::Refusal;
 use router_core::affinity::Affinity;
@@ -24,9 +25,9 @@ use super::guard::guard_of;
 use super::held::HeldBack;
 use super::load::{load_spec, memory_spec};
 use super::pins::Pins;
+use super::recording::{self, CaptureOverrides, CaptureSettings};
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
-use crate::bodylog::{CaptureOverrides, CaptureSettings, RouteTally};
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
@@ -66,6 +67,8 @@ pub struct Route {
     pub keys: RouteKeys,
     /// What it refuses for what a request says.
     pub rules: ContentRules,
+    /// What its records need of it.
+    pub recorded: Arc<RecordedRoute>,
     /// What outlives this snapshot.
     pub state: Arc<RouteState>,
     pub(super) roster: ResolvedRoute,
@@ -91,8 +94,14 @@ impl Route {
             None => RouteKeys::Shared,
         };
         let rules = Arc::clone(&route.options.reject_rules.value);
+        let recorded = RecordedRoute {
+            name: Arc::clone(&route.name),
+            redact_paths: recording::redact_paths(&route.options.bodylog),
+            counters: Arc::clone(&state.bodylog),
+        };
         Self {
             rules: ContentRules::new(rules, &state.rule_hits),
+            recorded: Arc::new(recorded),
             name: route.name,
             path: route.path,
             options: route.options,
@@ -332,7 +341,7 @@ pub struct RouteState {
     /// What of its recording is set at runtime.
     pub capture: CaptureOverrides,
     /// Counts of its recording.
-    pub bodylog: Arc<RouteTally>,
+    pub bodylog: Arc<RouteCounters>,
     /// The last receipts.
     pub decisions: Decisions,
     /// What the peers said they serve.

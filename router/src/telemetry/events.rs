@@ -15,7 +15,7 @@ use router_core::load::{Report, Standing};
 use router_core::pool::{Change, PeerKey};
 
 use super::metrics::{Metrics, RouteMetrics};
-use crate::bodylog::CaptureSettings;
+use crate::state::recording::CaptureSettings;
 
 /// How long a warning about one peer stays quiet after it was written.
 const QUIET: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 //! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
 
 mod backends;
+mod bodylog;
 mod encode;
 mod gates;
 mod live;
@@ -27,7 +28,6 @@ pub use live::Live;
 pub use page::Page;
 pub use placement::{Reason, WaitTimer};
 pub use refusals::{Gate, Unplaced};
-pub(crate) use route::histogram;
 pub use route::{RequestDone, RouteMetrics};
 
 /// The route label of requests that no route answered: unknown paths, keys refused before the

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use chrono::Utc;
+use router_bodylog::{BodyLog, Reason};
 use std::collections::BTreeMap;
 
 use http::StatusCode;
@@ -14,8 +15,7 @@ use router_core::layered::Setting;
 use super::POSTS;
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
-use crate::bodylog::counters::Reason;
-use crate::bodylog::{BodyLog, CaptureSettings};
+use crate::state::recording::CaptureSettings;
 use crate::state::{Route, Switch};
 use crate::telemetry::events::Events;
 use router_config::valid::Bodies;

@@ -9,13 +9,14 @@ use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
+use router_bodylog::BodyLog;
 use router_core::decision::PeerFacts;
 use router_core::load::Standing;
 
+use super::bodylog;
 use super::encode::{Labels, family, gauge};
 use super::gates::{self, SeenGates};
 use super::placement::{self, Names, SeenPlacements};
-use crate::bodylog::{self, BodyLog};
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
 use service::budget::ByteBudget;
@@ -83,7 +84,7 @@ impl Collector for Live {
             .collect();
         placement::encode(encoder, &NAMES, &placements)?;
         configuration(encoder, &table)?;
-        bodylog::page::families(encoder, &self.bodylog.status())?;
+        bodylog::families(encoder, &self.bodylog.status())?;
         let used = self.budget.used() as f64;
         gauge(
             encoder,

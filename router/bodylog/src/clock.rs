@@ -1,0 +1,21 @@
+//! The clock of the body log, and how its errors are told.
+
+use std::error::Error;
+use std::time::Instant;
+
+/// The monotonic clock; a paused test clock reaches it.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// An error and its causes in one line.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,200 @@
+//! What became of records and frames. Every loss has a reason and is counted once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+
+/// Bounds of the acknowledgement histogram, seconds.
+const ACK_BOUNDS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// Most buckets of a native histogram.
+const NATIVE_BUCKETS_MAX: usize = 160;
+
+/// Why a record or a frame is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The byte budget, or the queue before the encoder, was full.
+    Budget,
+    /// The spool was full.
+    SpoolFull,
+    /// The meta object was too large, however much of it was left out.
+    Meta,
+    /// The frame was too large.
+    Encode,
+    /// The process ended before it was delivered, and there was no spool.
+    Shutdown,
+    /// The disk refused it, or gave it back damaged.
+    Disk,
+    /// The listener will never take it.
+    Rejected,
+}
+
+impl Reason {
+    /// Every reason, in label order.
+    pub const ALL: [Self; 7] = [
+        Self::Budget,
+        Self::SpoolFull,
+        Self::Meta,
+        Self::Encode,
+        Self::Shutdown,
+        Self::Disk,
+        Self::Rejected,
+    ];
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::SpoolFull => "spool_full",
+            Self::Meta => "meta",
+            Self::Encode => "encode",
+            Self::Shutdown => "shutdown",
+            Self::Disk => "disk",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// The process's counts.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    queued: AtomicU64,
+    acked: AtomicU64,
+    dropped: [AtomicU64; Reason::ALL.len()],
+    shed: AtomicU64,
+    reconnects: AtomicU64,
+    is_connected: AtomicBool,
+    ack_seconds: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            queued: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            dropped: Default::default(),
+            shed: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
+            is_connected: AtomicBool::new(false),
+            ack_seconds: Histogram::new_classic_and_native(
+                ACK_BOUNDS,
+                NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS_MAX),
+            ),
+        }
+    }
+}
+
+impl Counters {
+    /// Frames were given a sequence.
+    pub(crate) fn queued(&self, frames: u64) {
+        self.queued.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Frames were stored by the listener.
+    pub(crate) fn acked(&self, frames: u64) {
+        self.acked.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Records or frames are lost.
+    pub(crate) fn dropped(&self, reason: Reason, count: u64) {
+        self.dropped[reason as usize].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// A record was queued without something for want of room.
+    pub(crate) fn shed(&self) {
+        self.shed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A frame of the live epoch was acknowledged this long after it was sent.
+    pub(crate) fn ack_took(&self, time: Duration) {
+        self.ack_seconds.observe(time.as_secs_f64());
+    }
+
+    /// The live connection came or went. Whether that is news.
+    pub(crate) fn connected(&self, now: bool) -> bool {
+        self.is_connected.swap(now, Ordering::Relaxed) != now
+    }
+
+    /// A connection is tried again after one was lost or refused.
+    pub(crate) fn reconnects(&self) {
+        self.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A copy of the counts.
+    pub(crate) fn read(&self) -> Counts {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            queued: load(&self.queued),
+            acked: load(&self.acked),
+            dropped: Reason::ALL.map(|reason| load(&self.dropped[reason as usize])),
+            shed: load(&self.shed),
+            reconnects: load(&self.reconnects),
+            is_connected: self.is_connected.load(Ordering::Relaxed),
+            ack_seconds: self.ack_seconds.clone(),
+        }
+    }
+}
+
+/// The counts at one time.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Frames given a sequence.
+    pub queued: u64,
+    /// Frames stored by the listener.
+    pub acked: u64,
+    /// Losses, in the order of [`Reason::ALL`].
+    pub dropped: [u64; Reason::ALL.len()],
+    /// Records without bodies or headers for want of room.
+    pub shed: u64,
+    /// Connections tried after the first.
+    pub reconnects: u64,
+    /// The live connection stands.
+    pub is_connected: bool,
+    /// Send to acknowledgement.
+    pub ack_seconds: Histogram,
+}
+
+/// The counts of one route.
+#[derive(Debug, Default)]
+pub struct RouteCounters {
+    written: AtomicU64,
+    dropped: AtomicU64,
+    last_unix_ms: AtomicU64,
+}
+
+impl RouteCounters {
+    /// A record of the route was queued.
+    pub fn written(&self, unix_ms: u64) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+        self.last_unix_ms.fetch_max(unix_ms, Ordering::Relaxed);
+    }
+
+    /// A record of the route is lost.
+    pub fn dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Begins to count anew.
+    pub fn reset(&self) {
+        self.written.store(0, Ordering::Relaxed);
+        self.dropped.store(0, Ordering::Relaxed);
+    }
+
+    /// Records queued since the start, or the last reset.
+    pub fn write_count(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Records lost before they were queued, likewise.
+    pub fn drop_count(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// When the last record was queued, milliseconds since the Unix epoch.
+    pub fn last_unix_ms(&self) -> Option<u64> {
+        Some(self.last_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+}

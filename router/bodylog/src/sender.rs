@@ -1,0 +1,257 @@
+//! From records to the listener's disk.
+//!
+//! | part | does |
+//! |---|---|
+//! | `press` | takes records off the queue, has them encoded on the blocking pool, gives them to the writer |
+//! | `writer` | puts frames into the outbox or into segments |
+//! | `delivery` | delivers one outbox; there is one for this process's epoch and one at a time for those of earlier ones |
+//!
+//! The request path meets none of this: it offers a record to a bounded queue and goes on.
+
+mod backoff;
+mod compressor;
+mod delivery;
+mod encode;
+mod link;
+mod reading;
+mod tls;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use ::service::buffers::Buffers;
+use parking_lot::Mutex;
+use proto::frame::MAX_PAYLOAD;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+
+use self::compressor::Compressor;
+use self::delivery::Delivery;
+use self::writer::Writer;
+use super::budget::MemoryBudget;
+use super::clock::now;
+use super::counters::Counters;
+use super::detail_level::DetailLevel;
+use super::outbox::{Outbox, Removal};
+use super::record::Record;
+use super::settings::Target;
+use super::spool::{Identity, Left, Spool};
+
+/// What the parts of a sender share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) counters: Arc<Counters>,
+    pub(super) budget: MemoryBudget,
+    pub(super) spool: Option<Arc<Spool>>,
+    /// Where request bodies go back to.
+    buffers: Buffers,
+    identity: Mutex<Identity>,
+    /// This machine's name, for people.
+    host: String,
+    packs: AtomicBool,
+    max_frame: AtomicU32,
+    /// The earlier epoch that is being delivered.
+    earlier: Mutex<Option<Arc<Outbox>>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        counters: Arc<Counters>,
+        budget: MemoryBudget,
+        spool: Option<Arc<Spool>>,
+        identity: Identity,
+        buffers: Buffers,
+    ) -> Self {
+        let host = rustix::system::uname();
+        Self {
+            counters,
+            budget,
+            spool,
+            buffers,
+            identity: Mutex::new(identity),
+            host: host.nodename().to_string_lossy().into_owned(),
+            packs: AtomicBool::new(false),
+            max_frame: AtomicU32::new(MAX_PAYLOAD),
+            earlier: Mutex::new(None),
+        }
+    }
+
+    /// What records are worth in the room that there is now.
+    pub(super) fn grade(&self) -> DetailLevel {
+        let spool = self.spool.as_ref().map(|spool| (spool.used(), spool.max()));
+        DetailLevel::of((self.budget.used(), self.budget.limit()), spool)
+    }
+
+    /// The outbox of the earlier epoch that is being delivered.
+    pub(super) fn earlier(&self) -> Option<Arc<Outbox>> {
+        self.earlier.lock().clone()
+    }
+
+    fn producer(&self) -> String {
+        self.identity.lock().producer.clone()
+    }
+
+    fn negotiated(&self, packs: bool, max_frame: u32) {
+        self.packs.store(packs, Ordering::Relaxed);
+        self.max_frame
+            .store(max_frame.min(MAX_PAYLOAD), Ordering::Relaxed);
+    }
+
+    /// Takes another producer name; the old one is somebody else's too.
+    async fn rename(&self, outbox: &Outbox) {
+        let identity = Identity {
+            epoch: outbox.epoch(),
+            ..Identity::fresh()
+        };
+        *self.identity.lock() = identity.clone();
+        let Some(spool) = self.spool.clone() else {
+            return;
+        };
+        let kept = spawn_blocking(move || spool.rename_producer(&identity)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::error!(%error, "the new producer name could not be kept");
+        }
+    }
+}
+
+/// Removes segments that are done with.
+async fn remove(spool: &Arc<Spool>, removals: Vec<Removal>) {
+    if removals.is_empty() {
+        return;
+    }
+    let dir = Arc::clone(spool);
+    let removed = spawn_blocking(move || {
+        for removal in removals {
+            match dir.remove(&removal.name.in_dir(dir.dir()), removal.is_damaged) {
+                Ok(()) => dir.shrank(removal.len),
+                Err(error) => {
+                    tracing::error!(%error, segment = removal.name.first, "a spool segment could not be removed");
+                }
+            }
+        }
+    });
+    // A panic there would be a bug of ours; the segments stay and are delivered again.
+    let _ = removed.await;
+}
+
+/// A running sender.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// Where records are offered.
+    pub records: mpsc::Sender<Record>,
+    /// What is shown of it.
+    pub shared: Arc<Shared>,
+    /// The outbox of this epoch.
+    pub outbox: Arc<Outbox>,
+    press: JoinSet<Writer>,
+    couriers: JoinSet<()>,
+    stop_press: CancellationToken,
+    stop_couriers: CancellationToken,
+}
+
+/// Records that wait for the encoder. Each is charged to the budget besides.
+const RECORDS_WAITING_MAX: usize = 16 << 10;
+
+impl Sender {
+    /// Starts to send to `target`. `left` is what earlier epochs left in the spool.
+    pub(crate) fn start(
+        shared: Shared,
+        left: Vec<Left>,
+        target: &watch::Receiver<Option<Target>>,
+    ) -> Self {
+        let shared = Arc::new(shared);
+        let epoch = shared.identity.lock().epoch;
+        let outbox = Arc::new(Outbox::new(epoch, shared.spool.clone(), now()));
+        let (records, waiting) = mpsc::channel(RECORDS_WAITING_MAX);
+        let writer = Writer::new(
+            Arc::clone(&outbox),
+            shared.budget.clone(),
+            Arc::clone(&shared.counters),
+        );
+        let (stop_press, stop_couriers) = (CancellationToken::new(), CancellationToken::new());
+        let mut press = JoinSet::new();
+        press.spawn(Compressor::new(Arc::clone(&shared), writer).run(waiting, stop_press.clone()));
+        let mut couriers = JoinSet::new();
+        let live = Delivery::new(
+            Arc::clone(&outbox),
+            Arc::clone(&shared),
+            target.clone(),
+            true,
+        );
+        couriers.spawn(live.run(stop_couriers.clone()));
+        if let Some(spool) = shared.spool.clone().filter(|_| !left.is_empty()) {
+            let earlier = deliver_earlier(
+                spool,
+                left,
+                Arc::clone(&shared),
+                target.clone(),
+                stop_couriers.clone(),
+            );
+            // What earlier epochs left is on disk already: nobody waits for it at the end.
+            couriers.spawn(earlier);
+        }
+        Self {
+            records,
+            shared,
+            outbox,
+            press,
+            couriers,
+            stop_press,
+            stop_couriers,
+        }
+    }
+
+    /// Takes no more records, delivers what there is for at most `limit`, and puts the rest on
+    /// disk, or counts it as lost where there is none.
+    pub(crate) async fn stop(mut self, limit: Duration) {
+        self.stop_press.cancel();
+        let writer = self.press.join_next().await;
+        self.outbox.close();
+        let delivered = async {
+            while self.outbox.unacked() > 0 {
+                tokio::time::sleep(END_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, delivered).await;
+        self.stop_couriers.cancel();
+        while self.couriers.join_next().await.is_some() {}
+        if let Some(Ok(mut writer)) = writer {
+            writer.finish().await;
+        }
+    }
+}
+
+/// How often is looked whether everything is delivered at the end.
+const END_LOOK: Duration = Duration::from_millis(10);
+
+/// Delivers earlier epochs, the oldest first.
+async fn deliver_earlier(
+    spool: Arc<Spool>,
+    left: Vec<Left>,
+    shared: Arc<Shared>,
+    target: watch::Receiver<Option<Target>>,
+    stop: CancellationToken,
+) {
+    for epoch in left.chunk_by(|a, b| a.name.epoch == b.name.epoch) {
+        let Some(first) = epoch.first() else { continue };
+        let outbox = Arc::new(Outbox::left(first.name.epoch, Arc::clone(&spool), epoch));
+        tracing::info!(
+            epoch = first.name.epoch,
+            segments = epoch.len(),
+            "delivering body log frames of an earlier run"
+        );
+        *shared.earlier.lock() = Some(Arc::clone(&outbox));
+        let delivery = Delivery::new(outbox, Arc::clone(&shared), target.clone(), false);
+        delivery.run(stop.clone()).await;
+        *shared.earlier.lock() = None;
+        if stop.is_cancelled() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

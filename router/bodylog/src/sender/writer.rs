@@ -1,0 +1,325 @@
+//! Puts frames into the outbox, and those that have no place in memory into segments.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+
+use super::remove;
+use crate::budget::{Charge, MemoryBudget};
+use crate::clock::now;
+use crate::counters::{Counters, Reason};
+use crate::outbox::{Outbox, Unnumbered, Written};
+use crate::spool::Spool;
+use crate::spool::segment::{SEGMENT_MAX, SegmentName, SegmentWriter, Stored};
+
+/// A disk that refused a write is not asked again for so long.
+const DISK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Frames in memory may use this part of the budget; what is beyond goes to the disk.
+const MEMORY_SHARE: u64 = 4;
+
+/// The one writer of an outbox.
+#[derive(Debug)]
+pub(super) struct Writer {
+    outbox: Arc<Outbox>,
+    budget: MemoryBudget,
+    counters: Arc<Counters>,
+    current: Option<Current>,
+    disk_refused: Option<Instant>,
+}
+
+/// The segment that frames are appended to.
+#[derive(Debug)]
+struct Current {
+    name: SegmentName,
+    last: u64,
+    file: SegmentWriter,
+}
+
+impl Writer {
+    /// The writer of an outbox that has none.
+    pub(super) fn new(outbox: Arc<Outbox>, budget: MemoryBudget, counters: Arc<Counters>) -> Self {
+        Self {
+            outbox,
+            budget,
+            counters,
+            current: None,
+            disk_refused: None,
+        }
+    }
+
+    /// Takes frames in: in memory, on disk, or, where neither has room, lost and counted.
+    pub(super) async fn take(&mut self, frames: Vec<Unnumbered>) {
+        let now = now();
+        let rest = self
+            .outbox
+            .keep(frames, self.share(), now, |frame| self.count(frame));
+        if rest.is_empty() {
+            return;
+        }
+        let Some(spool) = self.outbox.spool().cloned() else {
+            return;
+        };
+        if self
+            .disk_refused
+            .is_some_and(|since| now < since + DISK_PAUSE)
+        {
+            return self.keep_or_lose(rest, Reason::Disk);
+        }
+        let (fits, excess) = split_at_room(rest, &spool);
+        if !fits.is_empty() {
+            self.append(&spool, fits).await;
+        }
+        self.keep_or_lose(excess, Reason::SpoolFull);
+    }
+
+    /// Moves frames from memory to the disk while nobody is listening.
+    pub(super) async fn spill(&mut self) {
+        let now = now();
+        if self
+            .disk_refused
+            .is_some_and(|since| now < since + DISK_PAUSE)
+        {
+            return;
+        }
+        self.store(self.outbox.to_spill(now)).await;
+    }
+
+    /// What is in memory goes to the disk for good, or is lost: the process ends.
+    pub(super) async fn finish(&mut self) {
+        self.store(self.outbox.in_memory()).await;
+        self.sync().await;
+        let lost = self.outbox.in_memory().len() as u64;
+        if lost > 0 {
+            let reason = match self.outbox.spool() {
+                None => Reason::Shutdown,
+                Some(_) if self.disk_refused.is_some() => Reason::Disk,
+                Some(_) => Reason::SpoolFull,
+            };
+            self.counters.dropped(reason, lost);
+            tracing::error!(
+                frames = lost,
+                reason = reason.as_str(),
+                "body log frames lost at the end"
+            );
+        }
+    }
+
+    /// Makes what was written survive the machine.
+    pub(super) async fn sync(&mut self) {
+        let (Some(mut current), Some(spool)) = (self.current.take(), self.outbox.spool().cloned())
+        else {
+            return;
+        };
+        let synced = spawn_blocking(move || {
+            let synced = current.file.sync().and_then(|()| spool.sync());
+            (current, synced)
+        });
+        // A panic there would be a bug of ours; the segment is then simply not appended to again.
+        let Ok((current, synced)) = synced.await else {
+            return;
+        };
+        self.current = Some(current);
+        if let Err(error) = synced {
+            self.refused(&error);
+        }
+    }
+
+    fn share(&self) -> u64 {
+        self.budget.limit() / MEMORY_SHARE
+    }
+
+    fn count(&self, frame: &Unnumbered) {
+        self.counters.queued(1);
+        if frame.origin.is_shed {
+            self.counters.shed();
+        }
+        frame.origin.route.written(frame.origin.unix_ms);
+    }
+
+    /// What the disk has no room for stays in memory while its share lasts.
+    fn keep_or_lose(&self, frames: Vec<Unnumbered>, reason: Reason) {
+        if frames.is_empty() {
+            return;
+        }
+        let lost = self
+            .outbox
+            .keep_in_memory(frames, self.share(), now(), |frame| self.count(frame));
+        for frame in &lost {
+            frame.origin.route.dropped();
+        }
+        self.counters.dropped(reason, lost.len() as u64);
+    }
+
+    async fn append(&mut self, spool: &Arc<Spool>, frames: Vec<Unnumbered>) {
+        let origins: Vec<_> = frames.iter().map(|frame| frame.origin.clone()).collect();
+        let (stored, charges): (Vec<Stored>, Vec<Charge>) =
+            self.outbox.number(frames).into_iter().unzip();
+        let written = self.write(spool, stored).await;
+        drop(charges);
+        for (at, origin) in origins.iter().enumerate() {
+            if at < written {
+                self.counters.queued(1);
+                if origin.is_shed {
+                    self.counters.shed();
+                }
+                origin.route.written(origin.unix_ms);
+            } else {
+                self.counters.dropped(Reason::Disk, 1);
+                origin.route.dropped();
+            }
+        }
+    }
+
+    async fn store(&mut self, frames: Vec<Stored>) {
+        let Some(spool) = self.outbox.spool().cloned() else {
+            return;
+        };
+        let mut room = spool.max().saturating_sub(spool.used());
+        let fits = frames.into_iter().take_while(|frame| {
+            let len = frame.bytes.len() as u64;
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        });
+        let fits: Vec<Stored> = fits.collect();
+        if !fits.is_empty() {
+            self.write(&spool, fits).await;
+        }
+    }
+
+    /// Writes frames in order; answers how many.
+    async fn write(&mut self, spool: &Arc<Spool>, frames: Vec<Stored>) -> usize {
+        let name = self.current.as_ref().map(|current| current.name);
+        let is_open = self.outbox.begin_write(name);
+        let current = self.current.take().filter(|_| is_open);
+        let (dir, epoch) = (Arc::clone(spool), self.outbox.epoch());
+        let done = spawn_blocking(move || write(&dir, epoch, current, &frames)).await;
+        // A panic there would be a bug of ours: nothing is known to be written then.
+        let done = done.unwrap_or_else(|_| Done {
+            current: None,
+            written: Vec::new(),
+            frames: 0,
+            failed: Some(io::Error::other("the writer of the spool panicked")),
+        });
+        self.current = done.current;
+        remove(spool, self.outbox.wrote(&done.written)).await;
+        match done.failed {
+            Some(error) => self.refused(&error),
+            None => self.disk_refused = None,
+        }
+        done.frames
+    }
+
+    fn refused(&mut self, error: &io::Error) {
+        if self.disk_refused.is_none() {
+            tracing::error!(%error, "the body log's spool cannot be written");
+        }
+        self.disk_refused = Some(now());
+    }
+}
+
+/// Frames that fit the spool, and the others.
+fn split_at_room(frames: Vec<Unnumbered>, spool: &Spool) -> (Vec<Unnumbered>, Vec<Unnumbered>) {
+    let mut room = spool.max().saturating_sub(spool.used());
+    let (mut fits, mut excess) = (Vec::new(), Vec::new());
+    for frame in frames {
+        let len = frame.bytes.len() as u64;
+        if excess.is_empty() && len <= room {
+            room -= len;
+            fits.push(frame);
+        } else {
+            excess.push(frame);
+        }
+    }
+    (fits, excess)
+}
+
+struct Done {
+    current: Option<Current>,
+    written: Vec<Written>,
+    frames: usize,
+    failed: Option<io::Error>,
+}
+
+/// Appends to `current` while it has room and the sequence goes on, then to fresh segments.
+fn write(spool: &Spool, epoch: u64, current: Option<Current>, frames: &[Stored]) -> Done {
+    let mut done = Done {
+        current,
+        written: Vec::new(),
+        frames: 0,
+        failed: None,
+    };
+    let mut rest = frames;
+    while let Some(first) = rest.first() {
+        let part = match part(&mut done.current, spool, epoch, first, rest) {
+            Ok(part) => part,
+            Err(error) => {
+                done.failed = Some(error);
+                break;
+            }
+        };
+        done.frames += part.0;
+        rest = &rest[part.0..];
+        done.written.push(part.1);
+    }
+    done
+}
+
+fn part(
+    current: &mut Option<Current>,
+    spool: &Spool,
+    epoch: u64,
+    first: &Stored,
+    rest: &[Stored],
+) -> io::Result<(usize, Written)> {
+    let goes_on = |open: &Current| {
+        open.last + 1 == first.seq && open.file.bytes() + first.bytes.len() as u64 <= SEGMENT_MAX
+    };
+    if let Some(mut full) = current.take_if(|open| !goes_on(open)) {
+        full.file.sync()?;
+    }
+    if current.is_none() {
+        let name = SegmentName {
+            epoch,
+            first: first.seq,
+        };
+        let file = SegmentWriter::create(&name.in_dir(spool.dir()))?;
+        *current = Some(Current {
+            name,
+            last: first.seq.saturating_sub(1),
+            file,
+        });
+    }
+    let Some(open) = current else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let (mut bytes, mut next) = (open.file.bytes(), open.last + 1);
+    let run = rest.iter().take_while(|frame| {
+        let fits = bytes == 0 || bytes + frame.bytes.len() as u64 <= SEGMENT_MAX;
+        let goes_on = fits && frame.seq == next;
+        bytes += frame.bytes.len() as u64;
+        next += 1;
+        goes_on
+    });
+    let run: Vec<_> = run.map(|frame| frame.bytes.clone()).collect();
+    let before = open.file.bytes();
+    if let Err(error) = open.file.append(&run) {
+        if before == 0 {
+            // An empty file of this name would be in the way of the next attempt.
+            let _ = std::fs::remove_file(open.name.in_dir(spool.dir()));
+            *current = None;
+        }
+        return Err(error);
+    }
+    open.last += run.len() as u64;
+    let written = Written {
+        name: open.name,
+        last: open.last,
+        len: open.file.bytes(),
+        added: open.file.bytes() - before,
+    };
+    Ok((run.len(), written))
+}

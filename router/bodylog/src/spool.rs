@@ -1,0 +1,439 @@
+//! The directory in which frames wait while the listener is away.
+//!
+//! | file | what |
+//! |---|---|
+//! | `lock` | held by the process that uses the directory |
+//! | `producer.json` | who sends from here: a UUID that stays, and the epoch, one more at each start |
+//! | `<epoch>-<first sequence>.seg` | frames, see [`segment`] |
+//! | `*.seg.corrupt` | segments with damage in them, for a person to look at |
+//! | `rejected-*.frame` | frames that the listener will not take |
+
+pub(crate) mod segment;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use self::segment::SegmentName;
+
+const LOCK: &str = "lock";
+const PRODUCER: &str = "producer.json";
+
+/// Damaged segments and rejected frames kept for a person to look at; the oldest goes first.
+const ASIDE_MAX: usize = 8;
+
+/// Version of `producer.json`.
+const VERSION: u32 = 1;
+
+/// Why a directory cannot be the spool.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    /// Another process uses it.
+    #[error(
+        "lock the spool {0}: another process uses it; each router needs a directory of its own"
+    )]
+    Locked(PathBuf),
+    /// `producer.json` is of a later version.
+    #[error("use the spool {path}: it is of version {version}, this router knows {VERSION}")]
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// What the file says.
+        version: u32,
+    },
+    /// The system refuses.
+    #[error("use the spool {path}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Who sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// A UUID.
+    pub producer: String,
+    /// One more at each start.
+    pub epoch: u64,
+}
+
+impl Identity {
+    /// One that nobody had before and nobody will have again.
+    pub(crate) fn fresh() -> Self {
+        Self {
+            producer: uuid::Uuid::now_v7().to_string(),
+            epoch: 1,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct ProducerFile {
+    v: u32,
+    producer: String,
+    epoch: u64,
+}
+
+/// A segment of an earlier process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Epoch and first sequence.
+    pub name: SegmentName,
+    /// Its bytes.
+    pub len: u64,
+    /// When it was written last.
+    pub modified: SystemTime,
+}
+
+/// An open spool. Holds the lock until dropped.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    dir: PathBuf,
+    used: AtomicU64,
+    max: AtomicU64,
+    _lock: File,
+}
+
+impl Spool {
+    /// Opens a directory, makes it if there is none, takes its lock, begins a new epoch, and lists
+    /// what earlier epochs left, in order. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`SpoolError`].
+    pub(crate) fn open(
+        dir: &Path,
+        max: u64,
+    ) -> Result<(Arc<Self>, Identity, Vec<Left>), SpoolError> {
+        let failed = |path: &Path, source| SpoolError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(dir)
+            .map_err(|error| failed(dir, error))?;
+        let lock = lock(&dir.join(LOCK)).map_err(|error| match error {
+            TryLockError::WouldBlock => SpoolError::Locked(dir.to_owned()),
+            TryLockError::Error(error) => failed(&dir.join(LOCK), error),
+        })?;
+        let left = list(dir).map_err(|error| failed(dir, error))?;
+        let identity = begin_epoch(dir, &left)?;
+        let used = left.iter().map(|segment| segment.len).sum();
+        let spool = Self {
+            dir: dir.to_owned(),
+            used: AtomicU64::new(used),
+            max: AtomicU64::new(max),
+            _lock: lock,
+        };
+        Ok((Arc::new(spool), identity, left))
+    }
+
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes of segments.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes of segments.
+    pub(crate) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Another limit; what is there stays.
+    pub(crate) fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Bytes were written.
+    pub(crate) fn grew(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A segment is gone.
+    pub(crate) fn shrank(&self, bytes: u64) {
+        // Never below zero: a file may have been shorter than the list said.
+        let _ = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                Some(used.saturating_sub(bytes))
+            });
+    }
+
+    /// Remembers another producer name in place of one that somebody else uses too. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn rename_producer(&self, identity: &Identity) -> io::Result<()> {
+        write_producer(&self.dir, identity)
+    }
+
+    /// Makes new and deleted files survive the machine. Blocks.
+    ///
+    /// # Errors
+    /// When the disk does.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        sync_dir(&self.dir)
+    }
+
+    /// Removes a segment, or puts it aside when there is damage in it. Blocks.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn remove(&self, path: &Path, is_damaged: bool) -> io::Result<()> {
+        if !is_damaged {
+            return fs::remove_file(path);
+        }
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".corrupt");
+        fs::rename(path, aside)?;
+        self.bound_aside(".corrupt")
+    }
+
+    /// Keeps a frame that the listener will not take. Blocks.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn keep_rejected(&self, epoch: u64, seq: u64, frame: &Bytes) -> io::Result<()> {
+        let name = format!("rejected-{epoch:020}-{seq:020}.frame");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o640)
+            .open(self.dir.join(name))?;
+        file.write_all(frame)?;
+        self.bound_aside(".frame")
+    }
+
+    fn bound_aside(&self, suffix: &str) -> io::Result<()> {
+        let mut aside: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.to_str().is_some_and(|path| path.ends_with(suffix)) {
+                aside.push(path);
+            }
+        }
+        aside.sort();
+        let excess = aside.len().saturating_sub(ASIDE_MAX);
+        aside[..excess].iter().try_for_each(fs::remove_file)
+    }
+}
+
+fn lock(path: &Path) -> Result<File, TryLockError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .open(path)
+        .map_err(TryLockError::Error)?;
+    file.try_lock()?;
+    Ok(file)
+}
+
+/// The segments in a directory, in the order they are sent.
+fn list(dir: &Path) -> io::Result<Vec<Left>> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().and_then(SegmentName::parse) else {
+            continue;
+        };
+        let metadata = entry.metadata()?;
+        left.push(Left {
+            name,
+            len: metadata.len(),
+            modified: metadata.modified()?,
+        });
+    }
+    left.sort_by_key(|segment| segment.name);
+    Ok(left)
+}
+
+/// The identity of this start, on disk before anybody hears of it.
+fn begin_epoch(dir: &Path, left: &[Left]) -> Result<Identity, SpoolError> {
+    let path = dir.join(PRODUCER);
+    let failed = |source| SpoolError::Io {
+        path: path.clone(),
+        source,
+    };
+    let known = match fs::read(&path) {
+        Ok(text) => match serde_json::from_slice::<ProducerFile>(&text) {
+            Ok(file) if file.v > VERSION => {
+                return Err(SpoolError::Version {
+                    path: dir.to_owned(),
+                    version: file.v,
+                });
+            }
+            Ok(file) => Some(file),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "the spool's producer file is unreadable: a new producer begins");
+                None
+            }
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    // The segments' names count as well: a lost file must not bring an epoch back.
+    let newest = left.last().map_or(0, |segment| segment.name.epoch);
+    let identity = match known {
+        Some(file) => Identity {
+            producer: file.producer,
+            epoch: file.epoch.max(newest) + 1,
+        },
+        None => Identity {
+            epoch: newest + 1,
+            ..Identity::fresh()
+        },
+    };
+    write_producer(dir, &identity).map_err(failed)?;
+    Ok(identity)
+}
+
+fn write_producer(dir: &Path, identity: &Identity) -> io::Result<()> {
+    let file = ProducerFile {
+        v: VERSION,
+        producer: identity.producer.clone(),
+        epoch: identity.epoch,
+    };
+    let text = serde_json::to_vec(&file).map_err(io::Error::other)?;
+    let aside = dir.join(format!("{PRODUCER}.new"));
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o640)
+        .open(&aside)?;
+    out.write_all(&text)?;
+    out.sync_all()?;
+    fs::rename(&aside, dir.join(PRODUCER))?;
+    sync_dir(dir)
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment::SegmentWriter;
+    use super::*;
+    use crate::testing::frame;
+
+    fn segment(dir: &Path, epoch: u64, first: u64) {
+        let path = SegmentName { epoch, first }.in_dir(dir);
+        let mut writer = SegmentWriter::create(&path).unwrap();
+        writer.append(&[frame(first, 10)]).unwrap();
+    }
+
+    #[test]
+    fn the_producer_stays_and_the_epoch_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("a/spool");
+        let (spool, first, left) = Spool::open(&dir, 1000).unwrap();
+        assert_eq!((first.epoch, left.len(), spool.used()), (1, 0, 0));
+        segment(&dir, 1, 7);
+        segment(&dir, 1, 3);
+        drop(spool);
+        let (spool, second, left) = Spool::open(&dir, 1000).unwrap();
+        assert_eq!((&second.producer, second.epoch), (&first.producer, 2));
+        let firsts: Vec<u64> = left.iter().map(|segment| segment.name.first).collect();
+        assert_eq!((firsts, spool.used()), (vec![3, 7], 84));
+    }
+
+    #[test]
+    fn a_lost_producer_file_brings_no_epoch_back() {
+        let dir = tempfile::tempdir().unwrap();
+        segment(dir.path(), 9, 1);
+        for text in [None, Some("{torn")] {
+            if let Some(text) = text {
+                fs::write(dir.path().join(PRODUCER), text).unwrap();
+            }
+            let (_spool, identity, _) = Spool::open(dir.path(), 1000).unwrap();
+            assert_eq!(identity.epoch, 10);
+            fs::remove_file(dir.path().join(PRODUCER)).unwrap();
+        }
+    }
+
+    #[test]
+    fn one_process_at_a_time_and_no_later_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Spool::open(dir.path(), 1000).unwrap();
+        let second = Spool::open(dir.path(), 1000).unwrap_err();
+        assert!(matches!(second, SpoolError::Locked(_)), "{second}");
+        drop(open);
+        let later = r#"{"v":2,"producer":"x","epoch":1}"#;
+        fs::write(dir.path().join(PRODUCER), later).unwrap();
+        let later = Spool::open(dir.path(), 1000).unwrap_err();
+        assert!(
+            matches!(later, SpoolError::Version { version: 2, .. }),
+            "{later}"
+        );
+    }
+
+    #[test]
+    fn what_is_put_aside_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, _, _) = Spool::open(dir.path(), 1000).unwrap();
+        for seq in 0..20 {
+            spool.keep_rejected(1, seq, &frame(seq, 4)).unwrap();
+            segment(dir.path(), 1, seq);
+            let path = SegmentName {
+                epoch: 1,
+                first: seq,
+            }
+            .in_dir(dir.path());
+            spool.remove(&path, true).unwrap();
+        }
+        let names = || {
+            fs::read_dir(dir.path())
+                .unwrap()
+                .map(|e| e.unwrap().file_name())
+        };
+        let ending = |end: &str| {
+            names()
+                .filter(|n| n.to_str().unwrap().ends_with(end))
+                .count()
+        };
+        assert_eq!(
+            (ending(".frame"), ending(".corrupt"), ending(".seg")),
+            (ASIDE_MAX, ASIDE_MAX, 0)
+        );
+        assert!(names().any(|name| name.to_str().unwrap().contains("00019")));
+    }
+
+    #[test]
+    fn the_spool_is_for_its_owner_and_group() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("spool");
+        let (spool, _, _) = Spool::open(&dir, 1000).unwrap();
+        segment(&dir, 1, 1);
+        spool.keep_rejected(1, 2, &frame(2, 4)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir) & 0o027, 0);
+        let mut seen = 0;
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path) & 0o137, 0, "{}", path.display());
+            seen += 1;
+        }
+        assert_eq!(seen, 4, "lock, name, segment and frame");
+    }
+}
