@@ -1,9 +1,9 @@
-//! Rows become counts. Pure: lines and times go in, and what is shown comes out of [`State::view`].
+//! Counts rows. Pure: lines and times go in, and [`State::view`] returns what is shown.
 //!
 //! [`State`] is everything that must survive a restart besides the reading position: the counts of
-//! every series, what was counted before, and the exporter's own counters. It is changed in place
-//! while an epoch is read; readers only ever see the [`View`] taken when the epoch was committed.
-//! Taking one is cheap: unchanged series are shared.
+//! every series, what was counted before, and the exporter's own counters. An epoch changes it in
+//! place; readers only see the [`View`] taken when the epoch was committed. Taking a view is cheap,
+//! because unchanged series are shared.
 
 pub mod caps;
 pub mod dedupe;
@@ -35,20 +35,20 @@ use self::series::{Series, SeriesLabels, finish_reason};
 pub use self::tenants::{TENANT_TOKEN_KINDS, TenantLabels, TenantSeries};
 pub use self::view::View;
 
-/// A series with a backend that had no row for this long is retired: backends come and go with
+/// A series is retired when its backend had no row for this long: backends come and go with
 /// deployments.
 const BACKEND_IDLE: Duration = Duration::from_secs(3600);
 
-/// Every other series.
+/// The same for every other series.
 const OTHER_IDLE: Duration = Duration::from_secs(24 * 3600);
 
 /// How long after the last row a scrape counts as having seen it: longer than any epoch.
 const SEEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Between two looks for idle series.
+/// Interval between two searches for idle series.
 const RETIRE_EVERY: Duration = Duration::from_secs(60);
 
-/// Between the parts of a key. Label values hold no control characters.
+/// Separates the parts of a key. Label values hold no control characters.
 const SEPARATOR: char = '\u{1f}';
 
 /// Everything that was counted.
@@ -89,14 +89,13 @@ impl State {
     /// Counts a line of a detail file.
     ///
     /// # Errors
-    /// When the line is no row that can be read; it is counted as such and as a line.
     pub fn line(&mut self, line: &[u8], now_ms: i64) -> Result<(), BadLine> {
         self.own.lines += 1;
         // The reader of structs would take a list for one, too.
         if !line.trim_ascii_start().starts_with(b"{") {
             return Err(self.bad(BadLine::Json));
         }
-        // Once for the line instead of once for each of its strings.
+        // Checked once for the line instead of once for each of its strings.
         let Ok(text) = std::str::from_utf8(line) else {
             return Err(self.bad(BadLine::Json));
         };
@@ -115,7 +114,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts a line that could not even be tried.
+    /// Counts a line that could not be parsed at all.
     pub fn bad_line(&mut self, kind: BadLine) {
         self.own.lines += 1;
         self.bad(kind);
@@ -126,18 +125,18 @@ impl State {
         kind
     }
 
-    /// The exporter's own counters, for what happens around the reading.
+    /// The exporter's own counters, for events around reading.
     pub fn own_mut(&mut self) -> &mut Own {
         &mut self.own
     }
 
-    /// Takes up what a router counts as refused.
+    /// Takes the refusals that a router counted.
     pub fn refusals_mut(&mut self) -> &mut Refusals {
         &mut self.refusals
     }
 
-    /// Takes up what the cluster says of its pods; nothing where none is asked. True when that
-    /// changed anything.
+    /// Takes what the cluster reports about its pods; nothing without a cluster. Returns whether
+    /// anything changed.
     pub fn places(&mut self, reading: Option<&Reading>, now_ms: i64) -> bool {
         match reading {
             Some(reading) => self.places.read(reading, now_ms),
@@ -145,7 +144,7 @@ impl State {
         }
     }
 
-    /// Forgets every pod: no cluster is asked any more. True when there was any.
+    /// Forgets every pod, because no cluster is asked any more. Returns whether there was one.
     pub fn no_places(&mut self) -> bool {
         let had_any = !self.places.is_empty();
         self.places = Places::default();
@@ -238,8 +237,8 @@ impl State {
         rejected.used_ms = now_ms;
     }
 
-    /// Ends an epoch: takes note of the newest row, and now and then retires series that were idle
-    /// and scraped since. `scraped_ms` is the last scrape.
+    /// Ends an epoch: remembers the newest row, and from time to time retires series that were idle
+    /// and have been scraped since. `scraped_ms` is the time of the last scrape.
     pub fn settle(&mut self, now_ms: i64, scraped_ms: Option<i64>) {
         self.last_end.settle(&mut self.own);
         for tenant in self.tenant_places.turn(now_ms) {
@@ -275,7 +274,7 @@ impl State {
         self.free_places();
     }
 
-    /// Gives back the places of label values that no series has any more.
+    /// Frees the places of label values that no series has any more.
     fn free_places(&mut self) {
         let mut in_use: BTreeMap<Label, BTreeSet<Box<str>>> = BTreeMap::new();
         let mut used = |label, value: &str| {
@@ -320,18 +319,19 @@ impl State {
         self.tenant_places.keep(&with_series);
     }
 
-    /// What may be shown of it.
+    /// What may be shown of the state.
     pub fn view(&self) -> View {
         View::of(self)
     }
 
-    /// Whether it can have been written by this program: what a checkpoint must prove.
+    /// Whether this program can have written it. A checkpoint must prove that.
     pub fn is_sound(&self) -> bool {
         self.series.values().all(|series| series.is_sound())
     }
 }
 
-/// What tells a row from others; nothing for a row without number and id, which always counts.
+/// What distinguishes a row from others; `None` for a row without number and id, which always
+/// counts.
 fn row_key<'r>(row: &'r DetailRow<'_>) -> Option<RowKey<'r>> {
     if !row.pid.is_empty() && row.seq > 0 {
         return Some(RowKey::Numbered {
@@ -346,16 +346,16 @@ fn row_key<'r>(row: &'r DetailRow<'_>) -> Option<RowKey<'r>> {
     })
 }
 
-/// Whose a row is.
+/// Route, service and tenant of a row.
 #[derive(Debug)]
 struct Whose<'r> {
     route: Cow<'r, str>,
-    /// Where a cluster tells it.
+    /// From the cluster, where there is one.
     service: Option<&'r str>,
 }
 
 impl<'r> Whose<'r> {
-    /// What a row says of itself stands; what it leaves open is filled in.
+    /// The row's own values win; the cluster fills in what is missing.
     fn of(row: &'r DetailRow<'_>, found: &'r Found) -> Self {
         let route = match (&*row.route, &found.route) {
             ("", Some(route)) => Cow::Borrowed(&**route),
@@ -368,8 +368,7 @@ impl<'r> Whose<'r> {
     }
 }
 
-/// The series of a row. One look-up where the row's labels have their places, which is nearly
-/// always.
+/// The series of a row. One look-up if the row's labels are known, as they nearly always are.
 fn find<'s>(
     series: &'s mut HashMap<Box<str>, Arc<Series>>,
     caps: &mut Caps,
@@ -400,7 +399,7 @@ fn find<'s>(
         .expect("present, or inserted above")
 }
 
-/// The labels a new combination gets.
+/// The labels for a new combination.
 fn place(
     series: &HashMap<Box<str>, Arc<Series>>,
     caps: &mut Caps,
@@ -438,7 +437,7 @@ fn write_key(key: &mut String, parts: &[&str]) {
     }
 }
 
-/// A part that most keys do without.
+/// A part of a key that most keys lack.
 fn write_more(key: &mut String, part: Option<&str>) {
     if let Some(part) = part {
         key.push_str(part);
@@ -462,7 +461,7 @@ fn ms(duration: Duration) -> i64 {
     duration.as_millis() as i64
 }
 
-/// Something that knows the key it is found under.
+/// A value that contains the key under which it is stored.
 trait Keyed {
     fn key(&self) -> Box<str>;
 }
@@ -491,7 +490,7 @@ impl Keyed for Rejected {
     }
 }
 
-/// A map as the list of its values: they know their keys.
+/// Serialises a map as the list of its values, which contain their keys.
 mod as_list {
     use std::collections::HashMap;
     use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Positions and counts, on disk together: what makes a restart neither lose nor double.
+//! Positions and counts, saved together, so that a restart neither loses nor doubles a row.
 //!
-//! A checkpoint is written beside its place, synced, renamed into it, and the directory is synced;
-//! the one before is kept as `<file>.old`. The format is in [`format`].
+//! A checkpoint is written beside its place, synced, and renamed into it; then the directory is
+//! synced. The previous one is kept as `<file>.old`. [`format`] has the format.
 
 mod format;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::aggregate::State;
 use crate::tail::Positions;
 use serde::{Deserialize, Serialize};
 
-/// Largest checkpoint read, bytes: many times what the label caps allow to be written.
+/// Largest checkpoint read, bytes: many times what the label caps allow.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// What a checkpoint holds.
@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub struct Checkpoint {
     /// How far the log was read.
     pub positions: Positions,
-    /// What was counted of it.
+    /// What was counted up to there.
     pub state: State,
 }
 
@@ -35,7 +35,7 @@ pub struct Checkpoint {
 pub struct CheckpointRef<'a> {
     /// How far the log was read.
     pub positions: &'a Positions,
-    /// What was counted of it.
+    /// What was counted up to there.
     pub state: &'a State,
 }
 
@@ -46,14 +46,14 @@ pub enum Found {
     Newest(Box<Checkpoint>),
     /// The newest is damaged or missing; this is the one before.
     Older(Box<Checkpoint>),
-    /// None, or none that can be read.
+    /// There is none, or none can be read.
     Nothing,
 }
 
-/// A checkpoint could not be used or kept.
+/// Why a checkpoint could not be used or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another exporter has it.
+    /// Another exporter uses it.
     #[error("use the checkpoint {path}: another exporter is running on it")]
     Locked {
         /// The checkpoint.
@@ -86,7 +86,7 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Held for as long as we live: two exporters would overwrite each other's counts.
+    /// Held as long as this value lives: two exporters would overwrite each other's counts.
     _lock: File,
 }
 
@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    /// A damaged file is put aside at once: the next save would make it the older generation, in
+    /// A damaged file is renamed at once: the next save would make it the older generation, in
     /// place of a good one.
     fn read_or_put_aside(path: &Path) -> Result<Option<Box<Checkpoint>>, StoreError> {
         match read(path)? {
@@ -161,8 +161,8 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint and returns its size in bytes. Once this returns it survives anything;
-    /// when it fails, the one before is still there.
+    /// Writes a checkpoint and returns its size in bytes. After it returns the checkpoint survives
+    /// a crash; after an error the previous one is still there.
     ///
     /// # Errors
     /// [`StoreError::Io`].

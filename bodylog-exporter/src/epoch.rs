@@ -1,9 +1,9 @@
-//! Epochs: read rows, count them, write the checkpoint, show the counts. In this order, so that
-//! nobody ever sees a count that a crash could take back.
+//! Epochs: read rows, count them, write the checkpoint, show the counts. In this order a scraper
+//! never sees a count that a crash could take back.
 //!
-//! A crash before the checkpoint is in place repeats the epoch from the state before, which is what
-//! was shown; a crash after it starts from the new state and shows that. A checkpoint that cannot be
-//! written is tried again before more is read, and until then the old counts stay shown.
+//! A crash before the checkpoint is in place repeats the epoch from the previous state, which is
+//! what was shown; a crash after it starts from the new state. If a checkpoint cannot be written,
+//! the exporter tries again before it reads more, and shows the old counts meanwhile.
 
 #[cfg(test)]
 mod tests;
@@ -17,16 +17,16 @@ use crate::checkpoint::{CheckpointRef, Found, Store, StoreError};
 use crate::shared::{Committed, Shared};
 use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail, Where};
 
-/// Most bytes read in one epoch; bounds what a crash makes us read again.
+/// Most bytes read in one epoch: what a crash makes us read again.
 const EPOCH_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Most bad lines logged in one epoch; the rest is counted and summed up.
+/// Most bad lines logged in one epoch; the others are summed up.
 const BAD_LINES_LOGGED: u64 = 5;
 
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For distances.
+    /// For durations.
     pub instant: Instant,
     /// For what is shown and kept: milliseconds since the Unix epoch.
     pub wall_ms: i64,
@@ -42,17 +42,17 @@ impl Now {
     }
 }
 
-/// Where an exporter that has no checkpoint begins.
+/// Where an exporter without a checkpoint begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColdStart {
-    /// With what is written from here on.
+    /// With rows written from now on.
     #[default]
     End,
-    /// With everything there is.
+    /// With every row in the directory.
     Start,
 }
 
-/// An exporter could not begin.
+/// Why an exporter could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The checkpoint.
@@ -86,7 +86,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Takes up the work where the checkpoint left it, or begins it, and shows where it stands.
+    /// Continues from the checkpoint, or begins, and shows the state.
     ///
     /// # Errors
     /// When the checkpoint cannot be used or written, or the detail files cannot be listed.
@@ -153,7 +153,7 @@ impl Pipeline {
         Ok(!self.last_pass.is_caught_up && self.last_pass.errors == 0)
     }
 
-    /// Reads and counts; nobody sees it yet.
+    /// Reads and counts; nothing is shown yet.
     pub fn read(&mut self, now: Now) {
         for (router, reading) in self.shared.take_refusals() {
             self.refused(&router, &reading);
@@ -257,7 +257,7 @@ impl Sink for Counter<'_> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() {
             return false;
         }
-        // Whole JSON that is no row is counted as what it is.
+        // Valid JSON that is no row is counted as such.
         let _ = self.state.line(line, self.now_ms);
         true
     }

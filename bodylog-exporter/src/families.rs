@@ -23,16 +23,16 @@ use self::encode::Writer;
 use crate::shared::Shared;
 use service::exposition::{self, Format, PageError};
 
-/// What a scraper gets.
+/// The page that a scraper gets.
 #[derive(Debug)]
 pub struct Page {
     open_metrics: Registry,
-    /// The other two formats.
+    /// Of the other two formats.
     prometheus: Registry,
 }
 
 impl Page {
-    /// The page of what is shared. `poll_prefix` begins the names of what the routers say.
+    /// A page over the shared counts. `poll_prefix` begins the names of what routers report.
     pub fn new(shared: &Arc<Shared>, poll_prefix: &str) -> Self {
         let registry = |is_open_metrics| {
             let mut registry = Registry::default();

@@ -1,5 +1,5 @@
-//! A histogram whose state is ours: it goes into the checkpoint and comes back from it, which the
-//! histograms of the metrics library cannot.
+//! A histogram whose state we own: it goes into the checkpoint and comes back from it, which the
+//! metrics library's histograms cannot do.
 //!
 //! Every observation is counted twice: in the fixed classic buckets that the text formats show, and
 //! in the sparse exponential buckets of Prometheus native histograms (schema `s` has `2^s` buckets

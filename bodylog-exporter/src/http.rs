@@ -1,5 +1,5 @@
-//! The HTTP port: `/metrics`, `/healthz`, `/readyz`, `/debug/checkpoint`. All of it is read-only and
-//! shows counts only; it is open, as scrapers expect.
+//! The HTTP port: `/metrics`, `/healthz`, `/readyz`, `/debug/checkpoint`. All paths are read-only,
+//! show counts only, and are open, as scrapers expect.
 
 use std::io;
 use std::sync::Arc;

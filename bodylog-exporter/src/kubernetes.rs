@@ -1,10 +1,10 @@
-//! What a cluster says: whose an address is, how many pods a service has, which routes there are.
+//! What the cluster reports: the pod behind an address, the number of pods of a service, and the
+//! routes.
 //!
 //! ModelRoutes name routes and their services; the EndpointSlices of those services name the pods.
-//! Both are listed once and watched from there on, the slices by namespace, so that one that cannot
-//! be read hides no other. What follows from all of them is handed over after every change: to the
-//! next epoch, which counts rows by it, and to the page. An API server that is gone leaves what was
-//! known.
+//! Both are listed once and then watched, the slices by namespace, so that one unreadable namespace
+//! hides no other. After every change the result goes to the next epoch, which counts rows with it,
+//! and to the page. While the API server is away the last result stays.
 
 mod client;
 mod fleet;
@@ -36,16 +36,16 @@ use self::slice::{SERVICE, Slice};
 use crate::resolver::{Health, Resolver, Source};
 use crate::shared::Shared;
 
-/// The kind of a route's object.
+/// The kind of a route object.
 const KIND: &str = "ModelRoute";
 
-/// What was heard and not taken up yet; whoever hears more waits.
+/// Events that were received and not processed yet; the sender waits beyond this.
 const WAITING_MAX: usize = 64;
 
-/// How a cluster is asked.
+/// How the cluster is asked.
 #[derive(Clone, Debug)]
 pub struct KubernetesConfig {
-    /// Whom.
+    /// The API server.
     pub server: ApiServer,
     /// API group of ModelRoutes.
     pub group: String,
@@ -55,10 +55,10 @@ pub struct KubernetesConfig {
     pub plural: String,
     /// Only routes of this router (`spec.nginx.service`) are polled.
     pub router: Option<String>,
-    /// From one question for the owners of pods to the next, and the longest pause before an API
+    /// Interval between two requests for the owners of pods, and the longest pause before an API
     /// server that does not answer is asked again.
     pub interval: Duration,
-    /// For one answer.
+    /// Time-out of one answer.
     pub timeout: Duration,
 }
 
@@ -76,7 +76,7 @@ impl Default for KubernetesConfig {
     }
 }
 
-/// Whether text can be a part of an API's path.
+/// Whether text can be part of an API path.
 ///
 /// # Errors
 /// What it must be.
@@ -87,8 +87,8 @@ pub fn api_name(text: &str) -> Result<String, String> {
         .ok_or_else(|| "a name of lower-case letters, digits, dots and hyphens".to_owned())
 }
 
-/// Begins to ask, on `tasks`, until `stop`. The receiver hears when everything was heard of once; it
-/// hears an end when nobody is asked.
+/// Begins to ask, on `tasks`, until `stop`. The receiver is notified once everything was listed, or
+/// closed if no cluster is asked.
 pub(crate) fn start(
     config: KubernetesConfig,
     shared: &Arc<Shared>,
@@ -133,7 +133,7 @@ pub(crate) fn start(
     is_complete
 }
 
-/// The page says that a cluster should be asked and is not.
+/// The page shows that a cluster should be asked and is not.
 fn unusable(shared: &Shared, health: &Arc<Health>, why: &str) {
     health.asked(&Source::Routes);
     health.failed(&Source::Routes, why);
@@ -143,12 +143,12 @@ fn unusable(shared: &Shared, health: &Arc<Health>, why: &str) {
     });
 }
 
-/// What a child of the task heard.
+/// A message of a child task.
 enum Said {
     Routes(Heard<ModelRoute>),
     Slices {
         namespace: Name,
-        /// Of a watch that may have been replaced meanwhile.
+        /// From a watch that may have been replaced meanwhile.
         watch: u64,
         heard: Heard<Slice>,
     },
@@ -170,12 +170,12 @@ struct Resolving {
     fleet: Fleet,
     /// By namespace.
     slices: BTreeMap<Name, Watch>,
-    /// So far.
+    /// The result so far.
     watches: u64,
     say: mpsc::Sender<Said>,
-    /// They end with this value.
+    /// Child tasks end when this is dropped.
     children: JoinSet<()>,
-    /// Who waits for everything to be heard of.
+    /// Notified once everything was listed.
     complete: Option<oneshot::Sender<()>>,
 }
 
@@ -229,8 +229,8 @@ impl Resolving {
         }
     }
 
-    /// Watches what is wanted now, and hands over what is known. True when everything is, for the
-    /// first time.
+    /// Adjusts the watches, and publishes the result. True when everything is known for the first
+    /// time.
     fn show(&mut self) -> bool {
         self.follow_slices();
         if let Some(reading) = self.fleet.reading() {
@@ -246,7 +246,7 @@ impl Resolving {
         }
         match self.complete.take() {
             Some(complete) => {
-                // Whoever waited may be gone.
+                // The receiver may be gone.
                 let _ = complete.send(());
                 true
             }
@@ -254,7 +254,7 @@ impl Resolving {
         }
     }
 
-    /// True when there was anybody to ask for.
+    /// True if there was an owner to ask for.
     fn ask_for_owners(&mut self, client: &Client) -> bool {
         let pods = self.fleet.samples();
         if pods.is_empty() {
@@ -292,8 +292,7 @@ impl Resolving {
         ));
     }
 
-    /// Starts, replaces and ends watches, so that there is one for each namespace with a service of
-    /// a route.
+    /// Starts, replaces and ends watches: one for each namespace with a service of a route.
     fn follow_slices(&mut self) {
         let wanted = self.fleet.wanted();
         self.slices.retain(|namespace, watch| {
@@ -370,7 +369,7 @@ impl Resolving {
         }
     }
 
-    /// A client of its own for each watch, which tells how that goes.
+    /// Each watch has its own client, which reports the watch's state.
     fn client(&self, watched: Option<Source>) -> Result<Client, kube::Error> {
         let guard = Guard {
             timeout: self.config.timeout,

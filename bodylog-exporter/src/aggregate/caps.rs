@@ -1,4 +1,4 @@
-//! How many values a label may have. What a client can invent must not grow memory or the page.
+//! How many values a label may have. Values that clients invent must not grow memory or the page.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,7 +14,7 @@ use super::labels::{NO_BACKEND, OTHER, UNKNOWN};
 pub enum Label {
     /// `route` (and `service` where it repeats it).
     Route,
-    /// `service`, as a cluster tells it.
+    /// `service`, from the cluster.
     Service,
     /// `backend`.
     Backend,
@@ -57,7 +57,7 @@ impl Label {
         Self::Series,
     ];
 
-    /// Most values, the stand-ins `unknown`, `(none)` and `other` not counted.
+    /// Most values, without the stand-ins `unknown`, `(none)` and `other`.
     pub fn values_max(self) -> usize {
         match self {
             Self::Route | Self::Service | Self::Backend => 512,
@@ -70,7 +70,7 @@ impl Label {
     }
 }
 
-/// The values that labels have, and how often one more was turned away.
+/// The values that labels have, and how many rows were turned away.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Caps {
     values: BTreeMap<Label, BTreeSet<Box<str>>>,
@@ -78,7 +78,7 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// The value if it has a place or finds one, else `other`, which is counted.
+    /// Returns the value if there is a place for it, else `other`, which is counted.
     pub fn admit<'a>(&mut self, label: Label, value: &'a str) -> &'a str {
         if matches!(value, UNKNOWN | NO_BACKEND | OTHER) {
             return value;
@@ -100,7 +100,7 @@ impl Caps {
         *self.capped.entry(label).or_default() += 1;
     }
 
-    /// Rows so far that had to share `other`.
+    /// Rows that had to share `other`.
     pub fn capped(&self, label: Label) -> u64 {
         self.capped.get(&label).copied().unwrap_or(0)
     }
@@ -111,13 +111,13 @@ impl Caps {
     }
 }
 
-/// How long volumes are summed before the places are given anew.
+/// How long volumes are summed before places are given anew.
 const TENANT_WINDOW: Duration = Duration::from_secs(3600);
 
-/// Tenants whose volume is watched; enough to find the largest two hundred among.
+/// Tenants whose volume is watched: enough to find the largest two hundred.
 const CANDIDATES_MAX: usize = 4096;
 
-/// The tenants with a series of their own: the first that come, and from hour to hour the largest.
+/// The tenants that have their own series: first come first served, then the largest of each hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tenants {
     with_series: BTreeSet<Box<str>>,
@@ -127,7 +127,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// The tenant, or `other` when it is not among those with a series.
+    /// The tenant, or `other` if it has no series.
     pub fn admit<'a>(&mut self, tenant: &'a str) -> Cow<'a, str> {
         if let Some(volume) = self.volumes.get_mut(tenant) {
             *volume += 1;
@@ -144,9 +144,9 @@ impl Tenants {
         OTHER.into()
     }
 
-    /// Once an hour: gives the places to the largest tenants of that hour. One without a place must
-    /// be twice as large as one that has it, or two of a size would take turns. What a tenant had
-    /// counted under `other` stays there: a counter never moves between series.
+    /// Once an hour, gives the places to the largest tenants of that hour. A tenant without a place
+    /// must be twice as large as one that has it; otherwise two of the same size would take turns.
+    /// Counts under `other` stay there: a counter never moves between series.
     ///
     /// Returns the tenants that lost their place.
     pub fn turn(&mut self, now_ms: i64) -> BTreeSet<Box<str>> {

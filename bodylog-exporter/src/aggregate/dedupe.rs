@@ -1,9 +1,9 @@
-//! Whether a row was counted before.
+//! Decides whether a row was counted before.
 //!
 //! Rows of an acknowledged frame carry their producer, its epoch and a sequence number that rises
-//! by one. For those, a row is new unless its number was seen; numbers that were skipped are
-//! remembered as gaps, so a late row still counts. Rows without a number are told apart by request
-//! id and start time, remembered for ten minutes.
+//! by one. Such a row is new unless its number was seen; skipped numbers are remembered as gaps, so
+//! that a late row still counts. Rows without a number are identified by request id and start time
+//! for ten minutes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,20 +11,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a row without a number is remembered, at least. At most twice as long.
+/// A row without a number is remembered at least this long, and at most twice as long.
 pub const WINDOW: Duration = Duration::from_secs(600);
 
-/// Rows remembered in one window; more end it early. Two windows are kept, so this bounds a
-/// checkpoint's share at some 3 MB.
+/// Rows remembered in one window; when it is full, the window ends early. Two windows are kept, so
+/// this bounds their share of a checkpoint at about 3 MB.
 const WINDOW_ROWS_MAX: usize = 150_000;
 
-/// Producers remembered, epochs counted apart; the one that was quiet longest makes room.
+/// Producers remembered, each epoch counted apart; the one that was quiet longest goes first.
 const PRODUCERS_MAX: usize = 1024;
 
 /// A producer that was quiet for this long is forgotten.
 const PRODUCER_IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Skipped numbers remembered per producer, the highest; a row below the lowest counts as seen.
+/// Skipped numbers remembered for each producer, the highest ones; a row below the lowest counts as
+/// seen.
 const GAPS_MAX: u64 = 1024;
 
 /// What was counted before. Times are milliseconds since the Unix epoch.
@@ -40,14 +41,14 @@ pub struct Dedupe {
 /// The numbers of one epoch of one producer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Sequence {
-    /// The highest seen.
+    /// The highest number seen.
     last: u64,
     /// Numbers below `last` that were not seen; at most [`GAPS_MAX`].
     gaps: std::collections::BTreeSet<u64>,
     used_ms: i64,
 }
 
-/// What tells a row from every other.
+/// What distinguishes a row from every other.
 #[derive(Clone, Copy, Debug)]
 pub enum RowKey<'a> {
     /// The number its producer gave it.
@@ -59,8 +60,8 @@ pub enum RowKey<'a> {
         /// The number.
         seq: u64,
     },
-    /// Its request, when it has no number. The start time belongs to it: a client may use one id
-    /// for many requests.
+    /// Its request, if it has no number. The start time belongs to it, because a client may use one
+    /// id for many requests.
     Request {
         /// The id.
         id: &'a str,
@@ -70,7 +71,7 @@ pub enum RowKey<'a> {
 }
 
 impl Dedupe {
-    /// Notes a row; true when it is new.
+    /// Remembers a row; true if it is new.
     pub fn is_new(&mut self, key: RowKey<'_>, now_ms: i64) -> bool {
         match key {
             RowKey::Numbered {
@@ -100,10 +101,10 @@ impl Dedupe {
         true
     }
 
-    /// Ends the window when its time is up or it is full.
+    /// Ends the window when its time is over or it is full.
     fn turn(&mut self, now_ms: i64) {
         let age = now_ms.saturating_sub(self.turned_ms);
-        // A clock that stepped back must not keep a window open for ever.
+        // A clock that stepped back must not keep a window open forever.
         let is_over = age >= WINDOW.as_millis() as i64 || age < 0;
         if is_over || self.current.len() >= WINDOW_ROWS_MAX {
             self.previous = std::mem::take(&mut self.current);

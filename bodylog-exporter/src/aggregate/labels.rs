@@ -1,11 +1,11 @@
-//! Label values that are a function of a row: status class, stream, prompt bucket, cleaned text.
+//! Label values computed from a row: status class, stream, prompt bucket, cleaned text.
 
 use std::borrow::Cow;
 
-/// Stands where a row says nothing.
+/// Stands for a value that the row lacks.
 pub const UNKNOWN: &str = "unknown";
 
-/// The backend of a request that was never given to a peer.
+/// The backend of a request that reached no peer.
 pub const NO_BACKEND: &str = "(none)";
 
 /// Stands for every value beyond a label's cap.
@@ -39,20 +39,20 @@ pub fn stream(stream: Option<bool>) -> usize {
 /// Values of the label `stream`.
 pub const STREAMS: [&str; 3] = ["true", "false", UNKNOWN];
 
-/// Upper ends of the prompt buckets, units of 1024 tokens, exclusive. Frozen: another set is
-/// another series.
+/// Upper ends of the prompt buckets in units of 1024 tokens, exclusive. Frozen: another set would
+/// be another series.
 const PROMPT_ENDS: [u32; 25] = [
     1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512,
     768, 1024,
 ];
 
-/// A prompt length class: 0 for unknown, then 1 to 26, ascending.
+/// A class of prompt lengths: 0 for unknown, then 1 to 26, ascending.
 pub type PromptBucket = u8;
 
-/// How many [`PromptBucket`]s there are.
+/// The number of [`PromptBucket`]s.
 pub const PROMPT_BUCKETS: u8 = PROMPT_ENDS.len() as u8 + 2;
 
-/// The class of a prompt. Zero means that the usage is missing.
+/// The class of a prompt. Zero tokens mean that the usage is missing.
 pub fn prompt_bucket(prompt_tokens: u64) -> PromptBucket {
     if prompt_tokens == 0 {
         return 0;
@@ -62,7 +62,7 @@ pub fn prompt_bucket(prompt_tokens: u64) -> PromptBucket {
     below as u8 + 1
 }
 
-/// The label value of a class. Their order as text is their order as numbers.
+/// The label value of a class. Text order is number order.
 pub fn prompt_bucket_label(bucket: PromptBucket) -> Cow<'static, str> {
     let Some(at) = usize::from(bucket).checked_sub(1) else {
         return UNKNOWN.into();
@@ -76,12 +76,12 @@ pub fn prompt_bucket_label(bucket: PromptBucket) -> Cow<'static, str> {
     }
 }
 
-/// A peer without the note that it was not the first choice.
+/// The peer without the note that it was not the first choice.
 pub fn without_retry(peer: &str) -> &str {
     peer.split_once(" (retry#").map_or(peer, |(peer, _)| peer)
 }
 
-/// The number in ` (retry#N)`, 0 without it.
+/// The number in ` (retry#N)`; 0 without it.
 pub fn retries_of(peer: &str) -> u64 {
     peer.split_once(" (retry#")
         .and_then(|(_, rest)| rest.strip_suffix(')'))
@@ -89,8 +89,8 @@ pub fn retries_of(peer: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// A value as a label may carry it: printable, and not longer than [`VALUE_BYTES_MAX`]. The page is
-/// read line by line, and one value must not become two series' key.
+/// A value that a label may carry: printable and not longer than [`VALUE_BYTES_MAX`]. The page is
+/// read line by line, and one value must not become the key of two series.
 pub fn clean(value: &str) -> Cow<'_, str> {
     if is_clean(value) {
         return value.into();
@@ -107,7 +107,7 @@ pub fn clean(value: &str) -> Cow<'_, str> {
 pub fn is_clean(value: &str) -> bool {
     // Bytes of a multi-byte control character (U+0080 to U+009F) start with 0xc2.
     let suspect = |byte: u8| byte < 0x20 || byte == 0x7f || byte == 0xc2;
-    // Without a way out the loop becomes wide instructions.
+    // Without an early exit the compiler vectorises the loop.
     let suspects = value
         .bytes()
         .fold(false, |found, byte| found | suspect(byte));

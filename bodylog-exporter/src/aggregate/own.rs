@@ -1,4 +1,4 @@
-//! What the exporter counts of its own work.
+//! The exporter's counters of its own work.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BadLine {
-    /// It is not a row's JSON.
+    /// It is not the JSON of a row.
     Json,
-    /// It is of a later major version of the schema.
+    /// It has a later major version of the schema.
     Version,
     /// It is longer than a line may be.
     TooLong,
-    /// A closed file ends with it, without its end.
+    /// A closed file ends in the middle of it.
     Torn,
 }
 
@@ -33,15 +33,15 @@ impl BadLine {
     }
 }
 
-/// Why reading did not simply go on where it was.
+/// Why reading could not continue where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reset {
-    /// Another file stands in its place.
+    /// Another file has its name.
     Replaced,
-    /// It is shorter than what was read of it.
+    /// It is shorter than the part that was read.
     Truncated,
-    /// It is gone, and no compressed file stands in for it.
+    /// It is gone, and there is no compressed file in its place.
     Deleted,
     /// It cannot be read to its end.
     Unreadable,
@@ -70,13 +70,13 @@ impl Reset {
 /// Counters since the first start; they are part of the checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// Lines read, the bad ones included.
+    /// Lines read, bad ones included.
     pub lines: u64,
     /// Lines that were not counted as rows.
     pub bad_lines: BTreeMap<BadLine, u64>,
     /// Rows that had been counted before.
     pub duplicates: u64,
-    /// Files that had to be taken up anew.
+    /// Files that had to be opened again.
     pub file_resets: BTreeMap<Reset, u64>,
     /// Files that were closed and compressed before they were read to their end.
     pub recoveries: u64,

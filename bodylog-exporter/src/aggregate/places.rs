@@ -1,8 +1,8 @@
-//! Whose an address is: the route and the service of each pod, as a cluster tells it. Pure.
+//! Maps an address to the route and the service of its pod, as the cluster reports them. Pure.
 //!
-//! Rows come later than the exchanges they tell of, and pods go meanwhile. So an address is kept for
-//! a quarter of an hour after the cluster took it back, and is part of the checkpoint: a restart
-//! does not forget those that are gone.
+//! Rows arrive later than the exchanges they describe, and pods disappear meanwhile. So an address
+//! keeps its meaning for a quarter of an hour after the cluster removed it, and is part of the
+//! checkpoint, so that a restart does not forget it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::labels::without_retry;
 use super::ms;
 
-/// How long an address maps after the cluster took it back.
+/// How long an address keeps its meaning after the cluster removed it.
 const KEPT: Duration = Duration::from_secs(15 * 60);
 
-/// Most pairs of address and route in a reading.
+/// Most pairs of address and route in one reading.
 pub const PODS_MAX: usize = 4096;
 
-/// Most pairs of address and route remembered, those that are gone included.
+/// Most pairs of address and route remembered, removed ones included.
 const REMEMBERED_MAX: usize = 2 * PODS_MAX;
 
 /// A pod's address on one route.
@@ -34,18 +34,18 @@ pub struct Pod {
     pub service: Arc<str>,
 }
 
-/// What a cluster says at one time. Whoever makes it keeps it within [`PODS_MAX`].
+/// What a cluster reports at one time. The caller keeps it within [`PODS_MAX`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// The service of each route that has one.
     pub services: BTreeMap<Arc<str>, Arc<str>>,
-    /// The pods of the services that were heard of.
+    /// The pods of the known services.
     pub pods: Vec<Pod>,
-    /// Route and service where the pods are not known: those known before stay.
+    /// Routes and services whose pods are not known: their earlier pods stay.
     pub unheard: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
-/// What is known of a row. Nothing where no cluster is asked.
+/// What is known about a row; nothing without a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The route, for a row that names none.
@@ -66,7 +66,7 @@ pub struct Places {
 struct Held {
     route: Arc<str>,
     service: Arc<str>,
-    /// When the cluster took it back, milliseconds since the Unix epoch.
+    /// When the cluster removed it, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gone_ms: Option<i64>,
 }
@@ -83,7 +83,7 @@ impl Places {
         self.pods.is_empty() && self.services.is_empty()
     }
 
-    /// Addresses that map, those that are gone but kept included.
+    /// Addresses that have a meaning, removed but kept ones included.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
@@ -93,7 +93,7 @@ impl Places {
         &self.services
     }
 
-    /// Takes up a reading. True when that changed anything.
+    /// Takes a reading. Returns whether anything changed.
     pub fn read(&mut self, reading: &Reading, now_ms: i64) -> bool {
         let mut is_changed = false;
         if *self.services != reading.services {
@@ -134,7 +134,7 @@ impl Places {
         }
         if is_changed {
             for routes in self.pods.values_mut() {
-                // Those that are there first, then the latest gone.
+                // Present ones first, then the most recently removed.
                 routes.sort_by(|a, b| {
                     let gone = |held: &Held| held.gone_ms.unwrap_or(i64::MAX);
                     gone(b).cmp(&gone(a)).then_with(|| a.route.cmp(&b.route))
@@ -144,7 +144,7 @@ impl Places {
         self.expire(now_ms) || is_changed
     }
 
-    /// Forgets what has been gone for long enough. True when there was anything.
+    /// Forgets addresses that were removed long enough ago. Returns whether there were any.
     pub fn expire(&mut self, now_ms: i64) -> bool {
         let before = self.remembered();
         self.retain(|held| {
@@ -154,8 +154,9 @@ impl Places {
         self.remembered() != before
     }
 
-    /// What is known of a row with this backend and this route, which may be empty. A row's own
-    /// route stands; of several that an address has, it is preferred, else the first by name.
+    /// What is known about a row with this backend and this route, which may be empty. The row's
+    /// own route wins; of several routes of an address it is preferred, else the first by name is
+    /// taken.
     pub fn find(&self, backend: &str, route: &str) -> Found {
         if self.is_empty() {
             return Found::default();
@@ -184,7 +185,7 @@ impl Places {
         self.pods.values().map(Vec::len).sum()
     }
 
-    /// Forgets the longest gone when `more` would not fit.
+    /// Forgets the longest removed ones if `more` would not fit.
     fn make_room(&mut self, more: usize) {
         let excess = (self.remembered() + more).saturating_sub(REMEMBERED_MAX);
         if excess == 0 {
@@ -322,7 +323,7 @@ mod tests {
         places.read(&reading(&[("10.0.0.1", "b", "ns/b")]), MINUTE);
         let moved = found(Some("b"), Some("ns/b"));
         assert_eq!(places.find("10.0.0.1:1", ""), moved);
-        // What a row says of itself may be from before.
+        // The row's own values may be older.
         assert_eq!(places.find("10.0.0.1:1", "a"), found(None, Some("ns/a")));
     }
 

@@ -1,4 +1,4 @@
-//! Requests the router refused itself: as rows tell it, and as the routers count it.
+//! Requests that the router refused itself, as rows report them and as routers count them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::key_of;
 use super::labels::{NO_BACKEND, UNKNOWN};
 
-/// Why a row's request was refused by the router, if it was. Rows of version 1 do not say so; there,
-/// an error without a peer is a refusal for an unknown reason. A client that left (499) before a
-/// peer was chosen was not refused.
+/// Why the router refused a row's request, if it did. Rows of version 1 do not say it; there, an
+/// error without a peer is a refusal for an unknown reason. A client that left (499) before a peer
+/// was chosen was not refused.
 pub(super) fn reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
     if !row.reject_reason.is_empty() {
         return Some(&row.reject_reason);
@@ -60,12 +60,12 @@ impl Rejected {
     }
 }
 
-/// Most pairs of route and reason remembered for one router. Routes are configured, so this is only
-/// met by a page that is not a router's.
+/// Most pairs of route and reason remembered for one router. Routes are configured, so only a page
+/// that is not a router's can reach this.
 const PAIRS_MAX: usize = 4096;
 
-/// What the routers count as refused, summed over their restarts. A router's counter starts at zero
-/// with its process; ours does not.
+/// Refusals counted by the routers, summed over their restarts. A router's counter starts at zero
+/// with its process; this sum does not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refusals {
     /// By router.
@@ -85,12 +85,12 @@ struct Counted {
     total: u64,
 }
 
-/// What one reading says: route, then reason, then the counter.
+/// One reading: route, then reason, then the counter.
 pub type RefusalReading = BTreeMap<Box<str>, BTreeMap<Box<str>, u64>>;
 
 impl Refusals {
-    /// Takes up a reading of a router. A counter that fell belongs to a new process, and all of it
-    /// is new.
+    /// Takes a reading of a router. A counter that fell belongs to a new process, and all of it is
+    /// new.
     pub fn read(&mut self, router: &str, reading: &RefusalReading) {
         let known = self.routers.entry(router.into()).or_default();
         let mut pairs: usize = known.routes.values().map(BTreeMap::len).sum();

@@ -9,8 +9,8 @@ pub use self::by_bucket::ByBucket;
 use super::labels;
 use crate::histogram::{Edges, Histogram};
 
-/// Fewest completion tokens, and shortest request in seconds, of which the plain output rate is
-/// taken: shorter answers measure the start, not the rate.
+/// Fewest completion tokens and shortest request in seconds for the plain output rate: shorter
+/// answers measure the start, not the rate.
 const RATE_TOKENS_MIN: u64 = 16;
 const RATE_SECONDS_MIN: f64 = 0.5;
 
@@ -20,17 +20,17 @@ const DECODE_SECONDS_ABOVE: f64 = 0.3;
 /// The finish reason of a 200 that ended without one: the engine died after the headers.
 pub const NO_FINISH: &str = "none";
 
-/// What labels a set of series.
+/// The labels of a set of series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesLabels {
     /// The route.
     pub route: Box<str>,
-    /// The service, where a cluster tells it; else the route stands for it.
+    /// The service from the cluster; without one, the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<str>>,
     /// The peer, `host:port`.
     pub backend: Box<str>,
-    /// The model the response named.
+    /// The model that the response named.
     pub model: Box<str>,
 }
 
@@ -43,7 +43,7 @@ pub const TRUNCATION_CAUSES: [&str; 3] = ["no_finish", "client_abort", "capture"
 /// Everything counted for one set of labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Whose they are.
+    /// Its labels.
     pub labels: SeriesLabels,
     /// First row, milliseconds since the Unix epoch.
     pub created_ms: i64,
@@ -103,7 +103,7 @@ impl Plain {
         Self::Overhead,
     ];
 
-    /// Its classic buckets.
+    /// The edges of its classic buckets.
     pub fn edges(self) -> Edges {
         match self {
             Self::OverallRate | Self::DecodeRate => Edges::Rate,
@@ -114,9 +114,9 @@ impl Plain {
     }
 }
 
-/// The finish reason a row counts under, before the cap: its own, or [`NO_FINISH`] for a 200 that
-/// was not seen to end although its client waited for that. Whether it ended is the sender's word
-/// where there is one; a row of version 1 has none, and there a reason that is missing decides.
+/// The finish reason under which a row counts, before the cap: its own, or [`NO_FINISH`] for a 200
+/// without an end whose client waited for it. The sender says whether the answer ended; a row of
+/// version 1 lacks that, so there a missing reason decides.
 pub fn finish_reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
     if !row.finish_reason.is_empty() {
         return Some(&row.finish_reason);
@@ -132,7 +132,7 @@ fn is_cut(row: &DetailRow<'_>) -> bool {
 }
 
 impl Series {
-    /// None counted yet.
+    /// Nothing counted yet.
     pub fn new(labels: SeriesLabels, now_ms: i64) -> Self {
         Self {
             labels,
@@ -181,12 +181,12 @@ impl Series {
         for (count, is_so) in self.truncated.iter_mut().zip(causes) {
             *count += u64::from(is_so);
         }
-        // Listing models has no usage, and nobody misses it.
+        // A list of models has no usage.
         let is_usage_missing = is_success(row)
             && row.method != "GET"
             && row.prompt_tokens == 0
             && row.completion_tokens == 0
-            // All that a rerank says.
+            // A rerank reports nothing else.
             && row.total_tokens == 0;
         self.usage_missing += u64::from(is_usage_missing);
         self.measure(row, now_ms);
@@ -245,7 +245,7 @@ impl Series {
         }
     }
 
-    /// Whether every histogram can be what it says.
+    /// Whether every histogram is consistent.
     pub fn is_sound(&self) -> bool {
         let by_bucket =
             |histograms: &ByBucket, edges| histograms.iter().all(|(_, h)| h.is_sound(edges));
@@ -372,7 +372,7 @@ mod tests {
             ..embeddings
         };
         assert_eq!(finish_reason(&cut), Some("none"));
-        // A stream that its client stopped says nothing of the engine.
+        // A stream that its client stopped tells nothing about the engine.
         let left = DetailRow {
             client_gone: true,
             ..cut

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::key_with;
 
-/// Whose series they are.
+/// The labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantLabels {
     /// The route.
     pub route: Box<str>,
-    /// The service, where a cluster tells it; else the route stands for it.
+    /// The service from the cluster; without one, the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<str>>,
     /// The owner of the key.
@@ -29,7 +29,7 @@ pub const TENANT_TOKEN_KINDS: [&str; 4] = ["prompt", "completion", "cached", "re
 /// One tenant on one route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantSeries {
-    /// Whose.
+    /// Its labels.
     pub labels: TenantLabels,
     /// First row, milliseconds since the Unix epoch.
     pub created_ms: i64,

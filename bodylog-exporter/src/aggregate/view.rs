@@ -23,9 +23,9 @@ pub struct View {
     pub capped: Vec<(Label, u64)>,
     /// Producers remembered, and rows without a number.
     pub remembered: (usize, usize),
-    /// The service of each route that a cluster tells of.
+    /// The service of each route that the cluster reports.
     pub services: Arc<BTreeMap<Arc<str>, Arc<str>>>,
-    /// Addresses of pods that map to a route.
+    /// Addresses of pods that belong to a route.
     pub pods: usize,
 }
 

@@ -32,7 +32,7 @@ const HEADER: usize = 20;
 /// Largest body once inflated: stops a file that was made to grow.
 const INFLATED_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Bytes are no checkpoint this version can use.
+/// Why bytes are no checkpoint that this version can use.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Too short, or of another kind.
@@ -47,7 +47,7 @@ pub enum FormatError {
     /// Its length or its checksum is wrong.
     #[error("it is not whole")]
     NotWhole,
-    /// Its content is not what the format says.
+    /// Its content does not match the format.
     #[error("its content is wrong: {0}")]
     Content(String),
 }
@@ -55,7 +55,7 @@ pub enum FormatError {
 /// A checkpoint as bytes.
 pub(super) fn encode(checkpoint: &CheckpointRef<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; HEADER];
-    // Level 1: twice a second on a busy machine the time matters more than the last tenth of size.
+    // Level 1: twice a second on a busy machine, time matters more than a tenth of the size.
     let gzip = GzEncoder::new(&mut bytes, Compression::fast());
     let mut buffered = io::BufWriter::with_capacity(64 * 1024, gzip);
     serde_json::to_writer(&mut buffered, checkpoint)?;

@@ -1,4 +1,4 @@
-//! The small parts that every family is made of.
+//! The parts that every family is made of.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,7 @@ const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 #[derive(Debug)]
 pub(super) struct Writer<'e, 'd> {
     encoder: &'e mut DescriptorEncoder<'d>,
-    /// Names as they are stored, and series.
+    /// Stored names with their number of series.
     pub(super) counted: Vec<(String, usize)>,
     /// The format is OpenMetrics.
     is_open_metrics: bool,
@@ -52,9 +52,9 @@ impl<'e, 'd> Writer<'e, 'd> {
         self.family(name, "_total", help, series)
     }
 
-    /// A family of counters whose name, without `_total`, is a histogram's too. OpenMetrics names
+    /// A family of counters whose name, without `_total`, is also a histogram's. OpenMetrics names
     /// families without the suffix and allows a name once; there these are of unknown type, under
-    /// the name their samples have everywhere.
+    /// the name that their samples have everywhere.
     pub(super) fn counters_beside_a_histogram<'a>(
         &mut self,
         name: &str,
@@ -107,7 +107,7 @@ impl<'e, 'd> Writer<'e, 'd> {
         self.family(name, "", help, series)
     }
 
-    /// Writes one family; nothing at all when it has no series.
+    /// Writes one family; nothing if it has no series.
     fn family<'a, M: EncodeMetric>(
         &mut self,
         name: &str,
@@ -190,9 +190,9 @@ impl EncodeMetric for Shown<'_> {
     }
 }
 
-/// Sparse buckets as runs: where each begins, relative to the end of the one before, its length, and
-/// each count as the difference to the one before. A gap of one or two empty buckets is cheaper
-/// written out than as another run (client_golang's rule).
+/// Sparse buckets as runs: each run's offset from the end of the previous run, its length, and each
+/// count as a difference to the previous one. One or two empty buckets are cheaper written out than
+/// as another run (client_golang's rule).
 fn spans(sparse: &[(i32, u64)]) -> (Vec<(i32, u32)>, Vec<i64>) {
     const GAP_WRITTEN_OUT: i32 = 2;
     let mut spans: Vec<(i32, u32)> = Vec::new();
@@ -226,7 +226,7 @@ fn spans(sparse: &[(i32, u64)]) -> (Vec<(i32, u32)>, Vec<i64>) {
 mod tests {
     use super::*;
 
-    /// What a reader makes of runs and differences.
+    /// Decodes runs and differences as a reader does.
     fn read(spans: &[(i32, u32)], deltas: &[i64]) -> Vec<(i32, u64)> {
         let mut found = Vec::new();
         let (mut index, mut count) = (0, 0);

@@ -1,4 +1,4 @@
-//! `bodylog_exporter_*`: what the exporter says of itself.
+//! `bodylog_exporter_*`: metrics about the exporter itself.
 
 use std::fmt;
 
@@ -105,7 +105,7 @@ pub(super) fn write(
     )
 }
 
-/// How many series each family has; last, so that it knows them all.
+/// How many series each family has; written last, when all are known.
 pub(super) fn series(writer: &mut Writer<'_, '_>) -> fmt::Result {
     let counted = std::mem::take(&mut writer.counted);
     let series = counted.into_iter().map(|(metric, count)| {

@@ -1,5 +1,5 @@
-//! `openresty_*`: what the routers say of themselves. The names are llm-openresty's, so that its
-//! dashboards go on; the prefix can be changed.
+//! `openresty_*`: what routers report about themselves. The names are llm-openresty's, so that its
+//! dashboards keep working; the prefix can be changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::own::seconds;
 use crate::aggregate::{Refusals, View};
 use crate::poll::{ENDPOINTS, Limiter, Polled, RoutePoll, RouterPoll};
 
-/// Reasons that every polled route has a counter for, at zero from the start.
+/// Reasons for which every polled route has a counter, at zero from the start.
 const REASONS: [&str; 3] = ["concurrency", "ttft", "tps"];
 
 type Gauge = (Labels<'static>, f64);
@@ -26,7 +26,7 @@ pub(super) fn write(
         prefix,
     };
     if polled.is_up.is_none() {
-        // Nobody is polled, or nobody was yet. Refusals that were counted before are still shown.
+        // No router is polled yet. Refusals counted before are still shown.
         return page.refused(writer);
     }
     page.routes(writer)?;
@@ -43,8 +43,8 @@ struct Polling<'p> {
 }
 
 impl Polling<'_> {
-    /// Every route with its labels. The router is one of them only where several are polled: with
-    /// one, series are those of llm-openresty.
+    /// Every route with its labels. The router is a label only if several are polled: with one, the
+    /// series are those of llm-openresty.
     fn each<T>(&self, get: impl Fn(&RoutePoll, Labels<'static>) -> Vec<T>) -> Vec<T> {
         let is_alone = self.polled.routers.len() == 1;
         let mut found = Vec::new();
@@ -236,7 +236,7 @@ impl Polling<'_> {
         )
     }
 
-    /// A route's service is what a cluster tells, else its own name.
+    /// The service of a route: from the cluster, else its own name.
     fn labels(&self, is_alone: bool, router: &str, route: &str) -> Labels<'static> {
         let service = self.view.and_then(|view| view.services.get(route));
         let service = service.map_or(route, |service| &**service);
@@ -250,7 +250,7 @@ impl Polling<'_> {
         labels
     }
 
-    /// Refusals, from the committed counts: a router's restart does not set them back.
+    /// Refusals, from the committed counts, so that a router's restart does not reset them.
     fn refused(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
         let Self {
             polled,
@@ -259,8 +259,8 @@ impl Polling<'_> {
         } = self;
         let refusals = view.map(|view| &view.refusals);
         let is_alone = polled.routers.len() <= 1;
-        // Without the router as a label its counters are one sum, those of a router that was polled
-        // under another address before included.
+        // Without the router as a label its counters are one sum, including those of a router that
+        // was polled under another address before.
         let key = |router, route, reason| match is_alone {
             true => ("", route, reason),
             false => (router, route, reason),

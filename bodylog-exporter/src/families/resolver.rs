@@ -1,12 +1,12 @@
-//! `bodylog_service_*` and `bodylog_route_resolver_*`: what a cluster says. Absent where none is
-//! asked.
+//! `bodylog_service_*` and `bodylog_route_resolver_*`: what the cluster reports. Absent without a
+//! cluster.
 
 use std::fmt;
 
 use super::encode::{Labels, Writer};
 use crate::resolver::{Replicas, Resolver};
 
-/// `pods` is how many addresses map to a route.
+/// `pods` is the number of addresses that belong to a route.
 pub(super) fn write(writer: &mut Writer<'_, '_>, resolver: &Resolver, pods: usize) -> fmt::Result {
     type Get = fn(&Replicas) -> Option<u64>;
     let families: [(&str, &str, Get); 3] = [

@@ -1,4 +1,4 @@
-//! `bodylog_*`: what the rows say.
+//! `bodylog_*`: metrics from rows.
 
 use std::fmt;
 

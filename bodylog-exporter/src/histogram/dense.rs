@@ -1,12 +1,12 @@
 //! Sparse buckets in memory: a run of counts from the lowest used index to the highest, so that
-//! counting is one step. What is stored and shown is the list of those above zero.
+//! counting is one step. The list of non-zero counts is stored and shown.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BUCKETS_MAX;
 
-/// Longest run. Values that are measured lie within some fifty octaves; one far away costs
-/// resolution, not memory.
+/// Longest run. Measured values lie within about fifty octaves; one far away costs resolution, not
+/// memory.
 const WIDTH_MAX: i64 = 1024;
 
 /// Counts by index.
@@ -15,18 +15,18 @@ pub(super) struct Dense {
     /// Index of the first count.
     first: i32,
     counts: Vec<u64>,
-    /// How many are above zero.
+    /// How many counts are above zero.
     used: usize,
 }
 
-/// Where an index goes when two neighbouring buckets become one: bucket 0 ends at 1, so to the
-/// ceiling of its half.
+/// The new index when two neighbouring buckets become one: bucket 0 ends at 1, so this is the
+/// ceiling of half the index.
 pub(super) fn halved(index: i32) -> i32 {
     (index + 1).div_euclid(2)
 }
 
 impl Dense {
-    /// Whether one more value in this bucket keeps the bounds.
+    /// Whether a value in this bucket fits into the bounds.
     pub(super) fn has_room_for(&self, index: i32) -> bool {
         match self.at(index) {
             Some(at) => self.counts[at] > 0 || self.used < BUCKETS_MAX,
@@ -73,7 +73,7 @@ impl Dense {
         self.counts[at] = self.counts[at].saturating_add(more);
     }
 
-    /// Makes one bucket of two neighbours.
+    /// Merges each pair of neighbouring buckets.
     pub(super) fn halve(&mut self) {
         let mut coarser = Self::default();
         for (index, count) in self.buckets() {
@@ -82,7 +82,7 @@ impl Dense {
         *self = coarser;
     }
 
-    /// Index and count of those above zero, ascending.
+    /// Index and count of non-zero buckets, ascending.
     pub(super) fn buckets(&self) -> impl Iterator<Item = (i32, u64)> {
         let indexed = (self.first..).zip(self.counts.iter().copied());
         indexed.filter(|(_, count)| *count > 0)

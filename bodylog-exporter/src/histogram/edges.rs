@@ -1,6 +1,7 @@
-//! The classic bucket edges, at most nineteen. They are frozen: another set is another series.
+//! The classic bucket edges, at most nineteen. They are frozen: another set would be another
+//! series.
 
-/// Which edges a family has.
+/// The edges of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
     /// Whole requests and times to the first token, seconds.
@@ -25,17 +26,17 @@ const RATE: &[f64] = &[
     500.0,
 ];
 
-/// An engine that streams at 200 to 10 tokens per second lies in the middle of these.
+/// An engine that streams 200 to 10 tokens per second lies in the middle.
 const PER_TOKEN: &[f64] = &[
     0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5,
 ];
 
-/// From a choice without waiting to a full queue.
+/// From no waiting to a full queue.
 const OVERHEAD: &[f64] = &[
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// Powers of two: context windows are.
+/// Powers of two, like context windows.
 const TOKENS: &[f64] = &[
     16.0,
     64.0,
@@ -56,7 +57,7 @@ const TOKENS: &[f64] = &[
 ];
 
 impl Edges {
-    /// Upper edges, ascending, inclusive; what is above the last goes to `+Inf`.
+    /// Upper edges, ascending, inclusive; larger values go to `+Inf`.
     pub fn bounds(self) -> &'static [f64] {
         match self {
             Self::Seconds => SECONDS,

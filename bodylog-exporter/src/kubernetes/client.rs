@@ -1,4 +1,4 @@
-//! How the API server is reached, and what is said of an answer that is none.
+//! How the API server is reached, and what is shown of a failed answer.
 
 use std::fs;
 use std::io;
@@ -12,25 +12,25 @@ use super::guard::{Guard, Refused};
 /// Set in every container of a cluster.
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 
-/// There where the process has a service account, whose credential lies beside it.
+/// Exists if the process has a service account; the credential lies beside it.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Longest cause that is shown of an error.
+/// Longest cause shown for an error.
 const CAUSE_MAX: usize = 200;
 
-/// Which API server is asked.
+/// The API server to ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiServer {
-    /// The cluster's, where the process runs in one and has a service account.
+    /// The cluster's, if the process runs in one and has a service account.
     #[default]
     Auto,
     /// None.
     Off,
-    /// One behind `kubectl proxy`, or another that wants neither TLS nor a credential.
+    /// One behind `kubectl proxy`, or another that needs neither TLS nor a credential.
     At(http::Uri),
 }
 
-/// Text names no API server.
+/// The text names no API server.
 #[derive(Debug, thiserror::Error)]
 #[error("neither auto, off, nor a URL like http://127.0.0.1:8001")]
 pub struct NoApiServer;
@@ -56,7 +56,7 @@ impl FromStr for ApiServer {
 }
 
 impl ApiServer {
-    /// Its configuration; none where none is to be asked.
+    /// Its configuration; `None` if no cluster is asked.
     ///
     /// # Errors
     /// When the process runs in a cluster whose files cannot be used.
@@ -83,17 +83,17 @@ fn is_missing(path: &str) -> bool {
     fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// A client whose answers are bounded in size and, watches aside, in time.
+/// A client whose answers are bounded in size and, except for watches, in time.
 pub(super) fn client(config: &kube::Config, guard: &Guard) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config.connect_timeout = Some(guard.timeout);
     config.write_timeout = Some(guard.timeout);
-    // Whoever asks waits and asks again, and says so.
+    // The caller retries, and logs that.
     config.default_retry = false;
     Ok(ClientBuilder::try_from(config)?.with_layer(guard).build())
 }
 
-/// Why an answer is none: nothing of its text, which may hold anything.
+/// Why an answer failed, without its text, which may hold anything.
 pub(super) fn why(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("status {}", status.code),
@@ -103,13 +103,13 @@ pub(super) fn why(error: &kube::Error) -> String {
     }
 }
 
-/// Whether the connection failed, rather than what it carried.
+/// Whether the connection failed, not its content.
 pub(super) fn is_of_transport(error: &kube::Error) -> bool {
     use kube::Error::{HyperError, ReadEvents, Service};
     matches!(error, HyperError(_) | ReadEvents(_) | Service(_)) && refused(error).is_none()
 }
 
-/// The innermost cause, which is one of the transport.
+/// The innermost cause, if it is one of the transport.
 fn cause(error: &kube::Error) -> String {
     if let Some(refused) = refused(error) {
         return refused.to_string();
@@ -124,7 +124,7 @@ fn refused(error: &kube::Error) -> Option<&Refused> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-/// The error, and what it comes from.
+/// The error and its sources.
 fn causes<'e>(
     error: &'e (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {

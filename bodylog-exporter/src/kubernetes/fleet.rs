@@ -1,5 +1,5 @@
-//! Routes, their services and the endpoints of those, as far as they were heard of. Pure: what is
-//! heard goes in, and what follows from it comes out.
+//! Routes, their services and the endpoints of those, as far as they are known. Pure: events go in,
+//! conclusions come out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ pub(super) const ROUTES_MAX: usize = 512;
 /// Most slices and endpoints remembered, together.
 pub(super) const SLICES_MAX: usize = 4 * PODS_MAX;
 
-/// Something of which there may be too much.
+/// Something that needs a bound.
 pub(super) trait Weigh {
-    /// How much of the room it takes.
+    /// Its share of the bound.
     fn weight(&self) -> usize;
 }
 
@@ -33,29 +33,29 @@ impl Weigh for Slice {
     }
 }
 
-/// What all of it takes.
+/// The share of all of it.
 fn weight<T: Weigh>(things: &BTreeMap<Name, T>) -> usize {
     things.values().map(Weigh::weight).sum()
 }
 
-/// Name of an object, within its namespace for slices, with it for routes.
+/// Name of an object: within its namespace for slices, with it for routes.
 pub(super) type Name = Box<str>;
 
-/// What a watch says.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard<T> {
-    /// Everything there is.
+    /// The complete list.
     All(Vec<(Name, T)>),
-    /// This is new, or was changed.
+    /// An object that is new or changed.
     One(Name, T),
-    /// This is gone, or is none any more.
+    /// An object that is gone.
     Gone(Name),
 }
 
-/// Everything heard of.
+/// Everything known.
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
-    /// None before the first list.
+    /// `None` before the first list.
     routes: Option<BTreeMap<Name, ModelRoute>>,
     /// By namespace.
     slices: BTreeMap<Name, Slices>,
@@ -71,7 +71,7 @@ struct Slices {
 }
 
 impl<T: Weigh> Heard<T> {
-    /// What finds no room is left out.
+    /// What does not fit is left out.
     fn apply(self, to: &mut BTreeMap<Name, T>, max: usize) {
         let all = match self {
             Self::All(all) => {
@@ -96,7 +96,7 @@ impl<T: Weigh> Heard<T> {
 }
 
 impl Fleet {
-    /// Takes up what was heard of routes.
+    /// Takes an event about routes.
     pub(super) fn routes(&mut self, heard: Heard<ModelRoute>) {
         let routes = self.routes.get_or_insert_default();
         heard.apply(routes, ROUTES_MAX);
@@ -109,7 +109,7 @@ impl Fleet {
         });
     }
 
-    /// Takes up what was heard of the slices of these services of a namespace.
+    /// Takes an event about the slices of these services of a namespace.
     pub(super) fn slices(&mut self, namespace: &str, of: &BTreeSet<Name>, heard: Heard<Slice>) {
         let others = self
             .slices
@@ -124,17 +124,17 @@ impl Fleet {
         heard.apply(&mut slices.by_name, room);
     }
 
-    /// Takes up how many pods services should have; of those that are not named nothing is known.
+    /// Takes how many pods services should have; services that are missing are unknown.
     pub(super) fn desired(&mut self, desired: BTreeMap<ServiceName, u64>) {
         self.desired = desired;
     }
 
-    /// What was last taken up of that.
+    /// The last numbers taken.
     pub(super) fn known_desired(&self) -> BTreeMap<ServiceName, u64> {
         self.desired.clone()
     }
 
-    /// Namespaces and the services whose slices are wanted of each.
+    /// Namespaces, with the services whose slices are needed.
     pub(super) fn wanted(&self) -> BTreeMap<Name, BTreeSet<Name>> {
         let mut wanted: BTreeMap<Name, BTreeSet<Name>> = BTreeMap::new();
         for (service, _) in self.services() {
@@ -144,7 +144,7 @@ impl Fleet {
         wanted
     }
 
-    /// Routes that can be polled of a router, or of all, in order.
+    /// Routes that can be polled at one router, or at all, in order.
     pub(super) fn polled(&self, router: Option<&str>) -> Arc<[Box<str>]> {
         let routes = self.routes.iter().flat_map(BTreeMap::values);
         let routes = routes.filter(|route| route.has_status);
@@ -153,12 +153,12 @@ impl Fleet {
         names.into_iter().collect()
     }
 
-    /// Whether the routes and the slices of each of their services were heard of.
+    /// Whether the routes and the slices of each of their services are known.
     pub(super) fn is_complete(&self) -> bool {
         self.routes.is_some() && self.services().keys().all(|service| self.is_heard(service))
     }
 
-    /// What rows need to know; none before the routes were listed.
+    /// What rows need; `None` before the routes were listed.
     pub(super) fn reading(&self) -> Option<Reading> {
         let routes = self.routes.as_ref()?;
         let mut reading = Reading::default();
@@ -194,7 +194,7 @@ impl Fleet {
         Some(reading)
     }
 
-    /// How many pods each service that was heard of has, by label and route.
+    /// How many pods each known service has, by label and route.
     pub(super) fn replicas(&self) -> Vec<Replicas> {
         let mut found: BTreeMap<(Arc<str>, Arc<str>), Replicas> = BTreeMap::new();
         for (service, routes) in self.services() {
@@ -224,7 +224,7 @@ impl Fleet {
         found.into_values().collect()
     }
 
-    /// One pod of each service that has any, a ready one if there is one.
+    /// One pod of each service that has any; a ready one if possible.
     pub(super) fn samples(&self) -> BTreeMap<ServiceName, Name> {
         let mut found = BTreeMap::new();
         for service in self.services().into_keys() {
@@ -263,7 +263,7 @@ impl Fleet {
     }
 }
 
-/// What tells endpoints apart.
+/// What distinguishes endpoints.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum PodKey<'e> {
     Pod(&'e str),

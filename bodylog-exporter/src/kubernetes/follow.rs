@@ -1,5 +1,5 @@
-//! Following one kind of object: a list, and what changes from there on. The protocol is kube's; what
-//! is added is what becomes of its failures.
+//! Follows one kind of object: a list, then its changes. The protocol is kube's; this adds what
+//! happens after failures.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -15,13 +15,13 @@ use super::client::{is_of_transport, why};
 use super::fleet::{Heard, Name, Weigh};
 use crate::resolver::{Health, Source};
 
-/// How long the server keeps a watch open; a connection that died unseen is noticed a little later.
+/// How long the server keeps a watch open; a dead connection is noticed a little later.
 const WATCH_SECONDS: u32 = 60;
 
-/// After the first failure in a row; doubles from there.
+/// Pause after the first failure in a row; it doubles from there.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 
-/// What is followed, and how.
+/// What to follow, and how.
 #[derive(Debug)]
 pub(super) struct Followed<K> {
     pub(super) api: Api<K>,
@@ -29,20 +29,20 @@ pub(super) struct Followed<K> {
     pub(super) labels: Option<String>,
     pub(super) source: Source,
     pub(super) health: Arc<Health>,
-    /// Longest pause between two tries.
+    /// Longest pause between two attempts.
     pub(super) pause_max: Duration,
-    /// How much is remembered of a list, by weight.
+    /// Most of a list that is remembered, by weight.
     pub(super) room: usize,
-    /// The kind need not exist in the cluster, which is then the same as no object.
+    /// The kind need not exist in the cluster; then there are no objects.
     pub(super) may_be_absent: bool,
 }
 
-/// How to go on after a failure.
+/// How to continue after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// As kube does: it tries the same again, or lists anew.
+    /// As kube does: it repeats the request, or lists again.
     GoOn,
-    /// With a list: something was missed.
+    /// With a list, because something was missed.
     ListAnew,
 }
 
@@ -50,9 +50,9 @@ impl<K> Followed<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    /// Follows until `say` returns false. `of` gives an object's name and what is used of it.
+    /// Follows until `say` returns false. `of` returns an object's name and the used part of it.
     ///
-    /// Cancel safe: nothing is left behind.
+    /// Cancel safe: it leaves nothing behind.
     pub(super) async fn follow<T: Weigh>(
         self,
         of: impl Fn(K) -> Option<(Name, Option<T>)>,
@@ -126,7 +126,7 @@ where
     fn failed(&self, error: &watcher::Error) -> Next {
         use watcher::Error;
         match error {
-            // The server forgot the version that the watch went on from. It happens.
+            // The server forgot the version at which the watch continued. That happens.
             Error::WatchError(status) if status.code == 410 => Next::GoOn,
             Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410 => {
                 Next::ListAnew
@@ -138,7 +138,7 @@ where
             }
             Error::WatchFailed(error) => {
                 self.health.failed(&self.source, &why(error));
-                // What an event said that was not taken is lost; a connection that broke lost nothing.
+                // An event that was not taken is lost; a broken connection loses nothing.
                 match is_of_transport(error) {
                     true => Next::GoOn,
                     false => Next::ListAnew,
@@ -163,7 +163,7 @@ fn is_absent(error: &watcher::Error) -> bool {
     status.code == 404
 }
 
-/// Before the next try, after this many failures in a row before the last.
+/// Pause before the next attempt, after this many failures in a row.
 fn pause(failures: u32, max: Duration) -> Duration {
     let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
     PAUSE_MIN.saturating_mul(factor).min(max)

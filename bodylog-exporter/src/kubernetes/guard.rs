@@ -1,5 +1,5 @@
 //! Bounds around every call: how long an answer may take and how large it may be, which the client
-//! leaves open. Also where it is seen that a watch goes on, which makes no event by itself.
+//! leaves open. It also notices that a watch goes on, which produces no event by itself.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::resolver::{Health, Source};
 /// Largest answer, and largest event of a watch, bytes.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// From the beginning of a watch to that of the next, at least: one that ends at once is no error to
-/// the client, and is begun again at once.
+/// Least time between the starts of two watches: the client takes a watch that ends at once for
+/// normal and starts it again at once.
 const WATCH_SPACING: Duration = Duration::from_millis(500);
 
 /// An answer was cut.
@@ -34,9 +34,9 @@ pub(super) enum Refused {
 /// Puts the bounds around a client's calls.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
-    /// For a whole answer, of a watch for its head.
+    /// For a whole answer; for a watch, until its head.
     pub(super) timeout: Duration,
-    /// Who is told of a watch that began.
+    /// Notified when a watch begins.
     pub(super) watched: Option<(Arc<Health>, Source)>,
 }
 
@@ -110,13 +110,13 @@ where
     }
 }
 
-/// A body that ends with an error where it is too large or takes too long.
+/// A body that fails when it is too large or takes too long.
 #[derive(Debug)]
 pub(super) struct Bounded<B> {
     inner: B,
-    /// Bytes so far, of a watch those of the event it is in.
+    /// Bytes so far; for a watch, those of the current event.
     taken: usize,
-    /// When it must be over; never for a watch, whose events are lines.
+    /// When it must be complete; `None` for a watch, whose events are lines.
     end: Option<Pin<Box<Sleep>>>,
 }
 
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that is many times this chunk, and may then stay open.
+    /// A body that repeats this chunk, and may then stay open.
     type Chunks =
         StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, BoxError>>>;
 

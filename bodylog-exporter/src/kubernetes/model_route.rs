@@ -1,7 +1,7 @@
-//! What a ModelRoute says of a route: its name, its service, whose it is. Pure.
+//! What a ModelRoute says about a route: its name, its service and its router. Pure.
 //!
-//! The kind is another project's, so nothing about its form is taken for granted: a member of
-//! another type is as good as none, and one odd object hides no other.
+//! The kind belongs to another project, so its form is not trusted: a member of another type counts
+//! as absent, and one odd object hides no other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::aggregate::labels::clean;
 
-/// In this namespace is a service that names none.
+/// Namespace of a service that names none.
 const NAMESPACE: &str = "default";
 
-/// Ends the name of the service of a group's leaders; not shown.
+/// Suffix of the service of a group's leaders; not shown.
 const LEADERS: &str = "-leader";
 
-/// The type of model whose routes have status endpoints; also of a route that names none.
+/// The type of model whose routes have status endpoints; also assumed where a route names none.
 const LANGUAGE: &str = "llm";
 
 /// Longest name of an object or a namespace.
@@ -30,7 +30,7 @@ pub(super) struct ServiceName {
 }
 
 impl ServiceName {
-    /// `namespace/name`, or a name alone. None when it cannot be one: it becomes a part of a query.
+    /// `namespace/name`, or a name alone. `None` if it cannot be one: it becomes part of a query.
     fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/').unwrap_or((NAMESPACE, text));
         (is_name(namespace) && is_name(name)).then(|| Self {
@@ -65,7 +65,7 @@ pub(super) fn is_name(text: &str) -> bool {
             .all(|byte| is_part(*byte) || b"-.".contains(byte))
 }
 
-/// What is used of a ModelRoute.
+/// The used part of a ModelRoute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModelRoute {
     /// The route.
@@ -79,8 +79,8 @@ pub(super) struct ModelRoute {
 }
 
 impl ModelRoute {
-    /// The route that the object of this name and content is; none when it is not one of a router
-    /// like this.
+    /// The route of the object with this name and content; `None` if it does not belong to such a
+    /// router.
     pub(super) fn of(name: &str, object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let nginx = &spec["nginx"];

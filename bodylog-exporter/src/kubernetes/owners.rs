@@ -1,5 +1,5 @@
-//! How many pods a service should have: what the topmost owner of one of its pods wants. The topmost,
-//! because those between grow and shrink while something is rolled out.
+//! How many pods a service should have: what the topmost owner of one of its pods wants. The
+//! topmost, because those between grow and shrink during a rollout.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,11 +14,11 @@ use super::fleet::Name;
 use super::model_route::{ServiceName, is_name};
 use crate::resolver::{Health, Source};
 
-/// Most owners above a pod: a chain longer than this is none that is known.
+/// Most owners above a pod; longer owner chains are ignored.
 const LEVELS_MAX: usize = 5;
 
-/// Asks for the owners of one pod of each service. An owner that cannot be asked leaves what was
-/// known `before`.
+/// Asks for the owners of one pod of each service. Where an owner cannot be asked, the number known
+/// `before` stays.
 pub(super) async fn desired(
     client: &Client,
     pods: &BTreeMap<ServiceName, Name>,
@@ -39,7 +39,7 @@ pub(super) async fn desired(
             false => Ok(before.get(service).copied()),
         };
         let wanted = wanted.unwrap_or_else(|error| {
-            // Who does not answer at all is not asked for the next.
+            // If the server does not answer at all, the remaining owners are not asked.
             is_reached = matches!(error, kube::Error::Api(_));
             failure.get_or_insert_with(|| why(&error));
             before.get(service).copied()
@@ -55,7 +55,7 @@ pub(super) async fn desired(
     found
 }
 
-/// One round; services of one owner ask for it once.
+/// One round; services with the same owner ask for it once.
 struct Walk<'c> {
     client: &'c Client,
     seen: HashMap<Owner, Object>,
@@ -70,7 +70,7 @@ struct Owner {
     name: String,
 }
 
-/// What is used of an object. One that is gone has neither.
+/// The used part of an object; an object that is gone has neither.
 #[derive(Clone, Debug, Default)]
 struct Object {
     owner: Option<Owner>,
@@ -78,7 +78,7 @@ struct Object {
 }
 
 impl Walk<'_> {
-    /// What the topmost owner wants; none when there is no owner, or it does not tell.
+    /// What the topmost owner wants; `None` without an owner or a number.
     async fn top(&mut self, namespace: &str, pod: &str) -> Result<Option<u64>, kube::Error> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let Some(pod) = pods.get_metadata_opt(pod).await? else {

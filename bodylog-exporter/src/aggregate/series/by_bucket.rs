@@ -1,4 +1,4 @@
-//! Histograms by prompt bucket: found in one step, stored as a list of those there are.
+//! Histograms by prompt bucket: found in one step, stored as a list of the existing ones.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -20,7 +20,7 @@ impl ByBucket {
         }
     }
 
-    /// None for what is no bucket.
+    /// `None` for an index that is no bucket.
     fn slot(&mut self, bucket: PromptBucket) -> Option<&mut Option<Box<Histogram>>> {
         if self.0.is_empty() {
             self.0.resize_with(usize::from(PROMPT_BUCKETS), || None);
@@ -28,7 +28,7 @@ impl ByBucket {
         self.0.get_mut(usize::from(bucket))
     }
 
-    /// Those there are, by ascending bucket.
+    /// The existing histograms, by ascending bucket.
     pub fn iter(&self) -> impl Iterator<Item = (PromptBucket, &Histogram)> {
         let slots = (0..PROMPT_BUCKETS).zip(&self.0);
         slots.filter_map(|(bucket, slot)| Some((bucket, slot.as_deref()?)))
