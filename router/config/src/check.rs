@@ -27,13 +27,13 @@ pub(crate) use net::{
 pub(crate) use peers::{slots, weight};
 pub(crate) use reader::{Reader, short};
 pub(crate) use route_file::{RouteFile, route_file, stem};
-pub(crate) use rules::{CheckedRules, RuleOp, reject_rules};
+pub(crate) use rules::{RuleOp, reject_rules};
 pub use scalar::Choice;
 pub(crate) use scalar::{
     boolean, choice, duration, duration_or_off, file, integer, nearest, number, number_or_off,
     secret, size, status, text, whole, whole_or_off,
 };
-pub(crate) use section::sounds_secret;
+pub(crate) use section::{Layers, sounds_secret};
 pub(crate) use tables::{bodies, body_paths, buckets, metrics, thresholds};
 
 #[cfg(test)]

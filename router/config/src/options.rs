@@ -5,7 +5,7 @@ mod adaptive;
 #[cfg(test)]
 mod annotated;
 mod bodylog;
-mod content;
+mod define;
 mod effective;
 mod load;
 mod peer;
@@ -15,28 +15,37 @@ mod route;
 mod rules;
 mod server;
 mod signals;
+mod value;
 
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
+pub use adaptive::AdaptiveOptions;
 pub(crate) use adaptive::*;
+pub use bodylog::BodylogOptions;
 pub(crate) use bodylog::*;
-pub(crate) use content::*;
-pub use effective::{Effective, effective, number};
+pub use effective::{Effective, effective};
+pub use load::LoadOptions;
 pub(crate) use load::*;
 pub(crate) use peer::*;
+pub use priority::PriorityOptions;
 pub(crate) use priority::*;
 pub use reference::markdown;
+pub use route::RouteOptions;
 pub(crate) use route::*;
 pub(crate) use rules::*;
 pub(crate) use server::*;
+pub use signals::SignalOptions;
 pub(crate) use signals::*;
+use value::OptionValue;
+pub use value::number;
 
 pub use super::check::Choice;
 use super::check::Reader;
 use super::tree::Node;
 use super::units::{show_duration, show_size};
 use super::yaml;
+pub(crate) use router_core::layered::Setting;
 
 /// What the catalogue says about one key.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +173,7 @@ pub enum Kind {
     /// Model → list of peers.
     PeersByModel,
     /// A mapping with keys of its own.
-    Section(&'static [&'static Meta]),
+    Section(fn() -> &'static [&'static Meta]),
 }
 
 /// What a number lies between.
@@ -294,14 +303,14 @@ impl Kind {
 /// Where a key belongs that stands in the wrong place.
 pub(crate) fn home(key: &str) -> Option<String> {
     let is_in = |keys: &[&Meta]| keys.iter().any(|meta| meta.key == key);
-    if is_in(DEFAULTABLE) {
+    if is_in(&DEFAULTABLE) {
         Some(format!(
             "`{key}` is a route option: it stands in a route file or under `defaults:`"
         ))
-    } else if is_in(ROUTE) {
+    } else if is_in(&ROUTE) {
         Some(format!("`{key}` stands in a route file alone"))
     } else if let Kind::Section(keys) = SERVER.kind
-        && is_in(keys)
+        && is_in(keys())
     {
         Some(format!("`{key}` stands under `server:` in the main file"))
     } else {
@@ -329,6 +338,8 @@ pub(crate) struct OptionDef<T> {
     /// What the catalogue says.
     pub(crate) meta: Meta,
     read: Read<T>,
+    /// What stands in for a default that comes from elsewhere.
+    inherits: Option<fn() -> T>,
 }
 
 impl<T> OptionDef<T> {
@@ -344,7 +355,35 @@ impl<T> OptionDef<T> {
                 advanced: false,
             },
             read,
+            inherits: None,
         }
+    }
+
+    /// The heading it stands under.
+    const fn group(mut self, group: &'static str) -> Self {
+        self.meta.group = group;
+        self
+    }
+
+    /// A meaning that is written elsewhere, in place of the comment above the option.
+    const fn says(mut self, doc: &'static str) -> Self {
+        self.meta.doc = doc;
+        self
+    }
+
+    /// The comment above the option is its meaning, unless [`says`](Self::says) gave another.
+    const fn comment(self, comment: &'static str) -> Self {
+        if self.meta.doc.is_empty() {
+            self.says(comment)
+        } else {
+            self
+        }
+    }
+
+    /// Another reader than that of its type.
+    const fn read_by(mut self, read: Read<T>) -> Self {
+        self.read = read;
+        self
     }
 
     /// The built-in default, as it would be written in the file.
@@ -378,9 +417,36 @@ impl<T> OptionDef<T> {
 
     /// The built-in default. `None` for a key that has none.
     pub(crate) fn builtin(&self) -> Option<T> {
+        if let Some(placeholder) = self.inherits {
+            return Some(placeholder());
+        }
         let node = yaml::parse(self.meta.default).ok()?;
         self.read(&mut Reader::new(), &node)
     }
+}
+
+impl<T: Default> OptionDef<T> {
+    /// The default comes from elsewhere, as `words` say; `check::inherit` puts it in.
+    const fn inherits(mut self, words: &'static str) -> Self {
+        self.meta.default = words;
+        self.inherits = Some(T::default);
+        self
+    }
+}
+
+/// An option of a route whose value has the type's own form.
+const fn option<T: OptionValue>(key: &'static str, kind: Kind) -> OptionDef<T> {
+    OptionDef::new("", key, kind, T::read)
+}
+
+/// An option of a route that is on or off.
+const fn switch(key: &'static str) -> OptionDef<bool> {
+    option(key, Kind::Bool)
+}
+
+/// An option of a route that is one of a few words.
+const fn choice<T: Choice + PartialEq>(key: &'static str) -> OptionDef<T> {
+    option(key, Kind::Choice(T::words))
 }
 
 /// Least and greatest of most durations: something that a timer can hold and a person may mean.

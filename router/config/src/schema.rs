@@ -20,7 +20,7 @@ pub fn main() -> Schema {
 
 /// The schema of `routes/<name>.yaml`.
 pub fn route() -> Schema {
-    let mut route = object(ROUTE);
+    let mut route = object(&ROUTE);
     route.insert(
         "oneOf".into(),
         json!([{ "required": ["peers"] }, { "required": ["peers_by_model"] }]),
@@ -82,7 +82,7 @@ fn object(keys: &[&Meta]) -> Map<String, Value> {
 fn property(meta: &Meta) -> Value {
     let mut schema = match meta.kind {
         Kind::Section(keys) => {
-            let mut section = object(keys);
+            let mut section = object(keys());
             // A section whose every line is commented out is an empty one.
             section.insert("type".into(), json!(["object", "null"]));
             section
@@ -275,7 +275,7 @@ fn collection(kind: &Kind) -> Value {
             "items": { "$ref": "#/$defs/condition" },
         }),
         Kind::Prefixes => list(json!({ "type": "string", "pattern": "^/" })),
-        Kind::Section(keys) => object(keys).into(),
+        Kind::Section(keys) => object(keys()).into(),
         _ => list(json!({ "type": "string" })),
     }
 }

@@ -10,17 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use router_core::admission::priority::Bucket;
-use router_core::affinity::{Hash, Saturated};
-use router_core::balance::{Balance, Normalize};
-use router_core::layered::Setting;
-use router_core::load::{LoadModel, StalePolicy};
-use router_core::pool::{FullPolicy, PeerKey, Weight};
-use router_core::rules::Rules;
-use router_core::session::SessionSource;
-use router_core::signal::Metric;
+use router_core::pool::{PeerKey, Weight};
 
 use super::units;
+
+pub use super::options::{
+    AdaptiveOptions, BodylogOptions, LoadOptions, PriorityOptions, RouteOptions, SignalOptions,
+};
 
 /// A text that must not be shown: `Debug` prints `***`, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -389,161 +385,6 @@ pub enum Role {
     Decode,
 }
 
-/// `load_signal` and what goes with it.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// `load_signal`, `balance`'s implication applied.
-    pub signal: Setting<LoadSignal>,
-    /// `poll_interval`.
-    pub poll_interval: Setting<Duration>,
-    /// `poll_timeout`.
-    pub poll_timeout: Setting<Duration>,
-    /// `stale_after`.
-    pub stale_after: Setting<Duration>,
-    /// `stale_policy`.
-    pub stale_policy: Setting<StalePolicy>,
-    /// `hold_max`.
-    pub hold_max: Setting<Duration>,
-    /// `load_model`.
-    pub model: Setting<LoadModel>,
-    /// `normalize`.
-    pub normalize: Setting<Normalize>,
-    /// `pin_model`.
-    pub pin_model: Setting<bool>,
-    /// `pin_fallback`.
-    pub pin_fallback: Setting<PinFallback>,
-    /// `unknown_model`.
-    pub unknown_model: Setting<UnknownModel>,
-}
-
-/// Every option of a route but its peers. One field per knob, spelled as in the file.
-#[derive(Clone, Debug)]
-pub struct RouteOptions {
-    /// `max_concurrency` where a peer has none.
-    pub default_max: Setting<u32>,
-    /// Retries may go to a lower tier.
-    pub cross_tier_fallback: Setting<bool>,
-    /// How sessions are placed.
-    pub affinity: Setting<AffinityKind>,
-    /// The switch behind `_affinity_toggle`.
-    pub affinity_enabled: Setting<bool>,
-    /// Placement function.
-    pub hash: Setting<Hash>,
-    /// What a session does at a full home.
-    pub hash_saturated: Setting<Saturated>,
-    /// Where session ids are looked for, first non-blank wins.
-    pub session_sources: Setting<Arc<[SessionSource]>>,
-    /// Idle sessions are forgotten after so long.
-    pub session_ttl: Setting<Duration>,
-    /// Sessions a pool remembers.
-    pub max_sessions: Setting<u32>,
-    /// For requests that name no session.
-    pub affinity_fallback: Setting<AffinityFallback>,
-    /// Load bound of homes, as a multiple of the pool's mean; `None` = off.
-    pub affinity_max_load_factor: Setting<Option<f64>>,
-    /// For requests without a home.
-    pub balance: Setting<Balance>,
-    /// What a peer's load is, and what models mean.
-    pub load: LoadOptions,
-    /// `GET …/v1/models` is the union of the cached lists.
-    pub merge_models: Setting<bool>,
-    /// What a full pool does.
-    pub full_policy: Setting<FullPolicy>,
-    /// 429 or 503.
-    pub full_status: Setting<u16>,
-    /// Requests that may wait for one pool.
-    pub wait_max: Setting<u32>,
-    /// How long one waits at most.
-    pub wait_timeout: Setting<Duration>,
-    /// Scales the pool limit and the peers' own maxima.
-    pub rt_limit_factor: Setting<f64>,
-    /// The master switch of the three load gates, behind `_rate_limit_toggle`.
-    pub load_rate_limit: Setting<bool>,
-    /// Between two readings of the five-minute average.
-    pub cluster_avg_interval: Setting<Duration>,
-    /// Extra attempts per request.
-    pub max_more_tries: Setting<u32>,
-    /// Pause between probes of one peer.
-    pub health_check_interval: Setting<Duration>,
-    /// Life of a ban without renewal.
-    pub health_ban_ttl: Setting<Duration>,
-    /// Path probed.
-    pub health_probe_path: Setting<Arc<str>>,
-    /// A slower answer means busy.
-    pub health_timeout: Setting<Duration>,
-    /// `ttft_*`.
-    pub ttft: SignalOptions,
-    /// The switch of the TTFT refusal alone, behind `_ttft_429_toggle`.
-    pub ttft_429: Setting<bool>,
-    /// `tps_*`.
-    pub tps: SignalOptions,
-    /// Completions of fewer tokens are not measured.
-    pub tps_min_tokens: Setting<u32>,
-    /// Completions that took less time to decode are not measured (`tps_min_decode_s`).
-    pub tps_min_decode: Setting<Duration>,
-    /// `adaptive_cc` and `adaptive_cc_*`.
-    pub adaptive: AdaptiveOptions,
-    /// `session_prio` and `session_prio_*`.
-    pub priority: PriorityOptions,
-    /// Requests refused for what they say.
-    pub reject_rules: Setting<Arc<Rules>>,
-    /// The switch behind `_reject_rules_toggle`.
-    pub reject_rules_enabled: Setting<bool>,
-    /// Of rules without a status: 400 to 599.
-    pub reject_rules_status: Setting<u16>,
-    /// A stream of the chat and completion APIs is asked for its usage.
-    pub include_usage: Setting<bool>,
-    /// Billing headers are taken out of prompts.
-    pub cch_strip: Setting<bool>,
-    /// Tool-call ids are written as Kimi K2 writes them.
-    pub kimi_normalize: Setting<bool>,
-    /// How their numbers are found.
-    pub kimi_normalize_strategy: Setting<IdStrategy>,
-    /// System messages of `/v1/messages` move to `system`.
-    pub system_hoist: Setting<bool>,
-    /// What rewrites answers; `None` = nothing does.
-    pub postprocess: Setting<Postprocess>,
-    /// Bodies byte for byte both ways: nothing is ever inserted or removed.
-    pub transparent: Setting<bool>,
-    /// Keys of this route alone: key text → owner. `None`: the shared file. Empty: open.
-    pub api_keys: Setting<Option<Arc<BTreeMap<String, String>>>>,
-    /// A validated credential goes on to the engine.
-    pub forward_auth: Setting<bool>,
-    /// Engine-native prefixes forwarded besides `/v1/`.
-    pub extra_paths: Setting<Arc<[Box<str>]>>,
-    /// `X-Routed-*` and `x-proxy-backend` on responses.
-    pub expose_routing_headers: Setting<bool>,
-    /// Whole request; `None` = off. The server's value where the route has none.
-    pub request_timeout: Setting<Option<Duration>>,
-    /// Bytes, capped by the server's.
-    pub max_body_size: Setting<u64>,
-    /// `bodylog` and `bodylog_*`.
-    pub bodylog: BodylogOptions,
-}
-
-/// What both load signals have: `ttft_*` or `tps_*`.
-#[derive(Clone, Debug)]
-pub struct SignalOptions {
-    /// The switch behind `_ttft_toggle` or `_tps_toggle`.
-    pub enabled: Setting<bool>,
-    /// `ttft_limit_ms` or `tps_limit_tps`; `None` = off.
-    pub limit: Setting<Option<f64>>,
-    /// Thresholds by `peers_by_model` key; empty = none.
-    pub limit_by_model: Setting<BTreeMap<Arc<str>, f64>>,
-    /// The metric table, not empty; `None` = off.
-    pub metrics: Setting<Option<Arc<[Metric]>>>,
-    /// Weight of the newest window, above 0 and at most 1.
-    pub ewma_alpha: Setting<f64>,
-    /// Length of one histogram.
-    pub window: Setting<Duration>,
-    /// Life of the average, at least one window.
-    pub ttl: Setting<Duration>,
-    /// Period of the probe quota.
-    pub probe_window: Setting<Duration>,
-    /// Requests let through in each period while tripped, at least 1.
-    pub probe_per_window: Setting<u32>,
-}
-
 impl SignalOptions {
     /// Whether a file gives any pool a threshold.
     pub fn has_threshold(&self) -> bool {
@@ -551,76 +392,6 @@ impl SignalOptions {
             || !self.limit_by_model.value.is_empty()
             || self.metrics.value.is_some()
     }
-}
-
-/// `adaptive_cc` and `adaptive_cc_*`: coefficients of the route; a pool's bounds follow from its
-/// peers.
-#[derive(Clone, Debug)]
-pub struct AdaptiveOptions {
-    /// `adaptive_cc`; with it, a signal that moves the limit has a threshold.
-    pub enabled: Setting<bool>,
-    /// Between two steps; `tps_window` where nobody says.
-    pub interval: Setting<Duration>,
-    /// Above 0, below 1.
-    pub dec: Setting<f64>,
-    /// Above 1.
-    pub inc: Setting<f64>,
-    /// Floor in slots; beats the fraction.
-    pub min: Setting<Option<u32>>,
-    /// Floor as a share of the static maximum.
-    pub min_frac: Setting<f64>,
-    /// Start in slots; beats the fraction.
-    pub init: Setting<Option<u32>>,
-    /// Start as a share of the static maximum; `None`: at the floor.
-    pub init_frac: Setting<Option<f64>>,
-    /// Grow from this share in use upward.
-    pub pressure_frac: Setting<f64>,
-    /// Follow load down below this share; less than `pressure_frac`.
-    pub slack_frac: Setting<f64>,
-    /// `adaptive_cc_abs`: slots kept above what is in use.
-    pub headroom: Setting<f64>,
-    /// Life of a limit that no step renews.
-    pub ttl: Setting<Duration>,
-    /// Whether TTFT moves the limit too.
-    pub use_ttft: Setting<bool>,
-    /// Low traffic neither shrinks nor expires the limit.
-    pub hold_when_idle: Setting<bool>,
-}
-
-/// `session_prio` and `session_prio_*`.
-#[derive(Clone, Debug)]
-pub struct PriorityOptions {
-    /// The switch behind `_session_prio_toggle`.
-    pub enabled: Setting<bool>,
-    /// Turn 1's share of the limit, above 0 and at most 1.
-    pub r_new: Setting<f64>,
-    /// First turn of the last bucket, at least 2.
-    pub full_turn: Setting<u32>,
-    /// Multiple of the threshold where everyone is refused; at least every `tol` of the table.
-    pub severe: Setting<f64>,
-    /// Turn 1 returns below the threshold times this, above 0 and at most 1.
-    pub release: Setting<f64>,
-    /// Turn 1's own probe slots a window.
-    pub t1_probes: Setting<u32>,
-    /// Share of requests without a usable header that is worth a warning, 0 to 1.
-    pub warn_frac: Setting<f64>,
-    /// The buckets themselves, from turn 1, ascending; `None`: made from the options above.
-    pub table: Setting<Option<Arc<[Bucket]>>>,
-}
-
-/// `bodylog` and `bodylog_*`.
-#[derive(Clone, Debug)]
-pub struct BodylogOptions {
-    /// The switch behind `_bodylog_toggle`.
-    pub enabled: Setting<bool>,
-    /// Share of requests that is recorded, 0 to 100; fractions count.
-    pub pct: Setting<f64>,
-    /// Slower requests are recorded whatever `pct` says; `None` = off.
-    pub slow: Setting<Option<Duration>>,
-    /// What is kept of the two bodies.
-    pub bodies: Setting<Bodies>,
-    /// Values of JSON bodies that are recorded as `[REDACTED]`.
-    pub redact_paths: Setting<Arc<[BodyPath]>>,
 }
 
 /// `bodylog_bodies`.

@@ -3,89 +3,10 @@
 use super::reader::{Reader, short};
 use super::scalar::nearest;
 use super::section::Layers;
-use crate::options::{
-    ADAPTIVE_CC, ADAPTIVE_CC_ABS, ADAPTIVE_CC_DEC, ADAPTIVE_CC_HOLD_WHEN_IDLE, ADAPTIVE_CC_INC,
-    ADAPTIVE_CC_INIT, ADAPTIVE_CC_INIT_FRAC, ADAPTIVE_CC_INTERVAL, ADAPTIVE_CC_MIN,
-    ADAPTIVE_CC_MIN_FRAC, ADAPTIVE_CC_PRESSURE_FRAC, ADAPTIVE_CC_SLACK_FRAC, ADAPTIVE_CC_TTL,
-    ADAPTIVE_CC_USE_TTFT, BODYLOG, BODYLOG_BODIES, BODYLOG_PCT, BODYLOG_REDACT_PATHS, BODYLOG_SLOW,
-    SESSION_PRIO, SESSION_PRIO_FULL_TURN, SESSION_PRIO_R_NEW, SESSION_PRIO_RELEASE,
-    SESSION_PRIO_SEVERE, SESSION_PRIO_T1_PROBES, SESSION_PRIO_TABLE, SESSION_PRIO_WARN_FRAC,
-    SignalKnobs, TPS, TTFT,
-};
+use crate::options::{ADAPTIVE, PRIORITY_OPTIONS, TPS, TTFT};
 use crate::tree::{Span, Value};
 use crate::units::show_duration;
-use crate::valid::{
-    AdaptiveOptions, BodylogOptions, Pool, PriorityOptions, RouteOptions, SignalOptions,
-    largest_tier,
-};
-
-/// `ttft_*` or `tps_*`.
-pub(super) fn signal(
-    reader: &mut Reader,
-    layers: &Layers<'_>,
-    knobs: &SignalKnobs,
-) -> SignalOptions {
-    SignalOptions {
-        enabled: layers.setting(reader, knobs.enabled),
-        limit: layers.setting(reader, knobs.limit),
-        limit_by_model: layers.setting(reader, knobs.limit_by_model),
-        metrics: layers.setting(reader, knobs.metrics),
-        ewma_alpha: layers.setting(reader, knobs.ewma_alpha),
-        window: layers.setting(reader, knobs.window),
-        ttl: layers.setting(reader, knobs.ttl),
-        probe_window: layers.setting(reader, knobs.probe_window),
-        probe_per_window: layers.setting(reader, knobs.probe_per_window),
-    }
-}
-
-/// `adaptive_cc*`.
-pub(super) fn adaptive(
-    reader: &mut Reader,
-    layers: &Layers<'_>,
-    tps: &SignalOptions,
-) -> AdaptiveOptions {
-    AdaptiveOptions {
-        enabled: layers.setting(reader, &ADAPTIVE_CC),
-        interval: layers.over(reader, &ADAPTIVE_CC_INTERVAL, tps.window.value),
-        dec: layers.setting(reader, &ADAPTIVE_CC_DEC),
-        inc: layers.setting(reader, &ADAPTIVE_CC_INC),
-        min: layers.setting(reader, &ADAPTIVE_CC_MIN),
-        min_frac: layers.setting(reader, &ADAPTIVE_CC_MIN_FRAC),
-        init: layers.setting(reader, &ADAPTIVE_CC_INIT),
-        init_frac: layers.setting(reader, &ADAPTIVE_CC_INIT_FRAC),
-        pressure_frac: layers.setting(reader, &ADAPTIVE_CC_PRESSURE_FRAC),
-        slack_frac: layers.setting(reader, &ADAPTIVE_CC_SLACK_FRAC),
-        headroom: layers.setting(reader, &ADAPTIVE_CC_ABS),
-        ttl: layers.setting(reader, &ADAPTIVE_CC_TTL),
-        use_ttft: layers.setting(reader, &ADAPTIVE_CC_USE_TTFT),
-        hold_when_idle: layers.setting(reader, &ADAPTIVE_CC_HOLD_WHEN_IDLE),
-    }
-}
-
-/// `session_prio*`.
-pub(super) fn priority(reader: &mut Reader, layers: &Layers<'_>) -> PriorityOptions {
-    PriorityOptions {
-        enabled: layers.setting(reader, &SESSION_PRIO),
-        r_new: layers.setting(reader, &SESSION_PRIO_R_NEW),
-        full_turn: layers.setting(reader, &SESSION_PRIO_FULL_TURN),
-        severe: layers.setting(reader, &SESSION_PRIO_SEVERE),
-        release: layers.setting(reader, &SESSION_PRIO_RELEASE),
-        t1_probes: layers.setting(reader, &SESSION_PRIO_T1_PROBES),
-        warn_frac: layers.setting(reader, &SESSION_PRIO_WARN_FRAC),
-        table: layers.setting(reader, &SESSION_PRIO_TABLE),
-    }
-}
-
-/// `bodylog*` of a route.
-pub(super) fn bodylog(reader: &mut Reader, layers: &Layers<'_>) -> BodylogOptions {
-    BodylogOptions {
-        enabled: layers.setting(reader, &BODYLOG),
-        pct: layers.setting(reader, &BODYLOG_PCT),
-        slow: layers.setting(reader, &BODYLOG_SLOW),
-        bodies: layers.setting(reader, &BODYLOG_BODIES),
-        redact_paths: layers.setting(reader, &BODYLOG_REDACT_PATHS),
-    }
-}
+use crate::valid::{AdaptiveOptions, Pool, PriorityOptions, RouteOptions, largest_tier};
 
 /// Reports the combinations of a file that cannot work. What comes from `defaults:` alone has been
 /// reported in the main file.
@@ -107,8 +28,8 @@ pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &R
             adaptive.slack_frac.value, adaptive.pressure_frac.value
         );
         let keys = [
-            ADAPTIVE_CC_SLACK_FRAC.meta.key,
-            ADAPTIVE_CC_PRESSURE_FRAC.meta.key,
+            ADAPTIVE.slack_frac.meta.key,
+            ADAPTIVE.pressure_frac.meta.key,
         ];
         at(reader, layers, &keys, message);
     }
@@ -122,7 +43,7 @@ fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
         && min > init
     {
         let message = format!("`adaptive_cc_min` is {min}, above `adaptive_cc_init`, {init}");
-        let keys = [ADAPTIVE_CC_MIN.meta.key, ADAPTIVE_CC_INIT.meta.key];
+        let keys = [ADAPTIVE.min.meta.key, ADAPTIVE.init.meta.key];
         at(reader, layers, &keys, message);
     }
     let absolute = adaptive.min.value.is_some() || adaptive.init.value.is_some();
@@ -134,10 +55,7 @@ fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
             "`adaptive_cc_min_frac` is {}, above `adaptive_cc_init_frac`, {init}",
             adaptive.min_frac.value
         );
-        let keys = [
-            ADAPTIVE_CC_INIT_FRAC.meta.key,
-            ADAPTIVE_CC_MIN_FRAC.meta.key,
-        ];
+        let keys = [ADAPTIVE.init_frac.meta.key, ADAPTIVE.min_frac.meta.key];
         at(reader, layers, &keys, message);
     }
 }
@@ -151,7 +69,10 @@ fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptio
             "the bucket of turn {} has the tolerance {}, above `session_prio_severe`, {severe}, where every bucket is refused",
             bucket.min_turn, bucket.tol
         );
-        let keys = [SESSION_PRIO_TABLE.meta.key, SESSION_PRIO_SEVERE.meta.key];
+        let keys = [
+            PRIORITY_OPTIONS.table.meta.key,
+            PRIORITY_OPTIONS.severe.meta.key,
+        ];
         at(reader, layers, &keys, message);
     }
 }
@@ -169,9 +90,9 @@ pub(super) fn whole_route(
         if !by_ttft && !options.tps.has_threshold() {
             let (key, span) = place(
                 layers,
-                &[ADAPTIVE_CC.meta.key, ADAPTIVE_CC_USE_TTFT.meta.key],
+                &[ADAPTIVE.enabled.meta.key, ADAPTIVE.use_ttft.meta.key],
             )
-            .unwrap_or((ADAPTIVE_CC.meta.key, 0..0));
+            .unwrap_or((ADAPTIVE.enabled.meta.key, 0..0));
             let message = if options.ttft.has_threshold() {
                 "nothing moves the limit: `adaptive_cc_use_ttft` is off, and no decode rate has a threshold"
             } else {
@@ -196,8 +117,8 @@ fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, 
         .max()
         .unwrap_or(0);
     let given = [
-        (&ADAPTIVE_CC_MIN, adaptive.min.value),
-        (&ADAPTIVE_CC_INIT, adaptive.init.value),
+        (&ADAPTIVE.min, adaptive.min.value),
+        (&ADAPTIVE.init, adaptive.init.value),
     ];
     for (knob, slots) in given {
         let Some(node) = layers.own.get(knob.meta.key) else {

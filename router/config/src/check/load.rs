@@ -1,48 +1,30 @@
 //! `load_signal` and what goes with it.
 
-use router_core::balance::Balance;
-
 use super::reader::Reader;
 use super::section::Layers;
-use crate::options::{
-    HOLD_MAX, LOAD_MODEL, LOAD_SIGNAL, NORMALIZE, PIN_FALLBACK, PIN_MODEL, POLL_INTERVAL,
-    POLL_TIMEOUT, STALE_AFTER, STALE_POLICY, UNKNOWN_MODEL,
-};
+use crate::options::LOAD;
 use crate::units::show_duration;
-use crate::valid::{LoadOptions, LoadSignal};
+use crate::valid::{LoadOptions, LoadSignal, RouteOptions};
 
-/// Reads the group. A `balance` that orders by the engines' load has it polled.
-pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, balance: Balance) -> LoadOptions {
-    let mut signal = layers.setting(reader, &LOAD_SIGNAL);
-    if balance.needs_engine_load() {
-        if signal.value == LoadSignal::InFlight
-            && let Some(node) = layers.own.get(LOAD_SIGNAL.meta.key)
+/// A `balance` that orders by the engines' load has them polled.
+pub(super) fn implied(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions) {
+    let load = &mut options.load;
+    if options.balance.value.needs_engine_load() {
+        let key = LOAD.signal.meta.key;
+        if load.signal.value == LoadSignal::InFlight
+            && let Some(node) = layers.own.get(key)
         {
-            reader.at(LOAD_SIGNAL.meta.key, |reader| {
+            reader.at(key, |reader| {
                 reader.warning(
-"polled-anyway",
+                    "polled-anyway",
                     node.span.clone(),
                     "the route's `balance` orders by the engines' load: they are polled all the same",
                 );
             });
         }
-        signal.value = LoadSignal::Engine;
+        load.signal.value = LoadSignal::Engine;
     }
-    let options = LoadOptions {
-        poll_interval: layers.setting(reader, &POLL_INTERVAL),
-        poll_timeout: layers.setting(reader, &POLL_TIMEOUT),
-        stale_after: layers.setting(reader, &STALE_AFTER),
-        stale_policy: layers.setting(reader, &STALE_POLICY),
-        hold_max: layers.setting(reader, &HOLD_MAX),
-        model: layers.setting(reader, &LOAD_MODEL),
-        normalize: layers.setting(reader, &NORMALIZE),
-        pin_model: layers.over(reader, &PIN_MODEL, signal.value == LoadSignal::Engine),
-        pin_fallback: layers.setting(reader, &PIN_FALLBACK),
-        unknown_model: layers.setting(reader, &UNKNOWN_MODEL),
-        signal,
-    };
-    budget(reader, layers, &options);
-    options
+    budget(reader, layers, load);
 }
 
 /// One poll that times out must not make a peer stale.
@@ -52,9 +34,9 @@ fn budget(reader: &mut Reader, layers: &Layers<'_>, options: &LoadOptions) {
     // Where nothing is polled, only a `stale_after` that somebody wrote is worth a word.
     let polled = options.signal.value == LoadSignal::Engine;
     let set = [
-        (STALE_AFTER.meta.key, true),
-        (POLL_INTERVAL.meta.key, polled),
-        (POLL_TIMEOUT.meta.key, polled),
+        (LOAD.stale_after.meta.key, true),
+        (LOAD.poll_interval.meta.key, polled),
+        (LOAD.poll_timeout.meta.key, polled),
     ];
     let set = set
         .into_iter()

@@ -120,7 +120,7 @@ fn section<'n>(reader: &mut Reader, root: &'n Node, meta: &Meta) -> Option<&'n N
     };
     reader
         .key(meta.key, |reader| {
-            keys(reader, node, known, &meta.kind.allowed())
+            keys(reader, node, known(), &meta.kind.allowed())
         })
         .then_some(node)
 }

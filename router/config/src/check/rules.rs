@@ -19,15 +19,6 @@ use crate::tree::{Node, Style, Value};
 /// Most rules of a route: each is tried for every request.
 const RULES_MAX: usize = 256;
 
-/// `reject_rules` as far as it can be used.
-#[derive(Clone, Debug)]
-pub(crate) struct CheckedRules {
-    /// The good ones.
-    pub(crate) rules: Arc<Rules>,
-    /// Whether nothing was wrong with any.
-    pub(crate) is_whole: bool,
-}
-
 /// The words of `op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleOp {
@@ -64,10 +55,9 @@ impl Choice for RuleOp {
     ];
 }
 
-/// A list of rules. `None` when it is no list.
-pub(crate) fn reject_rules(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<CheckedRules> {
-    let before = reader.errors();
-    let rules = reader.tolerating(|reader| {
+/// The rules that can be used. A bad one is reported and left out.
+pub(crate) fn reject_rules(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<Rules>> {
+    reader.tolerating(|reader| {
         let items = items(reader, node, meta)?;
         if let Some(first) = items.get(RULES_MAX) {
             let message = format!("more than {RULES_MAX} rules");
@@ -77,9 +67,7 @@ pub(crate) fn reject_rules(reader: &mut Reader, node: &Node, meta: &Meta) -> Opt
         let rules = rules
             .filter_map(|(index, item)| reader.item(index, |reader| rule(reader, item, index + 1)));
         Some(Arc::new(Rules::new(rules)))
-    })?;
-    let is_whole = reader.errors() == before;
-    Some(CheckedRules { rules, is_whole })
+    })
 }
 
 /// One rule; `place` counts from 1. A flaw that leaves its condition alone is reported and the rule

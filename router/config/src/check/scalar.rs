@@ -125,8 +125,11 @@ pub(super) fn is_off(node: &Node) -> bool {
         .is_some_and(|scalar| matches!(scalar.text.as_str(), "off" | "false"))
 }
 
-/// One of the kind's status codes.
+/// One of the kind's status codes, or one within its range.
 pub(crate) fn status(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u16> {
+    if let Kind::Whole { .. } = meta.kind {
+        return whole(reader, node, meta).and_then(|code| u16::try_from(code).ok());
+    }
     let Kind::Status(codes) = meta.kind else {
         return mismatch(meta);
     };

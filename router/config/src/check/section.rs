@@ -1,6 +1,6 @@
 //! Mappings: which keys they may have, once each, and the layers an option is looked up in.
 
-use router_core::layered::{Layer, Layered, Setting};
+use router_core::layered::{Layer, Layered, Setting, Source};
 
 use super::reader::{Reader, short};
 use super::scalar::{closest, is_likely};
@@ -96,46 +96,39 @@ pub(crate) struct Layers<'n> {
 }
 
 impl Layers<'_> {
-    /// An option's effective value over its built-in default. One that is set to something
-    /// unusable has its built-in default and says so.
+    /// An option's value in force. One that is set to something unusable has its built-in default,
+    /// and one of which only a part is usable has that part; both say so.
     ///
     /// # Panics
     /// When a built-in default is unreadable, which the catalogue's test excludes.
-    pub(crate) fn setting<T>(&self, reader: &mut Reader, knob: &OptionDef<T>) -> Setting<T> {
-        self.over(
-            reader,
-            knob,
-            knob.builtin().expect("a built-in default is readable"),
-        )
-    }
-
-    /// An option's effective value over `default`.
-    pub(crate) fn over<T>(
-        &self,
-        reader: &mut Reader,
-        knob: &OptionDef<T>,
-        default: T,
-    ) -> Setting<T> {
-        let key = knob.meta.key;
-        let route = self
-            .own
-            .get(key)
-            .map(|node| reader.key(key, |reader| knob.read(reader, node)));
-        let global = self
-            .global
-            .and_then(|global| global.get(key))
-            .map(|node| knob.read(&mut Reader::new(), node));
-        Layered {
+    pub(crate) fn setting<T>(&self, reader: &mut Reader, option: &OptionDef<T>) -> Setting<T> {
+        let key = option.meta.key;
+        let own = self.own.get(key);
+        let before = reader.errors();
+        let route = own.map(|node| reader.key(key, |reader| option.read(reader, node)));
+        let mut is_whole = reader.errors() == before;
+        // The problems of `defaults:` are reported with the main file.
+        let mut unheard = Reader::new();
+        let global = self.global.and_then(|global| global.get(key));
+        let global = global.map(|node| option.read(&mut unheard, node));
+        if own.is_none() {
+            is_whole = unheard.errors() == 0;
+        }
+        let mut setting = Layered {
             route: layer(route),
             global: layer(global),
-            default,
+            default: option.builtin().expect("a built-in default is readable"),
         }
-        .resolve()
+        .resolve();
+        if !is_whole {
+            setting.source = Source::DefaultInvalid;
+        }
+        setting
     }
 
     /// The value of an option of the main file, which has no layers.
-    pub(crate) fn value<T>(&self, reader: &mut Reader, knob: &OptionDef<T>) -> T {
-        self.setting(reader, knob).value
+    pub(crate) fn value<T>(&self, reader: &mut Reader, option: &OptionDef<T>) -> T {
+        self.setting(reader, option).value
     }
 }
 

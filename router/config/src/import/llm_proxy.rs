@@ -15,9 +15,8 @@ use crate::check::Reader;
 use crate::env::{Env, expand_known};
 use crate::load::{parse, read};
 use crate::options::{
-    API_KEY, BALANCE, ENABLED, ENGINE, FULL_POLICY, HOLD_MAX, LOAD_MODEL, MAX_CONCURRENCY,
-    MERGE_MODELS, METRICS_URL, NORMALIZE, PEER_NAME, PIN_FALLBACK, POLL_INTERVAL, POLL_TIMEOUT,
-    REQUEST_TIMEOUT, STALE_AFTER, STALE_POLICY, UNKNOWN_MODEL, URL, WAIT_TIMEOUT, WEIGHT,
+    API_KEY, ENABLED, ENGINE, LOAD, MAX_CONCURRENCY, METRICS_URL, PEER_NAME, ROUTE_OPTIONS, URL,
+    WEIGHT,
 };
 use crate::report::{Problem, Severity};
 use crate::tree::Value;
@@ -261,23 +260,35 @@ merge_models: {}
 transparent: true           # bodies pass byte for byte; without it usage is asked for and counted
 {}",
         or(
-            option(reader, server, "request_timeout", &REQUEST_TIMEOUT, timeout),
+            option(
+                reader,
+                server,
+                "request_timeout",
+                &ROUTE_OPTIONS.request_timeout,
+                timeout
+            ),
             "600s"
         ),
         or(
-            option(reader, server, "poll_interval", &POLL_INTERVAL, time),
+            option(reader, server, "poll_interval", &LOAD.poll_interval, time),
             "1s"
         ),
         or(
-            option(reader, server, "poll_timeout", &POLL_TIMEOUT, time),
+            option(reader, server, "poll_timeout", &LOAD.poll_timeout, time),
             "2s"
         ),
         or(
-            option(reader, server, "stale_after", &STALE_AFTER, time),
+            option(reader, server, "stale_after", &LOAD.stale_after, time),
             "3s"
         ),
         or(
-            option(reader, server, "merge_models", &MERGE_MODELS, as_written),
+            option(
+                reader,
+                server,
+                "merge_models",
+                &ROUTE_OPTIONS.merge_models,
+                as_written
+            ),
             "true"
         ),
         keys(reader, get("api_keys")),
@@ -358,7 +369,13 @@ fn routing(reader: &mut Reader, routing: Option<Pair<'_>>) -> String {
         });
     }
     let strategy = match is_known {
-        true => option(reader, routing, "strategy", &BALANCE, as_written),
+        true => option(
+            reader,
+            routing,
+            "strategy",
+            &ROUTE_OPTIONS.balance,
+            as_written,
+        ),
         false => None,
     };
     let time = |time: Duration, _: Pair<'_>| show_duration(time);
@@ -378,34 +395,64 @@ unknown_model: {}
 ",
         or(strategy, "idle_aware"),
         or(
-            option(reader, routing, "full_policy", &FULL_POLICY, as_written),
+            option(
+                reader,
+                routing,
+                "full_policy",
+                &ROUTE_OPTIONS.full_policy,
+                as_written
+            ),
             "overflow"
         ),
         or(
-            option(reader, routing, "wait_timeout", &WAIT_TIMEOUT, time),
+            option(
+                reader,
+                routing,
+                "wait_timeout",
+                &ROUTE_OPTIONS.wait_timeout,
+                time
+            ),
             "10s"
         ),
         or(
-            option(reader, routing, "stale_policy", &STALE_POLICY, as_written),
+            option(
+                reader,
+                routing,
+                "stale_policy",
+                &LOAD.stale_policy,
+                as_written
+            ),
             "exclude"
         ),
         or(
-            option(reader, routing, "load_model", &LOAD_MODEL, as_written),
+            option(reader, routing, "load_model", &LOAD.model, as_written),
             "additive"
         ),
         or(
-            option(reader, routing, "pin_fallback", &PIN_FALLBACK, as_written),
+            option(
+                reader,
+                routing,
+                "pin_fallback",
+                &LOAD.pin_fallback,
+                as_written
+            ),
             "any"
         ),
         or(
-            option(reader, routing, "unknown_model", &UNKNOWN_MODEL, as_written),
+            option(
+                reader,
+                routing,
+                "unknown_model",
+                &LOAD.unknown_model,
+                as_written
+            ),
             "route"
         ),
     );
-    if let Some(max) = option(reader, routing, "hold_max", &HOLD_MAX, time) {
+    if let Some(max) = option(reader, routing, "hold_max", &LOAD.hold_max, time) {
         text += &format!("hold_max: {max}\n");
     }
-    if let Some(normalize) = option(reader, routing, "normalize", &NORMALIZE, as_written) {
+    if let Some(normalize) = option(reader, routing, "normalize", &LOAD.normalize, as_written) {
         text += &format!("normalize: {normalize}\n");
     }
     text

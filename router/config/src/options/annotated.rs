@@ -61,8 +61,8 @@ fn main_file() -> String {
             out.push('\n');
         }
         match meta.kind {
-            Kind::Section(keys) if !keys.is_empty() && meta.key != "defaults" => {
-                section(&mut out, meta, keys, 0);
+            Kind::Section(keys) if meta.key != "defaults" => {
+                section(&mut out, meta, keys(), 0);
             }
             _ => option(&mut out, meta, 0),
         }
@@ -73,7 +73,7 @@ fn main_file() -> String {
 fn route_file() -> String {
     let mut out = head("a route file");
     out.push_str("# All but `name`, `peers` and `peers_by_model` may also stand under `defaults` of router.yaml, for every route.\n\n");
-    for meta in ROUTE {
+    for meta in ROUTE.iter() {
         match meta.key {
             "name" => {
                 said(&mut out, meta, 0, false);
@@ -127,7 +127,7 @@ fn section(out: &mut String, meta: &Meta, keys: &[&Meta], indent: usize) {
     let _ = writeln!(out, "{:indent$}{}:", "", meta.key);
     for meta in keys {
         match meta.kind {
-            Kind::Section(keys) => section(out, meta, keys, indent + 2),
+            Kind::Section(keys) => section(out, meta, keys(), indent + 2),
             _ => option(out, meta, indent + 2),
         }
     }
@@ -240,7 +240,7 @@ fn what_the_annotated_examples_comment_out_is_accepted() {
             "{line}"
         );
     }
-    for meta in ROUTE {
+    for meta in ROUTE.iter() {
         if let Some(rows) = rows(meta.key) {
             let mut out = String::new();
             item(&mut out, meta.key, rows);

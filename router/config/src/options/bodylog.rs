@@ -4,55 +4,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bounds, Kind, Meta, OptionDef, server::section};
+use super::define::options;
+use super::{Bounds, Kind, Meta, OptionDef, option, server::section, switch};
 use crate::check;
 use crate::valid::{Bodies, BodyPath};
 
-/// `bodylog` of a route.
-pub(crate) static BODYLOG: OptionDef<bool> =
-    OptionDef::new("bodylog", "bodylog", Kind::Bool, check::boolean)
-        .default("true")
-        .doc("The switch behind `/_bodylog_toggle`: requests and responses are recorded. Nothing is while `bodylog.listener` of the main file is unset.");
-/// `bodylog_pct`.
-pub(crate) static BODYLOG_PCT: OptionDef<f64> = OptionDef::new(
-    "bodylog",
-    "bodylog_pct",
-    Kind::Number(Bounds::within(0.0, 100.0)),
-    check::number,
-)
-.default("100")
-.doc("The share of requests that is recorded, percent; fractions count. Errors, truncated responses and requests slower than `bodylog_slow` are recorded all the same.");
-/// `bodylog_slow`.
-pub(crate) static BODYLOG_SLOW: OptionDef<Option<Duration>> = OptionDef::new(
-    "bodylog",
-    "bodylog_slow",
-    Kind::Duration {
-        min: Duration::from_millis(1),
-        max: Duration::from_secs(24 * 3600),
-        off: true,
-    },
-    check::duration_or_off,
-)
-.default("60s")
-.doc("Requests that took longer are recorded whatever `bodylog_pct` says.");
-/// `bodylog_bodies`.
-pub(crate) static BODYLOG_BODIES: OptionDef<Bodies> = OptionDef::new(
-    "bodylog",
-    "bodylog_bodies",
-    Kind::Bodies,
-    check::bodies,
-)
-.default("full")
-.doc("What is kept of the two bodies: `full` (10 MiB of the request; of the response the first 1536 KiB and the last 512 KiB), `truncate(<size>)` (so much of each, the response divided the same way), or `none`.");
-/// `bodylog_redact_paths`.
-pub(crate) static BODYLOG_REDACT_PATHS: OptionDef<Arc<[BodyPath]>> = OptionDef::new(
-    "bodylog",
-    "bodylog_redact_paths",
-    Kind::BodyPaths,
-    check::body_paths,
-)
-.default("[]")
-.doc("Values of JSON bodies that are recorded as `[REDACTED]`: names and list indices joined by dots, `*` for every member or element.");
+options! {
+    /// `bodylog` and `bodylog_*`.
+    pub struct BodylogOptions, declared in BODYLOG: BodylogTable;
+
+    "bodylog" {
+        /// The switch behind `/_bodylog_toggle`: requests and responses are recorded. Nothing is
+        /// while `bodylog.listener` of the main file is unset.
+        enabled: bool = switch("bodylog").default("true");
+
+        /// The share of requests that is recorded, percent; fractions count. Errors, truncated
+        /// responses and requests slower than `bodylog_slow` are recorded all the same.
+        pct: f64 = option("bodylog_pct", Kind::Number(Bounds::within(0.0, 100.0))).default("100");
+
+        /// Requests that took longer are recorded whatever `bodylog_pct` says.
+        slow: Option<Duration> = option("bodylog_slow", Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(24 * 3600), off: true })
+            .default("60s");
+
+        /// What is kept of the two bodies: `full` (10 MiB of the request; of the response the first
+        /// 1536 KiB and the last 512 KiB), `truncate(<size>)` (so much of each, the response
+        /// divided the same way), or `none`.
+        bodies: Bodies = option("bodylog_bodies", Kind::Bodies).default("full");
+
+        /// Values of JSON bodies that are recorded as `[REDACTED]`: names and list indices joined
+        /// by dots, `*` for every member or element.
+        redact_paths: Arc<[BodyPath]> = option("bodylog_redact_paths", Kind::BodyPaths).default("[]");
+    }
+}
 
 /// `bodylog:` of the main file.
 static BODYLOG_KEYS: &[&Meta] = &[
@@ -72,13 +55,13 @@ static SPOOL_KEYS: &[&Meta] = &[&SPOOL_DIR.meta, &SPOOL_MAX_BYTES.meta];
 /// The section `bodylog`.
 pub(crate) static BODYLOG_SECTION: Meta = section(
     "bodylog",
-    BODYLOG_KEYS,
+    || BODYLOG_KEYS,
     "Where records of requests and responses are sent. A change of `spool.dir` needs a restart.",
 );
 /// The section `bodylog.spool`.
 pub(crate) static BODYLOG_SPOOL: Meta = section(
     "spool",
-    SPOOL_KEYS,
+    || SPOOL_KEYS,
     "Where records wait on disk while the listener is away.",
 );
 

@@ -1,36 +1,14 @@
 //! A route's options as they are in force: every key of the catalogue, with its value and the layer
 //! that supplied it. What `/_route_opts` and `llmctl route show` list.
 
-use std::time::Duration;
-
 use proto::admin::RouteOption;
-use router_core::admission::priority::Bucket;
 use router_core::layered::{Setting, Source};
-use router_core::rules::Rule;
-use router_core::session::{Place, SessionSource};
-use router_core::signal::{Metric, Statistic};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::adaptive::*;
-use super::bodylog::*;
-use super::content::*;
-use super::load::*;
-use super::priority::*;
-use super::signals::*;
-use super::{
-    AFFINITY, AFFINITY_ENABLED, API_KEYS, BALANCE, CLUSTER_AVG_INTERVAL, CROSS_TIER_FALLBACK,
-    DEFAULT_MAX, EXPOSE_ROUTING_HEADERS, EXTRA_PATHS, FORWARD_AUTH, FULL_POLICY, FULL_STATUS, HASH,
-    HASH_SATURATED, HEALTH_BAN_TTL, HEALTH_CHECK_INTERVAL, HEALTH_PROBE_PATH, HEALTH_TIMEOUT,
-    INCLUDE_USAGE, LOAD_RATE_LIMIT, MAX_BODY_SIZE, MAX_MORE_TRIES, MERGE_MODELS, Meta, POSTPROCESS,
-    REJECT_RULES, REJECT_RULES_ENABLED, REJECT_RULES_STATUS, REQUEST_TIMEOUT, RT_LIMIT_FACTOR,
-    SESSION_SOURCES, TRANSPARENT, WAIT_MAX, WAIT_TIMEOUT,
-};
-use crate::check::Choice;
-use crate::units::{show_duration, show_size};
-use crate::valid::{
-    AdaptiveOptions, AffinityKind, BodylogOptions, PriorityOptions, RouteOptions, SignalOptions,
-};
+use super::route::DEFAULTABLE;
+use super::value::OptionValue;
+use super::{Meta, ROUTE_OPTIONS};
+use crate::valid::RouteOptions;
 
 /// Every option of a route, each list in the catalogue's order.
 #[derive(Clone, Debug)]
@@ -57,18 +35,20 @@ impl Effective {
     }
 }
 
-/// An option with its place among the two lists.
+/// An option with what the catalogue says about it.
 #[derive(Clone)]
-struct Row {
-    is_advanced: bool,
+pub(crate) struct Row {
+    meta: &'static Meta,
     option: RouteOption,
 }
 
-/// Every option of a route. Durations and sizes are written as in the file; of a route's own keys
-/// only their number is told.
+/// Every option of a route. Durations and sizes are written as in the file; a route's own keys are
+/// only counted.
 pub fn effective(options: &RouteOptions) -> Effective {
+    let mut rows = ROUTE_OPTIONS.rows(options);
+    rows.sort_by_key(|row| DEFAULTABLE.iter().position(|meta| meta.key == row.meta.key));
     let (advanced, options): (Vec<Row>, Vec<Row>) =
-        rows(options).into_iter().partition(|row| row.is_advanced);
+        rows.into_iter().partition(|row| row.meta.advanced);
     let bare = |rows: Vec<Row>| rows.into_iter().map(|row| row.option).collect();
     Effective {
         options: bare(options),
@@ -76,213 +56,8 @@ pub fn effective(options: &RouteOptions) -> Effective {
     }
 }
 
-/// Every option, in the catalogue's order.
-fn rows(options: &RouteOptions) -> Vec<Row> {
-    [
-        placement(options),
-        signals(options),
-        adaptive(&options.adaptive),
-        priority(&options.priority),
-        requests(options),
-        bodylog(&options.bodylog),
-    ]
-    .concat()
-}
-
-/// Peers, affinity, balance, capacity, health.
-fn placement(o: &RouteOptions) -> Vec<Row> {
-    vec![
-        row(&DEFAULT_MAX.meta, &o.default_max, |v| json!(v)),
-        row(&CROSS_TIER_FALLBACK.meta, &o.cross_tier_fallback, |v| {
-            json!(v)
-        }),
-        row(&AFFINITY.meta, &o.affinity, |v| match v {
-            AffinityKind::Hash => json!("hash"),
-            AffinityKind::StickyLeastLoaded => json!("sticky_least_loaded"),
-            AffinityKind::None => json!("none"),
-        }),
-        row(&AFFINITY_ENABLED.meta, &o.affinity_enabled, |v| json!(v)),
-        row(&HASH.meta, &o.hash, |v| json!(v)),
-        row(&HASH_SATURATED.meta, &o.hash_saturated, |v| json!(v)),
-        row(&SESSION_SOURCES.meta, &o.session_sources, |v| {
-            v.iter().map(source).collect()
-        }),
-        row(&SESSION_TTL.meta, &o.session_ttl, duration),
-        row(&MAX_SESSIONS.meta, &o.max_sessions, |v| json!(v)),
-        row(&AFFINITY_FALLBACK.meta, &o.affinity_fallback, word),
-        row(
-            &AFFINITY_MAX_LOAD_FACTOR.meta,
-            &o.affinity_max_load_factor,
-            or_off,
-        ),
-        row(&BALANCE.meta, &o.balance, |v| json!(v)),
-        row(&LOAD_SIGNAL.meta, &o.load.signal, word),
-        row(&POLL_INTERVAL.meta, &o.load.poll_interval, duration),
-        row(&POLL_TIMEOUT.meta, &o.load.poll_timeout, duration),
-        row(&STALE_AFTER.meta, &o.load.stale_after, duration),
-        row(&STALE_POLICY.meta, &o.load.stale_policy, word),
-        row(&HOLD_MAX.meta, &o.load.hold_max, duration),
-        row(&LOAD_MODEL.meta, &o.load.model, word),
-        row(&NORMALIZE.meta, &o.load.normalize, word),
-        row(&PIN_MODEL.meta, &o.load.pin_model, |v| json!(v)),
-        row(&PIN_FALLBACK.meta, &o.load.pin_fallback, word),
-        row(&UNKNOWN_MODEL.meta, &o.load.unknown_model, word),
-        row(&MERGE_MODELS.meta, &o.merge_models, |v| json!(v)),
-        row(&FULL_POLICY.meta, &o.full_policy, |v| json!(v)),
-        row(&FULL_STATUS.meta, &o.full_status, |v| json!(v)),
-        row(&WAIT_MAX.meta, &o.wait_max, |v| json!(v)),
-        row(&WAIT_TIMEOUT.meta, &o.wait_timeout, duration),
-        row(&RT_LIMIT_FACTOR.meta, &o.rt_limit_factor, number),
-        row(&LOAD_RATE_LIMIT.meta, &o.load_rate_limit, |v| json!(v)),
-        row(&MAX_MORE_TRIES.meta, &o.max_more_tries, |v| json!(v)),
-        row(
-            &CLUSTER_AVG_INTERVAL.meta,
-            &o.cluster_avg_interval,
-            duration,
-        ),
-        row(
-            &HEALTH_CHECK_INTERVAL.meta,
-            &o.health_check_interval,
-            duration,
-        ),
-        row(&HEALTH_BAN_TTL.meta, &o.health_ban_ttl, duration),
-        row(&HEALTH_PROBE_PATH.meta, &o.health_probe_path, |v| json!(v)),
-        row(&HEALTH_TIMEOUT.meta, &o.health_timeout, duration),
-    ]
-}
-
-/// `ttft_*` and `tps_*`.
-fn signals(o: &RouteOptions) -> Vec<Row> {
-    let mut rows = signal(&TTFT, &o.ttft);
-    rows.insert(1, row(&TTFT_429.meta, &o.ttft_429, |v| json!(v)));
-    rows.extend(signal(&TPS, &o.tps));
-    rows.push(row(&TPS_MIN_TOKENS.meta, &o.tps_min_tokens, |v| json!(v)));
-    rows.push(row(&TPS_MIN_DECODE_S.meta, &o.tps_min_decode, duration));
-    rows
-}
-
-fn signal(knobs: &SignalKnobs, o: &SignalOptions) -> Vec<Row> {
-    vec![
-        row(&knobs.enabled.meta, &o.enabled, |v| json!(v)),
-        row(&knobs.limit.meta, &o.limit, number_or_off),
-        row(&knobs.limit_by_model.meta, &o.limit_by_model, |v| {
-            v.iter()
-                .map(|(model, limit)| (model.to_string(), number(limit)))
-                .collect()
-        }),
-        row(&knobs.metrics.meta, &o.metrics, |v| {
-            v.as_ref()
-                .map_or(json!("off"), |table| table.iter().map(metric).collect())
-        }),
-        row(&knobs.ewma_alpha.meta, &o.ewma_alpha, number),
-        row(&knobs.window.meta, &o.window, duration),
-        row(&knobs.ttl.meta, &o.ttl, duration),
-        row(&knobs.probe_window.meta, &o.probe_window, duration),
-        row(&knobs.probe_per_window.meta, &o.probe_per_window, |v| {
-            json!(v)
-        }),
-    ]
-}
-
-/// `adaptive_cc*`.
-fn adaptive(o: &AdaptiveOptions) -> Vec<Row> {
-    vec![
-        row(&ADAPTIVE_CC.meta, &o.enabled, |v| json!(v)),
-        row(&ADAPTIVE_CC_INTERVAL.meta, &o.interval, duration),
-        row(&ADAPTIVE_CC_DEC.meta, &o.dec, number),
-        row(&ADAPTIVE_CC_INC.meta, &o.inc, number),
-        row(&ADAPTIVE_CC_MIN.meta, &o.min, or_off),
-        row(&ADAPTIVE_CC_MIN_FRAC.meta, &o.min_frac, number),
-        row(&ADAPTIVE_CC_INIT.meta, &o.init, or_off),
-        row(&ADAPTIVE_CC_INIT_FRAC.meta, &o.init_frac, number_or_off),
-        row(&ADAPTIVE_CC_PRESSURE_FRAC.meta, &o.pressure_frac, number),
-        row(&ADAPTIVE_CC_SLACK_FRAC.meta, &o.slack_frac, number),
-        row(&ADAPTIVE_CC_ABS.meta, &o.headroom, number),
-        row(&ADAPTIVE_CC_TTL.meta, &o.ttl, duration),
-        row(&ADAPTIVE_CC_USE_TTFT.meta, &o.use_ttft, |v| json!(v)),
-        row(&ADAPTIVE_CC_HOLD_WHEN_IDLE.meta, &o.hold_when_idle, |v| {
-            json!(v)
-        }),
-    ]
-}
-
-/// `session_prio*`.
-fn priority(o: &PriorityOptions) -> Vec<Row> {
-    vec![
-        row(&SESSION_PRIO.meta, &o.enabled, |v| json!(v)),
-        row(&SESSION_PRIO_R_NEW.meta, &o.r_new, number),
-        row(&SESSION_PRIO_FULL_TURN.meta, &o.full_turn, |v| json!(v)),
-        row(&SESSION_PRIO_SEVERE.meta, &o.severe, number),
-        row(&SESSION_PRIO_RELEASE.meta, &o.release, number),
-        row(&SESSION_PRIO_T1_PROBES.meta, &o.t1_probes, |v| json!(v)),
-        row(&SESSION_PRIO_WARN_FRAC.meta, &o.warn_frac, number),
-        row(&SESSION_PRIO_TABLE.meta, &o.table, |v| {
-            v.as_ref()
-                .map_or(json!("off"), |table| table.iter().map(bucket).collect())
-        }),
-    ]
-}
-
-/// Content, keys, paths, headers, time, sizes.
-fn requests(o: &RouteOptions) -> Vec<Row> {
-    vec![
-        row(&REJECT_RULES.meta, &o.reject_rules, |v| {
-            v.iter().map(rule).collect()
-        }),
-        row(&REJECT_RULES_ENABLED.meta, &o.reject_rules_enabled, |v| {
-            json!(v)
-        }),
-        row(&REJECT_RULES_STATUS.meta, &o.reject_rules_status, |v| {
-            json!(v)
-        }),
-        row(&INCLUDE_USAGE.meta, &o.include_usage, |v| json!(v)),
-        row(&CCH_STRIP.meta, &o.cch_strip, |v| json!(v)),
-        row(&KIMI_NORMALIZE.meta, &o.kimi_normalize, |v| json!(v)),
-        row(
-            &KIMI_NORMALIZE_STRATEGY.meta,
-            &o.kimi_normalize_strategy,
-            word,
-        ),
-        row(&SYSTEM_HOIST.meta, &o.system_hoist, |v| json!(v)),
-        row(&POSTPROCESS.meta, &o.postprocess, word),
-        row(&TRANSPARENT.meta, &o.transparent, |v| json!(v)),
-        row(&API_KEYS.meta, &o.api_keys, |v| match v {
-            None => json!("the shared key file"),
-            Some(keys) if keys.is_empty() => json!("open"),
-            Some(keys) => json!(format!("{} of its own", keys.len())),
-        }),
-        row(&FORWARD_AUTH.meta, &o.forward_auth, |v| json!(v)),
-        row(&EXTRA_PATHS.meta, &o.extra_paths, |v| json!(v)),
-        row(
-            &EXPOSE_ROUTING_HEADERS.meta,
-            &o.expose_routing_headers,
-            |v| json!(v),
-        ),
-        row(&REQUEST_TIMEOUT.meta, &o.request_timeout, |v| {
-            v.as_ref().map_or(json!("off"), duration)
-        }),
-        row(&MAX_BODY_SIZE.meta, &o.max_body_size, |v| {
-            json!(show_size(*v))
-        }),
-    ]
-}
-
-/// `bodylog*`.
-fn bodylog(o: &BodylogOptions) -> Vec<Row> {
-    vec![
-        row(&BODYLOG.meta, &o.enabled, |v| json!(v)),
-        row(&BODYLOG_PCT.meta, &o.pct, number),
-        row(&BODYLOG_SLOW.meta, &o.slow, |v| {
-            v.as_ref().map_or(json!("off"), duration)
-        }),
-        row(&BODYLOG_BODIES.meta, &o.bodies, |v| json!(v.to_string())),
-        row(&BODYLOG_REDACT_PATHS.meta, &o.redact_paths, |v| {
-            v.iter().map(|path| json!(path.to_string())).collect()
-        }),
-    ]
-}
-
-fn row<T>(meta: &Meta, setting: &Setting<T>, value: impl FnOnce(&T) -> Value) -> Row {
+/// One option for the listing.
+pub(super) fn row<T: OptionValue>(meta: &'static Meta, setting: &Setting<T>) -> Row {
     let option = RouteOption {
         key: meta.key.to_owned(),
         label: label(meta.key),
@@ -290,13 +65,10 @@ fn row<T>(meta: &Meta, setting: &Setting<T>, value: impl FnOnce(&T) -> Value) ->
         kind: meta.kind.allowed(),
         default: meta.default.to_owned(),
         description: meta.doc.to_owned(),
-        value: value(&setting.value),
+        value: setting.value.show(),
         source: setting.source.as_str().to_owned(),
     };
-    Row {
-        is_advanced: meta.advanced,
-        option,
-    }
+    Row { meta, option }
 }
 
 /// Parts of keys that people write otherwise.
@@ -326,76 +98,12 @@ fn label(key: &str) -> String {
     label
 }
 
-/// A number, whole ones without a fraction.
-pub fn number(value: &f64) -> Value {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if value.fract() == 0.0 && value.abs() < EXACT {
-        json!(*value as i64)
-    } else {
-        json!(value)
-    }
-}
-
-fn number_or_off(value: &Option<f64>) -> Value {
-    value.as_ref().map_or(json!("off"), number)
-}
-
-fn or_off<T: Serialize>(value: &Option<T>) -> Value {
-    value.as_ref().map_or(json!("off"), |value| json!(value))
-}
-
-/// A row of a metric table as the file spells it.
-fn metric(metric: &Metric) -> Value {
-    let (name, threshold) = (&metric.name, number(&metric.threshold));
-    match metric.statistic {
-        Statistic::Mean => json!({ "metric": name, "threshold": threshold }),
-        Statistic::Quantile(q) => json!({ "metric": name, "q": q, "threshold": threshold }),
-    }
-}
-
-/// A row of `session_prio_table`.
-fn bucket(bucket: &Bucket) -> Value {
-    json!({
-        "min_turn": bucket.min_turn,
-        "share": number(&bucket.share),
-        "tol": number(&bucket.tol),
-    })
-}
-
-/// A word as the file spells it.
-fn word<T: Choice + PartialEq>(value: &T) -> Value {
-    let found = T::WORDS.iter().find(|(_, known)| known == value);
-    json!(found.map(|(word, _)| word))
-}
-
-fn duration(duration: &Duration) -> Value {
-    json!(show_duration(*duration))
-}
-
-/// A rule's name and condition, with what it has of its own.
-fn rule(rule: &Rule) -> Value {
-    let mut shown = json!({ "name": rule.name, "cond": rule.condition });
-    if let Some(status) = rule.status {
-        shown["status"] = json!(status);
-    }
-    if let Some(message) = &rule.message {
-        shown["message"] = json!(message);
-    }
-    shown
-}
-
-/// A session source as the file spells it.
-fn source(source: &SessionSource) -> Value {
-    match &source.place {
-        Place::Header(name) => json!(format!("header:{name}")),
-        Place::Body(path) => json!(format!("body:{}", path.join("."))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::DEFAULTABLE;
+    use serde_json::json;
+
     use super::*;
+    use crate::options::GROUPS;
     use crate::{Env, RoutesAt, Sources, load};
 
     /// The options of a route file below a main file.
@@ -430,6 +138,21 @@ mod tests {
         };
         assert_eq!(keys(&listed.options), known(false));
         assert_eq!(keys(&listed.advanced), known(true));
+    }
+
+    /// The check of every option is in `check::tests::catalogue`.
+    #[test]
+    fn each_option_is_listed_documented_and_in_the_schema() {
+        let listed = options("{}", "peers: []");
+        let schema = json!(crate::schema::route());
+        let reference = crate::options::markdown();
+        for meta in DEFAULTABLE.iter() {
+            let key = meta.key;
+            assert!(listed.iter().any(|row| row.key == key), "{key}");
+            assert_eq!(schema["properties"][key]["description"], meta.doc, "{key}");
+            assert!(reference.contains(&format!("| `{key}` |")), "{key}");
+            assert!(GROUPS.contains(&meta.group), "{key}: {}", meta.group);
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use router_core::admission::priority::Bucket;
 
+use super::define::options;
 use super::signals::SHARE;
-use super::{Bounds, Kind, Meta, OptionDef};
+use super::{Bounds, Kind, Meta, OptionDef, option, switch};
 use crate::check;
 
 /// The keys of one row of `session_prio_table`.
@@ -38,81 +39,44 @@ pub(crate) static BUCKET_TOL: OptionDef<f64> = OptionDef::new(
 .default("required")
 .doc("Multiplies the TTFT threshold and divides the TPS threshold. At most `session_prio_severe`.");
 
-/// `session_prio`.
-pub(crate) static SESSION_PRIO: OptionDef<bool> =
-    OptionDef::new("priority", "session_prio", Kind::Bool, check::boolean)
-        .default("false")
-        .doc("The switch behind `/_session_prio_toggle`: under load the turn in `x-phanrouter-session: {\"session_id\":…,\"turn\":N}` decides; warm sessions keep their place while new ones are refused first.");
-/// `session_prio_r_new`.
-pub(crate) static SESSION_PRIO_R_NEW: OptionDef<f64> = OptionDef::new(
-    "priority",
-    "session_prio_r_new",
-    Kind::Number(SHARE),
-    check::number,
-)
-.default("0.85")
-.doc("The share of the concurrency limit that turn 1 may fill; it rises to 1 over the buckets.");
-/// `session_prio_full_turn`.
-pub(crate) static SESSION_PRIO_FULL_TURN: OptionDef<u32> = OptionDef::new(
-    "priority",
-    "session_prio_full_turn",
-    Kind::Whole {
-        min: 2,
-        max: 1_000_000,
-    },
-    check::whole,
-)
-.default("32")
-.doc("Where the last bucket starts: turn 1, 2–3, 4–7, … doubling up to this one.");
-/// `session_prio_severe`.
-pub(crate) static SESSION_PRIO_SEVERE: OptionDef<f64> = OptionDef::new(
-    "priority",
-    "session_prio_severe",
-    Kind::Number(Bounds::within(1.0, 1000.0)),
-    check::number,
-)
-.default("1.5")
-.doc("At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket is refused; the last bucket's tolerance.")
-.advanced();
-/// `session_prio_release`.
-pub(crate) static SESSION_PRIO_RELEASE: OptionDef<f64> = OptionDef::new(
-    "priority",
-    "session_prio_release",
-    Kind::Number(SHARE),
-    check::number,
-)
-.default("0.9")
-.doc("Once refused for TTFT, turn 1 is let in again below the threshold times this.")
-.advanced();
-/// `session_prio_t1_probes`.
-pub(crate) static SESSION_PRIO_T1_PROBES: OptionDef<u32> = OptionDef::new(
-    "priority",
-    "session_prio_t1_probes",
-    Kind::Whole {
-        min: 0,
-        max: 1_000_000,
-    },
-    check::whole,
-)
-.default("1")
-.doc("Probe slots of turn 1 in each window, while no warm request has probed in it.")
-.advanced();
-/// `session_prio_warn_frac`.
-pub(crate) static SESSION_PRIO_WARN_FRAC: OptionDef<f64> = OptionDef::new(
-    "priority",
-    "session_prio_warn_frac",
-    Kind::Number(Bounds::within(0.0, 1.0)),
-    check::number,
-)
-.default("0.2")
-.doc("The share of a minute's requests without a usable header above which the log warns.")
-.advanced();
-/// `session_prio_table`.
-pub(crate) static SESSION_PRIO_TABLE: OptionDef<Option<Arc<[Bucket]>>> = OptionDef::new(
-    "priority",
-    "session_prio_table",
-    Kind::Buckets,
-    check::buckets,
-)
-.default("off")
-.doc("The buckets themselves, in place of what `session_prio_r_new`, `session_prio_full_turn` and `session_prio_severe` make: mappings `{min_turn, share, tol}` or triples `[min_turn, share, tol]`, from turn 1, ascending.");
+options! {
+    /// `session_prio` and `session_prio_*`.
+    pub struct PriorityOptions, declared in PRIORITY_OPTIONS: PriorityTable;
+
+    "priority" {
+        /// The switch behind `/_session_prio_toggle`: under load the turn in `x-phanrouter-session:
+        /// {"session_id":…,"turn":N}` decides; warm sessions keep their place while new ones are
+        /// refused first.
+        enabled: bool = switch("session_prio").default("false");
+
+        /// The share of the concurrency limit that turn 1 may fill; it rises to 1 over the buckets.
+        r_new: f64 = option("session_prio_r_new", Kind::Number(SHARE)).default("0.85");
+
+        /// Where the last bucket starts: turn 1, 2–3, 4–7, … doubling up to this one.
+        full_turn: u32 = option("session_prio_full_turn", Kind::Whole { min: 2, max: 1_000_000 }).default("32");
+
+        /// At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket
+        /// is refused; the last bucket's tolerance.
+        severe: f64 = option("session_prio_severe", Kind::Number(Bounds::within(1.0, 1000.0)))
+            .default("1.5")
+            .advanced();
+
+        /// Once refused for TTFT, turn 1 is let in again below the threshold times this.
+        release: f64 = option("session_prio_release", Kind::Number(SHARE)).default("0.9").advanced();
+
+        /// Probe slots of turn 1 in each window, while no warm request has probed in it.
+        t1_probes: u32 = option("session_prio_t1_probes", Kind::Whole { min: 0, max: 1_000_000 })
+            .default("1")
+            .advanced();
+
+        /// The share of a minute's requests without a usable header above which the log warns.
+        warn_frac: f64 = option("session_prio_warn_frac", Kind::Number(Bounds::within(0.0, 1.0)))
+            .default("0.2")
+            .advanced();
+
+        /// The buckets themselves, in place of what `session_prio_r_new`, `session_prio_full_turn`
+        /// and `session_prio_severe` make: mappings `{min_turn, share, tol}` or triples `[min_turn,
+        /// share, tol]`, from turn 1, ascending.
+        table: Option<Arc<[Bucket]>> = option("session_prio_table", Kind::Buckets).default("off");
+    }
+}

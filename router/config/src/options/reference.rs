@@ -27,12 +27,12 @@ pub fn markdown() -> String {
     for (path, section) in sections {
         if let Kind::Section(keys) = section.kind {
             let _ = write!(out, "\n### `{path}`\n\n{}\n", section.doc);
-            table(&mut out, "", keys);
+            table(&mut out, "", keys());
         }
     }
     let _ = write!(out, "\n### `defaults`\n\n{}\n", DEFAULTS.doc);
     let _ = write!(out, "\n## `routes/<name>.yaml`\n");
-    table(&mut out, "", ROUTE);
+    table(&mut out, "", &ROUTE);
     let rows = [
         ("peers[]", PEER),
         ("ttft_metrics[]`, `tps_metrics[]", METRIC_ROW),

@@ -1,140 +1,46 @@
-//! The options of a route, in its file or under `defaults:`.
+//! The options of a route that stand beside its peers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use router_core::affinity::{Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::pool::FullPolicy;
+use router_core::rules::Rules;
 use router_core::session::SessionSource;
 
-use super::adaptive::*;
-use super::bodylog::*;
-use super::content::*;
-use super::load::*;
-use super::priority::*;
+use super::adaptive::{ADAPTIVE, AdaptiveOptions};
+use super::bodylog::{BODYLOG, BodylogOptions};
+use super::define::options;
+use super::load::{LOAD, LoadOptions};
+use super::priority::{PRIORITY_OPTIONS, PriorityOptions};
+use super::rules::REFUSAL;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
-use super::signals::*;
-use super::{
-    Bounds, Kind, Meta, NAME, OptionDef, PEERS, PEERS_BY_MODEL, REJECT_RULES, REJECT_RULES_ENABLED,
-    REJECT_RULES_STATUS, within,
-};
+use super::signals::{SignalOptions, TPS, TTFT};
+use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, switch, within};
 use crate::check::{self, Choice};
-use crate::valid::{AffinityKind, Postprocess};
+use crate::valid::{AffinityFallback, AffinityKind, IdStrategy, Postprocess};
 
-/// The keys of a route file.
-pub(crate) static ROUTE: &[&Meta] = &[
-    &NAME.meta,
-    &PEERS,
-    &PEERS_BY_MODEL,
-    &DEFAULT_MAX.meta,
-    &CROSS_TIER_FALLBACK.meta,
-    &AFFINITY.meta,
-    &AFFINITY_ENABLED.meta,
-    &HASH.meta,
-    &HASH_SATURATED.meta,
-    &SESSION_SOURCES.meta,
-    &SESSION_TTL.meta,
-    &MAX_SESSIONS.meta,
-    &AFFINITY_FALLBACK.meta,
-    &AFFINITY_MAX_LOAD_FACTOR.meta,
-    &BALANCE.meta,
-    &LOAD_SIGNAL.meta,
-    &POLL_INTERVAL.meta,
-    &POLL_TIMEOUT.meta,
-    &STALE_AFTER.meta,
-    &STALE_POLICY.meta,
-    &HOLD_MAX.meta,
-    &LOAD_MODEL.meta,
-    &NORMALIZE.meta,
-    &PIN_MODEL.meta,
-    &PIN_FALLBACK.meta,
-    &UNKNOWN_MODEL.meta,
-    &MERGE_MODELS.meta,
-    &FULL_POLICY.meta,
-    &FULL_STATUS.meta,
-    &WAIT_MAX.meta,
-    &WAIT_TIMEOUT.meta,
-    &RT_LIMIT_FACTOR.meta,
-    &LOAD_RATE_LIMIT.meta,
-    &MAX_MORE_TRIES.meta,
-    &CLUSTER_AVG_INTERVAL.meta,
-    &HEALTH_CHECK_INTERVAL.meta,
-    &HEALTH_BAN_TTL.meta,
-    &HEALTH_PROBE_PATH.meta,
-    &HEALTH_TIMEOUT.meta,
-    &TTFT_ENABLED.meta,
-    &TTFT_429.meta,
-    &TTFT_LIMIT_MS.meta,
-    &TTFT_LIMIT_BY_MODEL.meta,
-    &TTFT_METRICS.meta,
-    &TTFT_EWMA_ALPHA.meta,
-    &TTFT_WINDOW.meta,
-    &TTFT_TTL.meta,
-    &TTFT_PROBE_WINDOW.meta,
-    &TTFT_PROBE_PER_WINDOW.meta,
-    &TPS_ENABLED.meta,
-    &TPS_LIMIT_TPS.meta,
-    &TPS_LIMIT_BY_MODEL.meta,
-    &TPS_METRICS.meta,
-    &TPS_EWMA_ALPHA.meta,
-    &TPS_WINDOW.meta,
-    &TPS_TTL.meta,
-    &TPS_PROBE_WINDOW.meta,
-    &TPS_PROBE_PER_WINDOW.meta,
-    &TPS_MIN_TOKENS.meta,
-    &TPS_MIN_DECODE_S.meta,
-    &ADAPTIVE_CC.meta,
-    &ADAPTIVE_CC_INTERVAL.meta,
-    &ADAPTIVE_CC_DEC.meta,
-    &ADAPTIVE_CC_INC.meta,
-    &ADAPTIVE_CC_MIN.meta,
-    &ADAPTIVE_CC_MIN_FRAC.meta,
-    &ADAPTIVE_CC_INIT.meta,
-    &ADAPTIVE_CC_INIT_FRAC.meta,
-    &ADAPTIVE_CC_PRESSURE_FRAC.meta,
-    &ADAPTIVE_CC_SLACK_FRAC.meta,
-    &ADAPTIVE_CC_ABS.meta,
-    &ADAPTIVE_CC_TTL.meta,
-    &ADAPTIVE_CC_USE_TTFT.meta,
-    &ADAPTIVE_CC_HOLD_WHEN_IDLE.meta,
-    &SESSION_PRIO.meta,
-    &SESSION_PRIO_R_NEW.meta,
-    &SESSION_PRIO_FULL_TURN.meta,
-    &SESSION_PRIO_SEVERE.meta,
-    &SESSION_PRIO_RELEASE.meta,
-    &SESSION_PRIO_T1_PROBES.meta,
-    &SESSION_PRIO_WARN_FRAC.meta,
-    &SESSION_PRIO_TABLE.meta,
-    &REJECT_RULES.meta,
-    &REJECT_RULES_ENABLED.meta,
-    &REJECT_RULES_STATUS.meta,
-    &INCLUDE_USAGE.meta,
-    &CCH_STRIP.meta,
-    &KIMI_NORMALIZE.meta,
-    &KIMI_NORMALIZE_STRATEGY.meta,
-    &SYSTEM_HOIST.meta,
-    &POSTPROCESS.meta,
-    &TRANSPARENT.meta,
-    &API_KEYS.meta,
-    &FORWARD_AUTH.meta,
-    &EXTRA_PATHS.meta,
-    &EXPOSE_ROUTING_HEADERS.meta,
-    &REQUEST_TIMEOUT.meta,
-    &MAX_BODY_SIZE.meta,
-    &BODYLOG.meta,
-    &BODYLOG_PCT.meta,
-    &BODYLOG_SLOW.meta,
-    &BODYLOG_BODIES.meta,
-    &BODYLOG_REDACT_PATHS.meta,
+/// The headings of the options of a route, in the order in which every listing shows them.
+pub(super) const GROUPS: [&str; 17] = [
+    "peers", "affinity", "balance", "load", "capacity", "health", "ttft", "tps", "adaptive",
+    "priority", "content", "auth", "paths", "headers", "time", "limits", "bodylog",
 ];
 
-/// How many of [`ROUTE`]'s first keys belong to one route alone.
-const ROUTE_ONLY: usize = 3;
+/// The keys of a route file.
+pub(crate) static ROUTE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
+    let mut all = vec![&NAME.meta, &PEERS, &PEERS_BY_MODEL];
+    all.extend(DEFAULTABLE.iter());
+    all
+});
 
-/// The keys of `defaults:`.
-pub(crate) static DEFAULTABLE: &[&Meta] = ROUTE.split_at(ROUTE_ONLY).1;
+/// The keys of `defaults:`: those of a route file that do not belong to one route alone.
+pub(crate) static DEFAULTABLE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
+    let mut all = ROUTE_OPTIONS.metas();
+    all.sort_by_key(|meta| GROUPS.iter().position(|group| *group == meta.group));
+    all
+});
 
 /// The greatest concurrency a peer may be said to have.
 pub(super) const SLOTS: Kind = Kind::Whole {
@@ -142,205 +48,222 @@ pub(super) const SLOTS: Kind = Kind::Whole {
     max: 1_000_000,
 };
 
-/// `default_max`.
-pub(crate) static DEFAULT_MAX: OptionDef<u32> =
-    OptionDef::new("peers", "default_max", SLOTS, check::whole)
-        .default("20")
-        .doc("`max_concurrency` of the peers that have none.");
-/// `cross_tier_fallback`.
-pub(crate) static CROSS_TIER_FALLBACK: OptionDef<bool> =
-    OptionDef::new("peers", "cross_tier_fallback", Kind::Bool, check::boolean)
-        .default("false")
-        .doc("Retries may go to a tier of lower priority.");
-/// `affinity`.
-pub(crate) static AFFINITY: OptionDef<AffinityKind> =
-    OptionDef::new("affinity", "affinity", Kind::Choice(AffinityKind::words), check::choice)
-        .default("hash")
-        .doc("How sessions are placed: `hash`: by a pure function of session and peer list; `sticky_least_loaded`: a new session goes to the peer with the fewest sessions and stays there; `none`: every request is balanced.");
-/// `affinity_enabled`.
-pub(crate) static AFFINITY_ENABLED: OptionDef<bool> =
-    OptionDef::new("affinity", "affinity_enabled", Kind::Bool, check::boolean)
-        .default("true")
-        .doc("The switch behind `/_affinity_toggle`: off, every request is balanced.");
-/// `hash`.
-pub(crate) static HASH: OptionDef<Hash> = OptionDef::new("affinity", "hash", Kind::Choice(Hash::words), check::choice)
-    .default("crc32")
-    .doc("`crc32`: `crc32(session) % n` over the active tier's enabled peers in file order, banned ones included. `rendezvous`: the highest `xxh3_64(session ‖ 0x00 ‖ host:port)` over the unbanned peers; only a lost peer's sessions move. `rendezvous_md5`: the picks of recent llm-openresty.");
-/// `hash_saturated`.
-pub(crate) static HASH_SATURATED: OptionDef<Saturated> =
-    OptionDef::new("affinity", "hash_saturated", Kind::Choice(Saturated::words), check::choice)
-        .default("fallback")
-        .doc("What a session does when its home peer is full: `fallback` to `balance` for this request, or `keep` to its home.");
-/// `session_sources`.
-pub(crate) static SESSION_SOURCES: OptionDef<Arc<[SessionSource]>> =
-    OptionDef::new("affinity", "session_sources", Kind::SessionSources, check::session_sources)
-        .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]")
-        .doc("Where session ids are looked for; the first that is not blank wins. `header:<name>` or `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short for the body's fields of these names.");
-/// `balance`.
-pub(crate) static BALANCE: OptionDef<Balance> = OptionDef::new(
-    "balance",
-    "balance",
-    Kind::Choice(Balance::words),
-    check::choice,
-)
-.default("least_conn")
-.doc(Balance::RULES);
-/// `merge_models`.
-pub(crate) static MERGE_MODELS: OptionDef<bool> =
-    OptionDef::new("balance", "merge_models", Kind::Bool, check::boolean)
-        .default("true")
-        .doc("`GET …/v1/models` is the union of the peers' lists; false: it is proxied.");
-/// `full_policy`.
-pub(crate) static FULL_POLICY: OptionDef<FullPolicy> =
-    OptionDef::new("capacity", "full_policy", Kind::Choice(FullPolicy::words), check::choice)
-        .default("reject")
-        .doc("When the pool is full: `reject` with `full_status`; `wait`: first come, first served, up to `wait_timeout`, then `overflow`; or `overflow`: send all the same and let the engine queue.");
-/// `wait_max`.
-pub(crate) static WAIT_MAX: OptionDef<u32> = OptionDef::new(
-    "capacity",
-    "wait_max",
-    Kind::Whole {
-        min: 1,
-        max: 1_000_000,
-    },
-    check::whole,
-)
-.default("1024")
-.doc("Requests that may wait for one pool; further ones are refused with `full_status`.");
-/// `wait_timeout`.
-pub(crate) static WAIT_TIMEOUT: OptionDef<Duration> =
-    OptionDef::new("capacity", "wait_timeout", within(10, 1), check::duration)
-        .default("10s")
-        .doc("How long a request waits at most; then it is sent although the pool is full.");
-/// `full_status`.
-pub(crate) static FULL_STATUS: OptionDef<u16> = OptionDef::new(
-    "capacity",
-    "full_status",
-    Kind::Status(&[429, 503]),
-    check::status,
-)
-.default("429")
-.doc("The status of a refusal for concurrency.");
-/// `rt_limit_factor`.
-pub(crate) static RT_LIMIT_FACTOR: OptionDef<f64> = OptionDef::new(
-    "capacity",
-    "rt_limit_factor",
-    Kind::Number(Bounds::above(0.0, 1000.0)),
-    check::number,
-)
-.default("1")
-.doc("Scales the pool's limit and the peers' own maxima.");
-/// `load_rate_limit`.
-pub(crate) static LOAD_RATE_LIMIT: OptionDef<bool> =
-    OptionDef::new("capacity", "load_rate_limit", Kind::Bool, check::boolean)
-        .default("true")
-        .doc("The master switch behind `/_rate_limit_toggle`: off, nobody is refused for concurrency, TTFT or decode rate, and each trip is counted all the same.");
-/// `max_more_tries`.
-pub(crate) static MAX_MORE_TRIES: OptionDef<u32> =
-    OptionDef::new("capacity", "max_more_tries", Kind::Whole { min: 0, max: 100 }, check::whole)
-        .default("2")
-        .doc("How many further candidates a request may try while no byte of a response has reached the client.");
-/// `cluster_avg_interval`.
-pub(crate) static CLUSTER_AVG_INTERVAL: OptionDef<Duration> = OptionDef::new(
-    "capacity",
-    "cluster_avg_interval",
-    within(10, 1),
-    check::duration,
-)
-.default("30s")
-.doc("Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.")
-.advanced();
-/// `health_check_interval`.
-pub(crate) static HEALTH_CHECK_INTERVAL: OptionDef<Duration> = OptionDef::new(
-    "health",
-    "health_check_interval",
-    within(10, 24),
-    check::duration,
-)
-.default("10s")
-.doc("The pause between two probes of a peer, jittered.");
-/// `health_ban_ttl`.
-pub(crate) static HEALTH_BAN_TTL: OptionDef<Duration> = OptionDef::new(
-    "health",
-    "health_ban_ttl",
-    within(10, 24 * 31),
-    check::duration,
-)
-.default("300s")
-.doc("How long a ban lasts that no probe renews.");
-/// `health_probe_path`.
-pub(crate) static HEALTH_PROBE_PATH: OptionDef<Arc<str>> = OptionDef::new(
-    "health",
-    "health_probe_path",
-    Kind::UrlPath,
-    check::url_path,
-)
-.default("/v1/models")
-.doc("What is asked of a peer: 2xx is healthy, 429 is busy, anything else bans.");
-/// `health_timeout`.
-pub(crate) static HEALTH_TIMEOUT: OptionDef<Duration> =
-    OptionDef::new("health", "health_timeout", within(10, 1), check::duration)
-        .default("10s")
-        .doc("A probe's answer that takes longer means busy: the peer's state stays as it is.")
-        .advanced();
-/// `include_usage`.
-pub(crate) static INCLUDE_USAGE: OptionDef<bool> =
-    OptionDef::new("content", "include_usage", Kind::Bool, check::boolean)
-        .default("true")
-        .doc("A stream on `/v1/chat/completions` or `/v1/completions` is asked for its usage, which feeds every count of tokens; the usage chunk is left out of what a client sees that did not ask.");
-/// `postprocess`.
-pub(crate) static POSTPROCESS: OptionDef<Postprocess> =
-    OptionDef::new("content", "postprocess", Kind::Choice(Postprocess::words), check::choice)
-        .default("none")
-        .doc("The handler that rewrites successful answers, streams and JSON, on their way to the client (docs/postprocess.md). The body log and the measuring see what the engine sent.");
-/// `transparent`.
-pub(crate) static TRANSPARENT: OptionDef<bool> =
-    OptionDef::new("content", "transparent", Kind::Bool, check::boolean)
-        .default("false")
-        .doc("Bodies byte for byte, both ways: nothing is ever inserted or removed.");
-/// `api_keys`; unset: the shared file's.
-pub(crate) static API_KEYS: OptionDef<Option<Arc<BTreeMap<String, String>>>> = OptionDef::new(
-    "auth",
-    "api_keys",
-    Kind::ApiKeys,
-    check::api_keys,
-)
-.default("the shared key file")
-.doc("Keys of this route alone, `key: owner`; `{}` opens it. A key may be given as `sha256:<hex>`.")
-.secret();
-/// `forward_auth`.
-pub(crate) static FORWARD_AUTH: OptionDef<bool> =
-    OptionDef::new("auth", "forward_auth", Kind::Bool, check::boolean)
-        .default("false")
-        .doc("A credential that the router has validated goes on to the engine. On an open route the client's always does; a peer's `api_key` replaces either.");
-/// `extra_paths`.
-pub(crate) static EXTRA_PATHS: OptionDef<Arc<[Box<str>]>> =
-    OptionDef::new("paths", "extra_paths", Kind::Prefixes, check::prefixes)
-        .default("[]")
-        .doc("Engine-native prefixes that are forwarded besides `/v1/`, such as `/tokenize`.");
-/// `expose_routing_headers`.
-pub(crate) static EXPOSE_ROUTING_HEADERS: OptionDef<bool> = OptionDef::new(
-    "headers",
-    "expose_routing_headers",
-    Kind::Bool,
-    check::boolean,
-)
-.default("true")
-.doc("`X-Routed-*` and `x-proxy-backend` on responses; false: the request id alone.");
-/// `request_timeout`; unset: the server's.
-pub(crate) static REQUEST_TIMEOUT: OptionDef<Option<Duration>> = OptionDef::new(
-    "time",
-    "request_timeout",
-    REQUEST_TIMEOUT_KIND,
-    check::duration_or_off,
-)
-.default("`server.request_timeout`")
-.doc("The whole request, first byte to last.");
-/// `max_body_size`.
-pub(crate) static MAX_BODY_SIZE: OptionDef<u64> =
-    OptionDef::new("limits", "max_body_size", BODY, check::size)
-        .default("10m")
-        .doc("Larger bodies get 413. Capped by `server.max_body_size`.");
+options! {
+    /// Every option of a route but its peers. One field per knob, spelled as in the file.
+    pub struct RouteOptions, declared in ROUTE_OPTIONS: RouteTable;
+
+    /// What a peer's load is, and what models mean.
+    load: LoadOptions in LOAD;
+    /// `ttft_*`.
+    ttft: SignalOptions in TTFT;
+    /// `tps_*`.
+    tps: SignalOptions in TPS;
+    /// `adaptive_cc` and `adaptive_cc_*`.
+    adaptive: AdaptiveOptions in ADAPTIVE;
+    /// `session_prio` and `session_prio_*`.
+    priority: PriorityOptions in PRIORITY_OPTIONS;
+    /// `bodylog` and `bodylog_*`.
+    bodylog: BodylogOptions in BODYLOG;
+
+    "peers" {
+        /// `max_concurrency` of the peers that have none.
+        default_max: u32 = option("default_max", SLOTS).default("20");
+
+        /// Retries may go to a tier of lower priority.
+        cross_tier_fallback: bool = switch("cross_tier_fallback").default("false");
+    }
+
+    "affinity" {
+        /// How sessions are placed: `hash`: by a pure function of session and peer list;
+        /// `sticky_least_loaded`: a new session goes to the peer with the fewest sessions and stays
+        /// there; `none`: every request is balanced.
+        affinity: AffinityKind = choice("affinity").default("hash");
+
+        /// The switch behind `/_affinity_toggle`: off, every request is balanced.
+        affinity_enabled: bool = switch("affinity_enabled").default("true");
+
+        /// `crc32`: `crc32(session) % n` over the active tier's enabled peers in file order, banned
+        /// ones included. `rendezvous`: the highest `xxh3_64(session ‖ 0x00 ‖ host:port)` over the
+        /// unbanned peers; only a lost peer's sessions move. `rendezvous_md5`: the picks of recent
+        /// llm-openresty.
+        hash: Hash = choice("hash").default("crc32");
+
+        /// What a session does when its home peer is full: `fallback` to `balance` for this
+        /// request, or `keep` to its home.
+        hash_saturated: Saturated = choice("hash_saturated").default("fallback");
+
+        /// Where session ids are looked for; the first that is not blank wins. `header:<name>` or
+        /// `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short
+        /// for the body's fields of these names.
+        session_sources: Arc<[SessionSource]> = option("session_sources", Kind::SessionSources)
+            .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]");
+
+        /// `sticky_least_loaded`: a session that was idle for so long is forgotten. `0s`: each
+        /// request is placed anew. The variable `VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S` sets
+        /// another default.
+        session_ttl: Duration = option("session_ttl", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(31 * 24 * 3600), off: false })
+            .default("7200s");
+
+        /// `sticky_least_loaded`: sessions a pool remembers; beyond it the least recently used one
+        /// is forgotten.
+        max_sessions: u32 = option("max_sessions", Kind::Whole { min: 1, max: 1_000_000 }).default("262144");
+
+        /// For requests that name no session: `none`: they are balanced; `prefix`: they go where
+        /// the longest known prefix of their conversation was computed last.
+        affinity_fallback: AffinityFallback = choice("affinity_fallback").default("none");
+
+        /// A session is not placed for the first time on a peer whose load is above this many times
+        /// its pool's mean; one that is at home there moves only when it is full.
+        affinity_max_load_factor: Option<f64> = option("affinity_max_load_factor", Kind::NumberOrOff(Bounds::within(1.0, 1000.0)))
+            .default("off");
+    }
+
+    "balance" {
+        /// How requests without a home are spread.
+        balance: Balance = choice("balance").says(Balance::RULES).default("least_conn");
+
+        /// `GET …/v1/models` is the union of the peers' lists; false: it is proxied.
+        merge_models: bool = switch("merge_models").default("true");
+    }
+
+    "capacity" {
+        /// When the pool is full: `reject` with `full_status`; `wait`: first come, first served, up
+        /// to `wait_timeout`, then `overflow`; or `overflow`: send all the same and let the engine
+        /// queue.
+        full_policy: FullPolicy = choice("full_policy").default("reject");
+
+        /// The status of a refusal for concurrency.
+        full_status: u16 = option("full_status", Kind::Status(&[429, 503])).default("429");
+
+        /// Requests that may wait for one pool; further ones are refused with `full_status`.
+        wait_max: u32 = option("wait_max", Kind::Whole { min: 1, max: 1_000_000 }).default("1024");
+
+        /// How long a request waits at most; then it is sent although the pool is full.
+        wait_timeout: Duration = option("wait_timeout", within(10, 1)).default("10s");
+
+        /// Scales the pool's limit and the peers' own maxima.
+        rt_limit_factor: f64 = option("rt_limit_factor", Kind::Number(Bounds::above(0.0, 1000.0))).default("1");
+
+        /// The master switch behind `/_rate_limit_toggle`: off, nobody is refused for concurrency,
+        /// TTFT or decode rate, and each trip is counted all the same.
+        load_rate_limit: bool = switch("load_rate_limit").default("true");
+
+        /// How many further candidates a request may try while no byte of a response has reached
+        /// the client.
+        max_more_tries: u32 = option("max_more_tries", Kind::Whole { min: 0, max: 100 }).default("2");
+
+        /// Between two of the ten readings that `/_cluster_avg` averages. Shown, never acted on.
+        cluster_avg_interval: Duration = option("cluster_avg_interval", within(10, 1)).default("30s").advanced();
+    }
+
+    "health" {
+        /// The pause between two probes of a peer, jittered.
+        health_check_interval: Duration = option("health_check_interval", within(10, 24)).default("10s");
+
+        /// How long a ban lasts that no probe renews.
+        health_ban_ttl: Duration = option("health_ban_ttl", within(10, 24 * 31)).default("300s");
+
+        /// What is asked of a peer: 2xx is healthy, 429 is busy, anything else bans.
+        health_probe_path: Arc<str> = option("health_probe_path", Kind::UrlPath)
+            .read_by(check::url_path)
+            .default("/v1/models");
+
+        /// A probe's answer that takes longer means busy: the peer's state stays as it is.
+        health_timeout: Duration = option("health_timeout", within(10, 1)).default("10s").advanced();
+    }
+
+    "ttft" {
+        /// The switch behind `/_ttft_429_toggle`: off, nobody is refused for it, while measuring
+        /// and the adaptive limit go on.
+        ttft_429: bool = switch("ttft_429").default("true");
+    }
+
+    "tps" {
+        /// Completions of fewer tokens are not measured.
+        tps_min_tokens: u32 = option("tps_min_tokens", Kind::Whole { min: 1, max: 1_000_000 })
+            .default("16")
+            .advanced();
+
+        /// Completions that took less time to decode are not measured.
+        tps_min_decode: Duration = option("tps_min_decode_s", within(0, 24)).default("0.5").advanced();
+    }
+
+    "content" {
+        /// Requests that are refused for what their JSON body says, by the first rule that holds;
+        /// each rule has the keys of `reject_rules[]` below. A bad rule is an error for a check; a
+        /// running router logs it and drops that rule.
+        reject_rules: Arc<Rules> = option("reject_rules", Kind::Rules).default("[]");
+
+        /// The switch behind `/_reject_rules_toggle`: off, no rule refuses anything.
+        reject_rules_enabled: bool = switch("reject_rules_enabled").inherits("`true` when there are rules");
+
+        /// The status of refusals by rules that have none of their own.
+        reject_rules_status: u16 = option("reject_rules_status", REFUSAL).default("429");
+
+        /// A stream on `/v1/chat/completions` or `/v1/completions` is asked for its usage, which
+        /// feeds every count of tokens; the usage chunk is left out of what a client sees that did
+        /// not ask.
+        include_usage: bool = switch("include_usage").default("true");
+
+        /// The `x-anthropic-billing-header: …` that coding agents put at the start of a prompt,
+        /// different in every request, is taken out, so that prefix caches hit.
+        cch_strip: bool = switch("cch_strip").default("true");
+
+        /// Tool-call ids in requests for Kimi K2.5 and K2.6 are written as the model writes them,
+        /// `functions.<name>:<number>`.
+        kimi_normalize: bool = switch("kimi_normalize").default("true");
+
+        /// The number in such an id: `rerank`: the call's position in the conversation; `hash`: a
+        /// checksum of the call; `rerank_maxlast`: the position, but the last call gets the
+        /// greatest number that was there; `keepinc`: ids of the right form stay while their
+        /// numbers rise, the others get the next number.
+        kimi_normalize_strategy: IdStrategy = choice("kimi_normalize_strategy").default("rerank").advanced();
+
+        /// On `/v1/messages`, messages with `role: system` move to the top-level `system`, where
+        /// that API has them.
+        system_hoist: bool = switch("system_hoist").default("true");
+
+        /// The handler that rewrites successful answers, streams and JSON, on their way to the
+        /// client (docs/postprocess.md). The body log and the measuring see what the engine sent.
+        postprocess: Postprocess = choice("postprocess").default("none");
+
+        /// Bodies byte for byte, both ways: nothing is ever inserted or removed.
+        transparent: bool = switch("transparent").default("false");
+    }
+
+    "auth" {
+        /// Keys of this route alone, `key: owner`; `{}` opens it. A key may be given as
+        /// `sha256:<hex>`.
+        api_keys: Option<Arc<BTreeMap<String, String>>> = option("api_keys", Kind::ApiKeys)
+            .inherits("the shared key file")
+            .secret();
+
+        /// A credential that the router has validated goes on to the engine. On an open route the
+        /// client's always does; a peer's `api_key` replaces either.
+        forward_auth: bool = switch("forward_auth").default("false");
+    }
+
+    "paths" {
+        /// Engine-native prefixes that are forwarded besides `/v1/`, such as `/tokenize`.
+        extra_paths: Arc<[Box<str>]> = option("extra_paths", Kind::Prefixes).default("[]");
+    }
+
+    "headers" {
+        /// `X-Routed-*` and `x-proxy-backend` on responses; false: the request id alone.
+        expose_routing_headers: bool = switch("expose_routing_headers").default("true");
+    }
+
+    "time" {
+        /// The whole request, first byte to last.
+        request_timeout: Option<Duration> = option("request_timeout", REQUEST_TIMEOUT_KIND)
+            .inherits("`server.request_timeout`");
+    }
+
+    "limits" {
+        /// Larger bodies get 413. Capped by `server.max_body_size`.
+        max_body_size: u64 = option("max_body_size", BODY).default("10m");
+    }
+}
 
 impl Choice for Postprocess {
     const WORDS: &'static [(&'static str, Self)] = &[
@@ -375,5 +298,14 @@ impl Choice for FullPolicy {
         ("reject", Self::Reject),
         ("wait", Self::Wait),
         ("overflow", Self::Overflow),
+    ];
+}
+
+impl Choice for IdStrategy {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("rerank", Self::Rerank),
+        ("hash", Self::Hash),
+        ("rerank_maxlast", Self::RerankMaxlast),
+        ("keepinc", Self::Keepinc),
     ];
 }

@@ -3,30 +3,10 @@
 use std::sync::Arc;
 
 use super::{Kind, Meta, OptionDef};
-use crate::check::{self, CheckedRules, Choice, RuleOp};
+use crate::check::{self, Choice, RuleOp};
 
 /// The statuses a rule may refuse with.
-const REFUSAL: Kind = Kind::Whole { min: 400, max: 599 };
-
-/// `reject_rules`.
-pub(crate) static REJECT_RULES: OptionDef<CheckedRules> =
-    OptionDef::new("content", "reject_rules", Kind::Rules, check::reject_rules)
-        .default("[]")
-        .doc("Requests that are refused for what their JSON body says, by the first rule that holds; each rule has the keys of `reject_rules[]` below. A bad rule is an error for a check; a running router logs it and drops that rule.");
-/// `reject_rules_enabled`; unset: whether there are rules.
-pub(crate) static REJECT_RULES_ENABLED: OptionDef<bool> = OptionDef::new(
-    "content",
-    "reject_rules_enabled",
-    Kind::Bool,
-    check::boolean,
-)
-.default("`true` when there are rules")
-.doc("The switch behind `/_reject_rules_toggle`: off, no rule refuses anything.");
-/// `reject_rules_status`.
-pub(crate) static REJECT_RULES_STATUS: OptionDef<u32> =
-    OptionDef::new("content", "reject_rules_status", REFUSAL, check::whole)
-        .default("429")
-        .doc("The status of refusals by rules that have none of their own.");
+pub(super) const REFUSAL: Kind = Kind::Whole { min: 400, max: 599 };
 
 /// The keys of one rule.
 pub(crate) static RULE: &[&Meta] = &[

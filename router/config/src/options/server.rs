@@ -48,15 +48,15 @@ static KEYS_KEYS: &[&Meta] = &[&KEYS_FILE.meta, &ON_MISSING.meta];
 /// The section `server`.
 pub(crate) static SERVER: Meta = section(
     "server",
-    SERVER_KEYS,
+    || SERVER_KEYS,
     "Ports, limits and time-outs of the process.",
 );
 /// The section `keys`.
-pub(crate) static KEYS: Meta = section("keys", KEYS_KEYS, "The shared key file.");
+pub(crate) static KEYS: Meta = section("keys", || KEYS_KEYS, "The shared key file.");
 /// The section `defaults`.
 pub(crate) static DEFAULTS: Meta = section(
     "defaults",
-    super::DEFAULTABLE,
+    || &super::DEFAULTABLE,
     "Route options that hold for every route whose own file does not set them. \
      `name`, `peers` and `peers_by_model` belong to a route and cannot stand here.",
 );
@@ -64,7 +64,7 @@ pub(crate) static DEFAULTS: Meta = section(
 /// A mapping of the main file with keys of its own.
 pub(super) const fn section(
     key: &'static str,
-    keys: &'static [&'static Meta],
+    keys: fn() -> &'static [&'static Meta],
     doc: &'static str,
 ) -> Meta {
     Meta {

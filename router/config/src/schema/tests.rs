@@ -73,7 +73,7 @@ fn the_full_fixtures_have_every_key() {
         let Kind::Section(keys) = meta.kind else {
             continue;
         };
-        let missing = keys
+        let missing = keys()
             .iter()
             .filter(|key| meta.key != "defaults" && section.get(key.key).is_none())
             .count();

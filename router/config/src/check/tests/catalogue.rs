@@ -39,7 +39,7 @@ fn in_defaults(text: &str) -> Vec<Problem> {
 
 fn keys_of(section: &Meta) -> &'static [&'static Meta] {
     match section.kind {
-        Kind::Section(keys) => keys,
+        Kind::Section(keys) => keys(),
         _ => &[],
     }
 }
@@ -47,11 +47,11 @@ fn keys_of(section: &Meta) -> &'static [&'static Meta] {
 /// Every key that has a value of its own, with its place.
 fn every() -> Vec<(&'static str, &'static Meta, Check)> {
     let places: [(&str, &[&'static Meta], Check); 7] = [
-        ("route", ROUTE, in_route),
+        ("route", &ROUTE, in_route),
         ("peer", PEER, in_peer),
         ("server", keys_of(&SERVER), in_server),
         ("keys", keys_of(&KEYS), in_keys),
-        ("defaults", DEFAULTABLE, in_defaults),
+        ("defaults", &DEFAULTABLE, in_defaults),
         ("bodylog", keys_of(&BODYLOG_SECTION), in_bodylog),
         ("spool", keys_of(&BODYLOG_SPOOL), in_spool),
     ];
