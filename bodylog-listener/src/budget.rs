@@ -75,6 +75,24 @@ impl Budget {
         self.metrics.queue_bytes.inc_by(bytes as i64);
     }
 
+    /// As [`Budget::grow`], up to `bytes` in all; a charge for more stays as it is.
+    pub(crate) fn grow_to(&self, charge: &mut Charge, bytes: usize) {
+        let more = bytes.saturating_sub(usize::try_from(charge.bytes).unwrap_or(0));
+        if more > 0 {
+            self.grow(charge, more);
+        }
+    }
+
+    /// Takes room up to `bytes` in all, if there is.
+    pub(crate) fn try_grow_to(&self, charge: &mut Charge, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(usize::try_from(charge.bytes).unwrap_or(0));
+        if more == 0 {
+            return true;
+        }
+        let taken = self.try_take(more).map(|more| charge.join(more.unstored()));
+        taken.is_some()
+    }
+
     /// Bytes taken.
     pub(crate) fn taken(&self) -> usize {
         self.total - self.room.available_permits()
@@ -100,6 +118,11 @@ impl Charge {
     /// The frame is not being stored: how long it took is no sample.
     pub(crate) fn forget(&mut self) {
         self.stored = 0;
+    }
+
+    fn unstored(mut self) -> Self {
+        self.stored = 0;
+        self
     }
 
     /// Takes over the room of another frame of the same budget: both are given back as one.

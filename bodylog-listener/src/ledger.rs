@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use proto::layout::Hour;
 use serde::{Deserialize, Serialize};
+use service::files;
 
 use crate::lines::{self, Continue};
 use crate::storage;
@@ -202,10 +203,8 @@ fn scan(path: &Path, output: Output, streams: &Streams, offset: u64, now: i64) -
         .is_some_and(|extension| extension == "jsonl")
     {
         // Ended first: a line that lacks nothing but its end is a record, and must be known.
-        let mut file = std::fs::OpenOptions::new()
-            .read(true)
-            .append(true)
-            .open(path)?;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = files::open_with(options.read(true).append(true), path)?;
         storage::seal(&mut file)?;
     }
     let mut reader = lines::open(path)?;

@@ -1,11 +1,11 @@
 //! Reading stored lines back, plain or packed.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use proto::layout::{self, Hour};
+use service::files;
 
 /// Longest line that is read; the largest record is several times the largest frame, because JSON
 /// escapes and base64 take room.
@@ -13,7 +13,7 @@ pub(crate) const LINE_MAX: usize = 512 << 20;
 
 /// Opens the stored lines of a file, unpacked if its name says so.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
-    let file = BufReader::with_capacity(256 << 10, File::open(path)?);
+    let file = BufReader::with_capacity(256 << 10, files::open(path)?);
     if path.extension().is_some_and(|extension| extension == "gz") {
         Ok(Box::new(BufReader::with_capacity(
             256 << 10,
@@ -95,12 +95,19 @@ pub(crate) fn one_per_hour(mut files: Vec<HourFile>) -> Vec<HourFile> {
     files
 }
 
-/// What is in a directory; nothing if it is missing.
+/// Files and directories in a directory, no links to them and nothing else; none if it is missing.
 pub(crate) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(dir) {
-        Ok(entries) => entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect(),
+        Ok(entries) => {
+            let is_ours = |entry: &std::fs::DirEntry| {
+                let kind = entry.file_type();
+                kind.is_ok_and(|kind| kind.is_file() || kind.is_dir())
+            };
+            entries
+                .filter(|entry| entry.as_ref().map_or(true, is_ours))
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect()
+        }
         Err(error) if is_no_directory(&error) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -147,6 +154,24 @@ mod tests {
             assert_eq!(lines(&path, 4), (vec!["two".into(), String::new()], 9));
             assert_eq!(lines(&path, 99), (vec![], 13));
         }
+    }
+
+    #[test]
+    fn links_and_special_files_are_no_hour_files() {
+        use std::os::unix::fs::symlink;
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(elsewhere.path().join("10.jsonl"), "").unwrap();
+        symlink(elsewhere.path(), dir.path().join("2020-01-01")).unwrap();
+        let day = dir.path().join("2020-01-02");
+        std::fs::create_dir(&day).unwrap();
+        symlink(elsewhere.path().join("10.jsonl"), day.join("10.jsonl")).unwrap();
+        symlink("/dev/zero", day.join("11.jsonl")).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(day.join("12.jsonl"))
+            .status();
+        assert!(made.unwrap().success());
+        assert_eq!(hour_files(dir.path()).unwrap(), []);
+        assert!(open(&day.join("12.jsonl")).is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use proto::frame::Protocol;
 use service::exposition::{self, Format, PageError};
 
 use crate::extract::Shape;
+use crate::quarantine;
 use crate::stream::Output;
 
 type One = [(&'static str, &'static str); 1];
@@ -117,6 +118,8 @@ pub(crate) struct Metrics {
     pub(crate) duplicates: Counter,
     pub(crate) gaps: Counter,
     write_errors: Family<One, Counter>,
+    vanished_files: Family<One, Counter>,
+    quarantined: Family<One, Counter>,
     shed: Family<One, Counter>,
     pub(crate) disk_free_bytes: Gauge,
     pub(crate) disk_size_bytes: Gauge,
@@ -165,6 +168,8 @@ impl Metrics {
             duplicates: Counter::default(),
             gaps: Counter::default(),
             write_errors: Family::default(),
+            vanished_files: Family::default(),
+            quarantined: Family::default(),
             shed: Family::default(),
             disk_free_bytes: Gauge::default(),
             disk_size_bytes: Gauge::default(),
@@ -192,10 +197,15 @@ impl Metrics {
                 .get_or_create(&[("kind", fault.as_str())])
                 .inc_by(0);
         }
+        for kind in quarantine::kinds() {
+            self.quarantined.get_or_create(&[("kind", kind)]).inc_by(0);
+        }
         for output in Output::ALL {
-            self.write_errors
-                .get_or_create(&[("output", output.as_str())])
-                .inc_by(0);
+            for family in [&self.write_errors, &self.vanished_files] {
+                family
+                    .get_or_create(&[("output", output.as_str())])
+                    .inc_by(0);
+            }
             drop(
                 self.commit_seconds
                     .get_or_create(&[("output", output.as_str())]),
@@ -272,6 +282,16 @@ impl Metrics {
             "write_errors",
             "Batches that could not be written",
             self.write_errors.clone(),
+        );
+        r.register(
+            "vanished_files",
+            "Files removed or renamed by somebody else while they were written",
+            self.vanished_files.clone(),
+        );
+        r.register(
+            "quarantined_frames",
+            "Frames set aside because they could not be read or stored",
+            self.quarantined.clone(),
         );
         r.register(
             "shed",
@@ -374,6 +394,18 @@ impl Metrics {
         self.write_errors
             .get_or_create(&[("output", output.as_str())])
             .inc();
+    }
+
+    /// The file being written was removed or renamed by somebody else.
+    pub(crate) fn vanished(&self, output: Output) {
+        self.vanished_files
+            .get_or_create(&[("output", output.as_str())])
+            .inc();
+    }
+
+    /// A frame was set aside, or could not even be kept there.
+    pub(crate) fn quarantined(&self, kind: &'static str) {
+        self.quarantined.get_or_create(&[("kind", kind)]).inc();
     }
 
     /// Something was left out.

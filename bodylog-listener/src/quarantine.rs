@@ -3,6 +3,7 @@
 //! `<dir>/quarantine/<YYYY-MM-DD>.frames` holds, one behind the other, a line of JSON
 //! (`{"ts":…,"source":…,"kind":…,"len":…}`) and then that many bytes of frame and a line end.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -12,7 +13,9 @@ use std::sync::Arc;
 
 use chrono::{NaiveDate, SecondsFormat};
 use parking_lot::Mutex;
+use proto::codec::Fault;
 use serde_json::json;
+use service::files;
 
 use crate::metrics::Metrics;
 use crate::storage;
@@ -23,6 +26,17 @@ pub(crate) const DIR: &str = "quarantine";
 /// Most bytes of one day.
 const DAY_MAX: u64 = 16 << 20;
 
+/// The meta object is no JSON object.
+pub(crate) const BAD_META: &str = "bad_meta";
+/// The meta object is of a later schema.
+pub(crate) const SCHEMA: &str = "schema";
+
+/// Every kind of frame that is set aside.
+pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+    let faults = Fault::ALL.into_iter().map(Fault::as_str);
+    faults.chain([BAD_META, SCHEMA])
+}
+
 /// Keeps frames.
 #[derive(Debug)]
 pub(crate) struct Quarantine {
@@ -30,6 +44,8 @@ pub(crate) struct Quarantine {
     clock: WallClock,
     metrics: Arc<Metrics>,
     today: Mutex<Option<Today>>,
+    /// Kinds that were logged; each is logged once.
+    logged: Mutex<HashSet<&'static str>>,
 }
 
 #[derive(Debug)]
@@ -47,11 +63,22 @@ impl Quarantine {
             clock,
             metrics,
             today: Mutex::new(None),
+            logged: Mutex::default(),
         }
     }
 
     /// Keeps a frame, or counts it where there is no room. Blocks on the disk.
-    pub(crate) fn keep(&self, source: IpAddr, kind: &str, frame: &[u8]) {
+    pub(crate) fn keep(&self, source: IpAddr, kind: &'static str, frame: &[u8]) {
+        self.metrics.quarantined(kind);
+        if self.logged.lock().insert(kind) {
+            tracing::warn!(
+                %source,
+                kind,
+                bytes = frame.len(),
+                dir = DIR,
+                "a frame is set aside; further ones of this kind are only counted"
+            );
+        }
         match self.try_keep(source, kind, frame) {
             Ok(true) => {}
             Ok(false) => {
@@ -95,11 +122,9 @@ impl Quarantine {
     fn open(&self, date: NaiveDate) -> io::Result<Today> {
         let dir = self.root.join(DIR);
         storage::create_dirs(&self.root, &dir)?;
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(storage::FILE_MODE)
-            .open(path_of(&self.root, date))?;
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(storage::FILE_MODE);
+        let file = files::open_with(&mut options, &path_of(&self.root, date))?;
         let len = file.metadata()?.len();
         Ok(Today { date, file, len })
     }

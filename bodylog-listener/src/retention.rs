@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use service::files;
 
 use crate::config::MinFree;
 use crate::ledger::dir_of;
@@ -113,8 +114,12 @@ pub(crate) fn list(
         (Class::Quarantine, quarantine::DIR),
         (Class::Spill, spill::DIR),
     ] {
-        for path in lines::entries(&root.join(dir))? {
-            let Ok(meta) = fs::metadata(&path) else {
+        let dir = root.join(dir);
+        if !files::is_dir(&dir) {
+            continue;
+        }
+        for path in lines::entries(&dir)? {
+            let Ok(meta) = fs::symlink_metadata(&path) else {
                 continue;
             };
             files.push(Stored {
@@ -282,6 +287,18 @@ mod tests {
             ),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn a_linked_day_and_a_linked_directory_are_left_alone() {
+        use std::os::unix::fs::symlink;
+        let (root, archive) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["10.jsonl", "2020-01-01.frames"] {
+            fs::write(archive.path().join(name), "{}\n").unwrap();
+        }
+        symlink(archive.path(), root.path().join("2020-01-01")).unwrap();
+        symlink(archive.path(), root.path().join(quarantine::DIR)).unwrap();
+        assert_eq!(list(root.path(), |_, _| false, now()).unwrap(), []);
     }
 
     #[test]

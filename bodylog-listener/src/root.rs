@@ -103,7 +103,7 @@ fn remove_unfinished(root: &Path) -> io::Result<()> {
         for path in lines::entries(&dir)? {
             if is_unfinished(&path) {
                 fs::remove_file(&path)?;
-            } else if path.is_dir() {
+            } else if service::files::is_dir(&path) {
                 for path in lines::entries(&path)?
                     .iter()
                     .filter(|path| is_unfinished(path))

@@ -3,7 +3,9 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use service::files;
 
 /// Mode of files: prompts are nobody else's business.
 pub(crate) const FILE_MODE: u32 = 0o640;
@@ -18,6 +20,9 @@ pub(crate) trait SegmentFile: Send {
     fn sync(&mut self) -> io::Result<()>;
     /// Cuts the file.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Whether its path still leads to it: a file that was removed or renamed keeps nothing that
+    /// anybody will find.
+    fn is_in_place(&self) -> io::Result<bool>;
 }
 
 /// A file opened for appending.
@@ -41,17 +46,26 @@ pub(crate) trait Storage: Send {
 #[derive(Debug, Default)]
 pub(crate) struct Disk;
 
-impl SegmentFile for File {
+struct DiskFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SegmentFile for DiskFile {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        Write::write_vectored(self, slices)
+        self.file.write_vectored(slices)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data()
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.set_len(len)
+        self.file.set_len(len)
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        files::is_at(&self.file, &self.path)
     }
 }
 
@@ -59,18 +73,18 @@ impl Storage for Disk {
     fn open(&self, root: &Path, path: &Path) -> io::Result<Opened> {
         let parent = path.parent().unwrap_or(root);
         create_dirs(root, parent)?;
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .mode(FILE_MODE)
-            .open(path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true).mode(FILE_MODE);
+        let mut file = files::open_with(&mut options, path)?;
         let sealed = seal(&mut file)?;
         let len = file.metadata()?.len();
         file.sync_all()?;
         sync_dir(parent)?;
         Ok(Opened {
-            file: Box::new(file),
+            file: Box::new(DiskFile {
+                file,
+                path: path.to_owned(),
+            }),
             len,
             sealed,
         })
@@ -117,13 +131,15 @@ fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
 
 /// Makes a directory and those above it, down from `root`, which exists; each is durable.
 pub(crate) fn create_dirs(root: &Path, dir: &Path) -> io::Result<()> {
-    if dir == root || dir.is_dir() {
+    if dir == root || files::is_dir(dir) {
         return Ok(());
     }
     let parent = dir.parent().unwrap_or(root);
     create_dirs(root, parent)?;
     match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        // A link may lead out of the root.
+        Err(_) if !files::is_dir(dir) => Err(io::ErrorKind::NotADirectory.into()),
         _ => sync_dir(parent),
     }
 }

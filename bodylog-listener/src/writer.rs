@@ -291,11 +291,25 @@ impl Writer {
     fn tick(&mut self) {
         let hour = self.roller.hour(self.parts.clock.now());
         self.roll(hour);
+        match self.segment.let_go_if_vanished() {
+            Ok(true) => self.vanished(),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "the open file cannot be looked at"),
+        }
         self.publish();
         let is_due = Instant::now().duration_since(self.last_save) >= LEDGER_WAIT;
         if self.unsaved_bytes > 0 && is_due {
             self.save_ledger();
         }
+    }
+
+    /// The hour's file was removed or renamed by somebody else.
+    fn vanished(&self) {
+        self.parts.metrics.vanished(self.parts.output);
+        tracing::error!(
+            output = self.parts.output.as_str(),
+            "the file being written was removed or renamed; a new one takes the records from here on"
+        );
     }
 
     fn roll(&mut self, hour: Hour) {
@@ -386,6 +400,9 @@ impl Writer {
                 output = self.parts.output.as_str(),
                 "the last line of a file was torn and has been ended"
             );
+        }
+        if opened.vanished {
+            self.vanished();
         }
         self.unsaved_bytes += opened.bytes;
         Ok(())

@@ -4,6 +4,8 @@
 //! Fields are only ever added within a major version, and what a reader does not know, or finds
 //! with a type it does not expect, it keeps ([`MetaOf::extra`]) and passes on.
 
+mod surrogates;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -284,8 +286,8 @@ impl<S: std::fmt::Debug, J, H> std::fmt::Debug for MetaOf<S, J, H> {
 pub struct MetaError(#[source] serde_json::Error);
 
 impl Meta {
-    /// Reads a meta object. Bytes that are not UTF-8 become U+FFFD; a known field of another type
-    /// goes to [`MetaOf::extra`].
+    /// Reads a meta object. Bytes that are not UTF-8, and escapes of half a surrogate pair, become
+    /// U+FFFD; a known field of another type goes to [`MetaOf::extra`].
     ///
     /// # Errors
     /// When the bytes are no JSON object.
@@ -298,6 +300,7 @@ impl Meta {
         if let Ok(meta) = serde_json::from_str::<Self>(&text) {
             return Ok(meta);
         }
+        let text = surrogates::mended(&text).map_or(text, Cow::Owned);
         let all: Map<String, Value> = serde_json::from_str(&text).map_err(MetaError)?;
         let mut sound = Map::new();
         let mut odd = Map::new();

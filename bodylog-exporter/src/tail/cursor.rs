@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::time::{Duration, Instant};
 
+use service::files;
+
 use super::hours::{Forms, Hour, is_absent};
 use super::position::{Position, Trail, consume};
 use super::source::{Fit, Source, file_id, fit_plain, open_gzip, prints_before};
@@ -75,7 +77,7 @@ impl Cursor {
 
     /// At the end of what the plain file holds now, so that only what follows is read.
     pub(super) fn at_end_of(log: &Where, hour: Hour) -> io::Result<Self> {
-        let file = File::open(hour.plain(&log.root))?;
+        let file = files::open(&hour.plain(&log.root))?;
         let metadata = file.metadata()?;
         let offset = super::source::line_start(&file, metadata.len(), log.line_bytes_max)?;
         let (head, trail) = prints_before(&file, offset)?;
@@ -176,7 +178,7 @@ impl Cursor {
             None => {}
         }
         if standing.forms.plain {
-            match File::open(hour.plain(&log.root)) {
+            match files::open(&hour.plain(&log.root)) {
                 Ok(file) => {
                     self.adopt(log, hour, file, sink)?;
                     return Ok(true);
@@ -224,7 +226,7 @@ impl Cursor {
         if !self.position.done || !forms.plain {
             return Ok(self.position.done);
         }
-        let file = match File::open(hour.plain(&log.root)) {
+        let file = match files::open(&hour.plain(&log.root)) {
             Ok(file) => file,
             Err(error) if is_absent(&error) => return Ok(true),
             Err(error) => return Err(error),
@@ -370,7 +372,7 @@ impl Cursor {
         if !matches!(&self.open, Some(open) if matches!(open.source, Source::Plain(_))) {
             return Ok(false);
         }
-        match File::open(hour.plain(&log.root)) {
+        match files::open(&hour.plain(&log.root)) {
             Ok(file) => {
                 if file_id(&file.metadata()?) == self.position.file {
                     return Ok(false);

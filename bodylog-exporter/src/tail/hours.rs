@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, NaiveDate, Timelike};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use service::files;
 
 /// An hour, counted from the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +112,12 @@ pub(super) fn list(details: &Path, from: Hour) -> io::Result<BTreeMap<Hour, Form
         if last < from {
             continue;
         }
-        for name in names(&details.join(&day))? {
+        let day_dir = details.join(&day);
+        if !files::is_dir(&day_dir) {
+            // A link may lead out of the directory.
+            continue;
+        }
+        for name in names(&day_dir)? {
             let (stem, is_gzip) = match name.strip_suffix(".gz") {
                 Some(plain) => (plain, true),
                 None => (&*name, false),
@@ -219,5 +225,9 @@ mod tests {
             ]
         );
         assert!(list(&dir.path().join("none"), from).unwrap().is_empty());
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("00.jsonl"), "").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("2026-01-04")).unwrap();
+        assert_eq!(list(dir.path(), from).unwrap().len(), 3);
     }
 }

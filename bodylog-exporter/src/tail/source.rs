@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use service::files;
 
 use super::position::{PRINT_BYTES, Position, Print, Trail};
 
@@ -119,7 +120,7 @@ pub(super) fn open_gzip(path: &Path, position: &Position) -> io::Result<(Source,
 }
 
 fn decoder(path: &Path) -> io::Result<Box<MultiGzDecoder<BufReader<File>>>> {
-    let file = BufReader::with_capacity(64 * 1024, File::open(path)?);
+    let file = BufReader::with_capacity(64 * 1024, files::open(path)?);
     Ok(Box::new(MultiGzDecoder::new(file)))
 }
 

@@ -15,6 +15,7 @@ use crate::budget::Charge;
 use crate::extract::{Shape, looks_like_gzip};
 use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::{self, Sender, Unstorable};
+use crate::quarantine;
 use crate::space::Level;
 use crate::writer::{Bundle, Lines, Mark, Origin};
 
@@ -290,8 +291,8 @@ impl Ingest {
         self.metrics.bad_meta();
         self.metrics.frame(data.protocol, FrameResult::Bad);
         let (code, kind) = match error {
-            Unstorable::Meta(_) => (NackCode::BadMeta, "bad_meta"),
-            Unstorable::Schema(_) => (NackCode::Schema, "schema"),
+            Unstorable::Meta(_) => (NackCode::BadMeta, quarantine::BAD_META),
+            Unstorable::Schema(_) => (NackCode::Schema, quarantine::SCHEMA),
         };
         let mut frame = bytes::BytesMut::new();
         let kept = proto::codec::encode(

@@ -15,11 +15,17 @@ use tokio_util::codec::Decoder;
 use crate::budget::{Budget, Charge};
 use crate::buffers::Buffers;
 
-/// A frame under way brings [`LEAST`] bytes, or its rest, within this time.
+/// A frame of version 2 brings [`LEAST`] bytes, or its rest, within this time.
 pub(super) const STALL: Duration = Duration::from_secs(30);
-/// See [`STALL`]. The room of a frame is taken before it is read: whoever lets it trickle in would
-/// keep that from all others.
+/// See [`STALL`]. The room of such a frame is taken before it is read: a sender that lets it trickle
+/// in would keep that room from all others.
 const LEAST: usize = 16 << 10;
+/// A frame of version 1 may take this long at any rate. Anybody can send one.
+const V1_GRACE: Duration = Duration::from_secs(20);
+/// Least bytes per second of such a frame on average, once it has taken longer than [`V1_GRACE`].
+const V1_RATE: usize = 16 << 10;
+/// Longest time for such a frame, the largest one included.
+const V1_FRAME: Duration = Duration::from_secs(300);
 /// Size of the receive buffer of a connection that sends little, and of one that fills it: what
 /// came by one read is worked on at once.
 const BUFFER: usize = 16 << 10;
@@ -72,7 +78,7 @@ pub(super) struct Reader<R> {
     pace: Pace,
 }
 
-/// How fast a frame comes. Time in which there was no room for it does not count.
+/// How fast a frame comes. Time in which a frame of version 2 finds no room does not count.
 #[derive(Debug, Default)]
 struct Pace {
     since: Option<Instant>,
@@ -80,14 +86,21 @@ struct Pace {
 }
 
 impl Pace {
-    /// When more must have come.
-    fn deadline(&mut self) -> Instant {
-        *self.since.get_or_insert_with(Instant::now) + STALL
+    /// When more of a frame must have come.
+    fn deadline(&mut self, protocol: Option<Protocol>, now: Instant) -> Instant {
+        let since = *self.since.get_or_insert(now);
+        match protocol {
+            Some(Protocol::V2) => since + STALL,
+            Some(Protocol::V1) | None => {
+                let earned = Duration::from_secs((self.bytes / V1_RATE) as u64);
+                since + earned.clamp(V1_GRACE, V1_FRAME)
+            }
+        }
     }
 
-    fn came(&mut self, bytes: usize) {
+    fn came(&mut self, bytes: usize, protocol: Option<Protocol>) {
         self.bytes += bytes;
-        if self.bytes >= LEAST {
+        if protocol == Some(Protocol::V2) && self.bytes >= LEAST {
             *self = Self::default();
         }
     }
@@ -172,41 +185,58 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(Some(self.pop(bytes)))
     }
 
-    /// The next frame of a sender that must not be made to wait: without room it is left to the
-    /// caller, who takes `len` bytes by [`Reader::take_raw`]. Cancel safe.
+    /// The next frame of a sender that must not be made to wait. It takes room as it arrives, and
+    /// none for bytes that are only announced. Without room it is left to the caller, who takes `len`
+    /// bytes by [`Reader::take_raw`]. Cancel safe.
     pub(super) async fn next_or_no_room(&mut self) -> Result<Result<Received, NoRoom>, End> {
         loop {
+            if !self.codec.is_mid_frame(self.buffer.len()) {
+                self.pace = Pace::default();
+            }
             self.decode()?;
             if let Some(decoded) = self.ready.front() {
                 // It is here already: a wait for room would not make it smaller, so it is let in.
                 let bytes = size_of(decoded);
-                if self.charge.is_none() && is_data(decoded) {
-                    self.charge = Some(self.budget.overdraw(bytes));
+                if is_data(decoded) {
+                    let charge = self.charge.get_or_insert_with(|| self.budget.overdraw(0));
+                    self.budget.grow_to(charge, bytes);
                 }
                 return Ok(Ok(self.pop(bytes)));
             }
-            if self.charge.is_none()
-                && let Some(bytes) = self.codec.pending_bytes()
+            if let Some(bytes) = self.codec.pending_bytes()
+                && !self.charge_arrived()
             {
-                self.charge = self.budget.try_take(bytes);
-                if self.charge.is_none() {
-                    let len = self.codec.give_up().unwrap_or(bytes);
-                    return Ok(Err(NoRoom { len }));
-                }
+                self.charge = None;
+                let len = self.codec.give_up().unwrap_or(bytes);
+                return Ok(Err(NoRoom { len }));
             }
             self.fill().await?;
+        }
+    }
+
+    /// Takes room for what has arrived of the frame under way; whether there was enough.
+    fn charge_arrived(&mut self) -> bool {
+        let arrived = self.buffer.len();
+        match &mut self.charge {
+            Some(charge) => self.budget.try_grow_to(charge, arrived),
+            none => {
+                *none = self.budget.try_take(arrived);
+                none.is_some()
+            }
         }
     }
 
     /// Up to `most` raw bytes, at least one. Cancel safe.
     pub(super) async fn take_raw(&mut self, most: usize) -> Result<BytesMut, End> {
         while self.buffer.is_empty() {
-            let read = tokio::time::timeout(STALL, self.read.read_buf(&mut self.buffer)).await;
-            match read {
+            let protocol = self.codec.protocol();
+            let until = self.pace.deadline(protocol, Instant::now());
+            let read = self.read.read_buf(&mut self.buffer);
+            match tokio::time::timeout_at(until, read).await {
                 Err(_) => return Err(End::Stalled),
                 Ok(Err(error)) => return Err(End::Io(error)),
                 Ok(Ok(0)) => return Err(End::Fault(Fault::Truncated)),
-                Ok(Ok(_)) => {}
+                Ok(Ok(read)) => self.pace.came(read, protocol),
             }
         }
         let take = most.min(self.buffer.len());
@@ -263,11 +293,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         self.buffer.reserve(1);
         let free = free(&self.buffer);
+        let (protocol, now) = (self.codec.protocol(), Instant::now());
         let limit = match self.codec.is_mid_frame(self.buffer.len()) {
-            true => Some((self.pace.deadline(), End::Stalled)),
-            false => self
-                .silence
-                .map(|silence| (Instant::now() + silence, End::Silent)),
+            true => Some((self.pace.deadline(protocol, now), End::Stalled)),
+            false => self.silence.map(|silence| (now + silence, End::Silent)),
         };
         let read = self.read.read_buf(&mut self.buffer);
         let read = match limit {
@@ -284,7 +313,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }),
             Ok(read) => {
                 self.room = next_room(self.room, free, read);
-                self.pace.came(read);
+                self.pace.came(read, protocol);
                 Ok(())
             }
             Err(error) => Err(End::Io(error)),
@@ -333,6 +362,18 @@ fn size_of(decoded: &Decoded) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_of_version_1_keeps_a_rate_after_its_grace_and_ends_within_five_minutes() {
+        let (v1, now) = (Some(Protocol::V1), Instant::now());
+        let mut pace = Pace::default();
+        assert_eq!(pace.deadline(v1, now), now + V1_GRACE);
+        pace.came(30 * V1_RATE, v1);
+        let later = now + Duration::from_secs(15);
+        assert_eq!(pace.deadline(v1, later), now + Duration::from_secs(30));
+        pace.came(64 << 20, v1);
+        assert_eq!(pace.deadline(v1, later), now + V1_FRAME);
+    }
 
     #[test]
     fn who_fills_the_buffer_gets_more_room_and_who_leaves_it_empty_gives_it_back() {

@@ -181,6 +181,41 @@ async fn a_frame_that_trickles_in_ends_the_connection_and_gives_its_room_back() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn frames_of_version_1_take_room_as_they_arrive_and_may_not_trickle() {
+    let root = tempfile::tempdir().unwrap();
+    let ingest = ingest(root.path());
+    let mut wires = Vec::new();
+    for _ in 0..7 {
+        let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+        let peer = Peer {
+            source: "127.0.0.1".parse().unwrap(),
+            may_speak_v1: true,
+        };
+        let serve = Arc::clone(&ingest).serve(theirs, peer, CancellationToken::new());
+        let serving = ingest.tasks.spawn(serve);
+        ours.write_all(&900_000_u32.to_be_bytes()).await.unwrap();
+        wires.push((ours, serving));
+    }
+    let began = Instant::now();
+    // 17 000 bytes every 25 seconds: 20 seconds of grace, and then too slow.
+    while !wires.is_empty() {
+        assert!(Instant::now() - began < Duration::from_secs(60));
+        for (wire, _) in &mut wires {
+            let _ = wire.write_all(&[b'x'; 17_000]).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(
+            ingest.budget.taken() <= 7 * 40_000,
+            "{}",
+            ingest.budget.taken()
+        );
+        tokio::time::sleep(Duration::from_secs(24)).await;
+        wires.retain(|(_, serving)| !serving.is_finished());
+    }
+    assert_eq!(ingest.budget.taken(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_large_frame_over_a_slow_line_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let ingest = ingest(root.path());

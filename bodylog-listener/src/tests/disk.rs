@@ -105,6 +105,10 @@ impl SegmentFile for FaultyFile {
         self.file.sync()
     }
 
+    fn is_in_place(&self) -> io::Result<bool> {
+        self.file.is_in_place()
+    }
+
     fn truncate(&mut self, len: u64) -> io::Result<()> {
         if self.faults.0.lock().fails_to_truncate[index(self.output)] {
             return Err(io::Error::other("the disk is gone"));

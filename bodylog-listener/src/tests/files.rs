@@ -166,3 +166,71 @@ async fn what_is_taken_when_the_listener_stops_is_stored_and_acknowledged() {
     assert_eq!(acked, 100);
     assert_eq!(home.seqs(Output::Records).len(), 100);
 }
+
+#[tokio::test]
+async fn records_are_stored_although_somebody_removes_or_renames_the_current_file() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 1, 1).await;
+    wire.data(1..=2).await;
+    wire.acked(2).await;
+    let current = home.root().join("2026-01-02/10.jsonl");
+    let moved = home.dir.path().join("moved.jsonl");
+    std::fs::rename(&current, &moved).unwrap();
+    wire.data(3..=5).await;
+    wire.acked(5).await;
+    assert_eq!(home.seqs(Output::Records), [3, 4, 5]);
+    let lines = std::fs::read_to_string(&moved).unwrap();
+    assert_eq!(lines.lines().count(), 2, "each record is in one file");
+    std::fs::remove_file(&current).unwrap();
+    wire.data(6..=6).await;
+    wire.acked(6).await;
+    assert_eq!(home.seqs(Output::Records), [6]);
+    assert_eq!(home.seqs(Output::Details), [1, 2, 3, 4, 5, 6]);
+    listener
+        .metric_becomes(
+            r#"bodylog_listener_vanished_files_total{output="records"}"#,
+            2.0,
+        )
+        .await;
+    listener.stop().await;
+    // A restart does not bring back what was stored, and takes nothing twice.
+    let listener = home.start().await;
+    let wire = listener.sender("p", 1, 1).await;
+    assert_eq!(wire.durable, 6);
+    listener.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_listener_lets_go_of_a_file_that_was_removed() {
+    let home = Home::new();
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 1, 1).await;
+    wire.data(1..=1).await;
+    wire.acked(1).await;
+    std::fs::remove_file(home.root().join("2026-01-02/10.jsonl")).unwrap();
+    listener
+        .metric_becomes(
+            r#"bodylog_listener_vanished_files_total{output="records"}"#,
+            1.0,
+        )
+        .await;
+    listener.stop().await;
+}
+
+#[tokio::test]
+async fn a_fifo_named_like_an_hour_neither_stops_the_listener_nor_its_end() {
+    let home = Home::new();
+    let day = home.root().join("2026-01-01");
+    std::fs::create_dir_all(&day).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(day.join("09.jsonl"))
+        .status();
+    assert!(made.unwrap().success());
+    let listener = home.start().await;
+    let mut wire = listener.sender("p", 1, 1).await;
+    wire.data(1..=1).await;
+    wire.acked(1).await;
+    assert_eq!(listener.local("/readyz").await.0, 200);
+    listener.stop().await;
+}

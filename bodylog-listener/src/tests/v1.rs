@@ -116,14 +116,14 @@ async fn a_buffer_sent_again_is_stored_once_for_ten_minutes() {
 #[tokio::test]
 async fn what_finds_no_room_waits_on_disk_and_its_sender_does_not() {
     let mut home = Home::new();
-    home.config.memory = 100_000;
+    home.config.memory = 98_000;
     let listener = home.start().await;
-    // A frame that has begun holds all the room there is.
+    // A frame that has nearly arrived holds all the room there is.
     let mut slow = listener.connect().await;
     let large = v1(r#"{"request_id":"slow"}"#, &[b'x'; 99_000]);
-    slow.raw(&large[..50_000]).await;
+    slow.raw(&large[..98_000]).await;
     eventually("the room is taken", async || {
-        listener.metric("bodylog_listener_queue_bytes").await > 90_000.0
+        listener.metric("bodylog_listener_queue_bytes").await >= 98_000.0
     })
     .await;
     let mut wire = listener.connect().await;
@@ -138,7 +138,7 @@ async fn what_finds_no_room_waits_on_disk_and_its_sender_does_not() {
         .metric_becomes("bodylog_listener_spilled_total", 20.0)
         .await;
     assert_eq!(listener.metric(STORED).await, 0.0);
-    slow.raw(&large[50_000..]).await;
+    slow.raw(&large[98_000..]).await;
     drop(wire);
     listener.metric_becomes(STORED, 21.0).await;
     eventually("the spill is empty", async || {

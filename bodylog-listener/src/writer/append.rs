@@ -14,6 +14,8 @@ const SLICES_MAX: usize = 1024;
 /// virtual machine may have to get them from its host first: some of them took ten times as long.
 const WRITE_MAX: usize = 256 << 10;
 
+const VANISHES: &str = "the file of the hour is removed again and again";
+
 /// The file of the current hour.
 pub(super) struct Segment {
     root: PathBuf,
@@ -38,6 +40,8 @@ pub(super) struct Appended {
     pub(super) bytes: u64,
     /// Whether the file was opened for it and its last line had been torn.
     pub(super) sealed: bool,
+    /// Whether the file of this hour had been removed or renamed, and was made anew.
+    pub(super) vanished: bool,
 }
 
 impl Segment {
@@ -53,6 +57,23 @@ impl Segment {
         }
     }
 
+    /// Lets go of the open file if it was removed or renamed, and says whether it was. What is on
+    /// disk at its path begins anew.
+    pub(super) fn let_go_if_vanished(&mut self) -> io::Result<bool> {
+        let Some(open) = &self.open else {
+            return Ok(false);
+        };
+        if open.file.is_in_place()? {
+            return Ok(false);
+        }
+        self.last = Some(Position {
+            hour: open.hour,
+            offset: 0,
+        });
+        self.open = None;
+        Ok(true)
+    }
+
     /// Closes the file if it is of another hour, and says whether it did.
     pub(super) fn close_unless(&mut self, hour: Hour) -> bool {
         self.open.take_if(|open| open.hour != hour).is_some()
@@ -63,14 +84,39 @@ impl Segment {
         self.last.clone()
     }
 
-    /// Appends the lines and returns once they are durable. On an error the file is as it was; where
-    /// even that failed, nothing is appended to it until it is.
+    /// Appends the lines and returns once they are durable under the hour's path. On an error the
+    /// file is as it was; where even that failed, nothing is appended to it until it is.
     pub(super) fn append(
         &mut self,
         storage: &dyn Storage,
         hour: Hour,
         lines: &[&[u8]],
     ) -> io::Result<Appended> {
+        let vanished = self.let_go_if_vanished()?;
+        let appended = self.append_once(storage, hour, lines)?;
+        // Removed while it was written: the lines go to its successor. Once is enough; whoever keeps
+        // removing files is asked to stop by the error.
+        let Some(appended) = appended else {
+            let appended = self.append_once(storage, hour, lines)?;
+            let appended = appended.ok_or_else(|| io::Error::other(VANISHES))?;
+            return Ok(Appended {
+                vanished: true,
+                ..appended
+            });
+        };
+        Ok(Appended {
+            vanished,
+            ..appended
+        })
+    }
+
+    /// `None` when the file was removed or renamed meanwhile: the lines are not in it.
+    fn append_once(
+        &mut self,
+        storage: &dyn Storage,
+        hour: Hour,
+        lines: &[&[u8]],
+    ) -> io::Result<Option<Appended>> {
         let mut sealed = false;
         if let Some((spoilt, good)) = self.spoilt {
             let mut opened = storage.open(&self.root, &self.dir.join(spoilt.plain()))?;
@@ -93,16 +139,26 @@ impl Segment {
             if self.is_synced {
                 open.file.sync()?;
             }
-            Ok(bytes)
+            Ok((bytes, open.file.is_in_place()?))
         });
         match written {
-            Ok(bytes) => {
+            Ok((_, false)) => {
+                // The lines must not be found twice should the file come back.
+                open.file.truncate(good)?;
+                self.let_go_if_vanished()?;
+                Ok(None)
+            }
+            Ok((bytes, true)) => {
                 open.len += bytes;
                 self.last = Some(Position {
                     hour,
                     offset: open.len,
                 });
-                Ok(Appended { bytes, sealed })
+                Ok(Some(Appended {
+                    bytes,
+                    sealed,
+                    vanished: false,
+                }))
             }
             Err(error) => {
                 if open.file.truncate(good).is_err() {

@@ -7,6 +7,7 @@ pub mod buffers;
 pub mod cli;
 pub mod clock;
 pub mod exposition;
+pub mod files;
 pub mod healthcheck;
 pub mod limits;
 pub mod listener;

@@ -116,3 +116,11 @@ fn nothing_private_is_shown() {
         "{shown}"
     );
 }
+
+#[test]
+fn half_a_surrogate_pair_costs_one_character_and_not_the_record() {
+    let meta = read(r#"{"request_id":"sur","note":"x\ud800y","route":"\udc00"}"#);
+    assert_eq!(meta.request_id.as_deref(), Some("sur"));
+    assert_eq!(meta.route.as_deref(), Some("\u{fffd}"));
+    assert_eq!(meta.extra["note"], "x\u{fffd}y");
+}
