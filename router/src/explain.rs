@@ -12,7 +12,7 @@ use router_core::load::Report;
 use router_core::session::{Session, SessionId};
 
 use crate::content::inspect::{Fields, Inspection};
-use crate::proxy::{PlacementLookups, RequestContext, rule_against};
+use crate::placement::{PlacementLookups, RequestContext, rule_against};
 use crate::state::{Route, TableBuilder};
 use router_config::valid::{self, AffinityKind};
 

@@ -7,13 +7,16 @@ extern crate self as router;
 
 pub mod admin;
 pub mod cli;
+pub mod clock;
 pub mod content;
 pub mod control;
 pub mod explain;
 mod healthcheck;
+pub mod placement;
 pub mod proxy;
 pub mod reload;
 mod run;
+pub mod settled;
 pub mod signals;
 pub mod state;
 pub mod telemetry;

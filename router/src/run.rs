@@ -14,9 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState};
 use crate::control::{Control, Controlled};
-use crate::proxy::Proxy;
-use crate::proxy::exchange::Sinks;
 use crate::proxy::serve::{self, Stop};
+use crate::proxy::{Proxy, Sinks};
 use crate::reload::Reloader;
 use crate::state::{Lifecycle, Phase, RouteTable, recording, ticker};
 use crate::telemetry::access::{AccessLog, AccessLogEnd};

@@ -1,9 +1,17 @@
-//! Tables made from configuration text, for the tests of the edge.
+//! Tables made from configuration text, and settled exchanges, for the tests of the edge.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use chrono::DateTime;
+use http::{Method, Uri};
+use router_bodylog::End;
+use router_core::decision::Attempt;
+use router_core::pool::PeerKey;
+
+use crate::clock::now;
+use crate::settled::{Settled, Times, dash, no_source};
 use crate::state::{Entry, RouteTable, TableBuilder};
 use crate::telemetry::metrics::Metrics;
 use router_config::keys::{KeyState, read};
@@ -81,5 +89,48 @@ impl Tables {
             entries,
             Arc::default(),
         )
+    }
+}
+
+/// An exchange that ended well before any route was found.
+pub(crate) fn settled() -> Settled {
+    let arrived = now();
+    Settled {
+        rid: "r1".into(),
+        method: Method::POST,
+        uri: Uri::from_static("/chat/v1/chat/completions"),
+        path_at: 5,
+        trace_id: None,
+        route: None,
+        owner: None,
+        model: None,
+        session: dash(),
+        source: no_source(),
+        choice: None,
+        attempts: Vec::new(),
+        peer_name: None,
+        status: 200,
+        bytes_in: 0,
+        bytes_out: 0,
+        is_stream: false,
+        times: Times {
+            arrived,
+            received: None,
+            sent: None,
+            first_chunk: None,
+            last_chunk: None,
+            ended: arrived,
+        },
+        ended_at: DateTime::from_timestamp_millis(1_790_000_011_400).expect("a time"),
+        end: End::Whole,
+        meter: None,
+    }
+}
+
+/// The one attempt at a peer.
+pub(crate) fn attempt(peer: &str) -> Attempt {
+    Attempt {
+        peer: PeerKey::new(peer),
+        error: None,
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::admin::status::Together;
 
-/// What a path on the public port means.
+/// What a path on the public port means, whatever routes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Destination<'p> {
+pub(super) enum PublicPath<'p> {
     /// `/health`.
     Health,
     /// `/ready`.
@@ -62,44 +62,49 @@ impl BadPath {
 ///
 /// # Errors
 /// [`BadPath`]: such a path may mean one thing here and another at the engine.
-pub(super) fn dispatch(path: &str) -> Result<Destination<'_>, BadPath> {
+pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     if has_dot_segment(path) {
         return Err(BadPath::DotSegment);
     }
     match path {
-        "/health" => return Ok(Destination::Health),
-        "/ready" => return Ok(Destination::Ready),
-        "/proxy/metrics" => return Ok(Destination::ProxyMetrics),
-        "/finish_session" => return Ok(Destination::FinishSession { route: None }),
+        "/health" => return Ok(PublicPath::Health),
+        "/ready" => return Ok(PublicPath::Ready),
+        "/proxy/metrics" => return Ok(PublicPath::ProxyMetrics),
+        "/finish_session" => return Ok(PublicPath::FinishSession { route: None }),
         _ => {}
     }
     if path.starts_with("/v1/") {
-        return Ok(Destination::Unprefixed);
+        return Ok(PublicPath::Unprefixed);
     }
     let before_v1 = path.find("/v1/").map_or(path, |at| &path[..at]);
     if find_encoded(before_v1, b'f').is_some() || has_backslash(before_v1) {
         return Err(BadPath::EncodedSlash);
     }
     let Some(rest) = path.strip_prefix('/') else {
-        return Ok(Destination::Nowhere);
+        return Ok(PublicPath::Nowhere);
     };
     let Some(slash) = rest.find('/') else {
-        return Ok(Together::of(rest).map_or(Destination::Nowhere, Destination::Together));
+        return Ok(Together::of(rest).map_or(PublicPath::Nowhere, PublicPath::Together));
     };
     let (route, path) = rest.split_at(slash);
     if route.is_empty() {
-        return Ok(Destination::Nowhere);
+        return Ok(PublicPath::Nowhere);
     }
     if path == "/finish_session" {
-        return Ok(Destination::FinishSession { route: Some(route) });
+        return Ok(PublicPath::FinishSession { route: Some(route) });
     }
     match path.strip_prefix("/_") {
-        Some(_) => Ok(Destination::Status {
+        Some(_) => Ok(PublicPath::Status {
             route,
             name: &path[1..],
         }),
-        None => Ok(Destination::Route { route, path }),
+        None => Ok(PublicPath::Route { route, path }),
     }
+}
+
+/// Whether a path is polled by monitoring, so that it would fill the access log.
+pub(super) fn is_polled(path: &str) -> bool {
+    matches!(path, "/health" | "/ready" | "/proxy/metrics")
 }
 
 /// Whose API a path is of, whatever is wrong with it: the route prefix, `None` without one, and where
@@ -184,30 +189,30 @@ mod tests {
 
     #[test]
     fn a_path_leads_where_its_first_segment_says() {
-        assert_eq!(dispatch("/v1/models"), Ok(Destination::Unprefixed));
-        let chat = Destination::Route {
+        assert_eq!(dispatch("/v1/models"), Ok(PublicPath::Unprefixed));
+        let chat = PublicPath::Route {
             route: "chat",
             path: "/v1/chat/completions",
         };
         assert_eq!(dispatch("/chat/v1/chat/completions"), Ok(chat));
         assert_eq!(
             dispatch("/chat/tokenize"),
-            Ok(Destination::Route {
+            Ok(PublicPath::Route {
                 route: "chat",
                 path: "/tokenize"
             })
         );
-        let status = Destination::Status {
+        let status = PublicPath::Status {
             route: "chat",
             name: "_route_state",
         };
         assert_eq!(dispatch("/chat/_route_state"), Ok(status));
-        assert_eq!(dispatch("/health"), Ok(Destination::Health));
-        assert_eq!(dispatch("/proxy/metrics"), Ok(Destination::ProxyMetrics));
-        let sessions = Destination::Together(Together::Sessions);
+        assert_eq!(dispatch("/health"), Ok(PublicPath::Health));
+        assert_eq!(dispatch("/proxy/metrics"), Ok(PublicPath::ProxyMetrics));
+        let sessions = PublicPath::Together(Together::Sessions);
         assert_eq!(dispatch("/_sessions"), Ok(sessions));
         for nowhere in ["/", "/chat", "//v1/models", "*", "/v1", "/_reload"] {
-            assert_eq!(dispatch(nowhere), Ok(Destination::Nowhere), "{nowhere}");
+            assert_eq!(dispatch(nowhere), Ok(PublicPath::Nowhere), "{nowhere}");
         }
     }
 
@@ -234,7 +239,7 @@ mod tests {
             "/chat/v1/models/org%2Fmodel.v1",
         ] {
             assert!(
-                matches!(dispatch(path), Ok(Destination::Route { .. })),
+                matches!(dispatch(path), Ok(PublicPath::Route { .. })),
                 "{path}"
             );
         }

@@ -9,12 +9,12 @@ use std::io;
 use answers::inflate::Inflate;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, StatusCode, response};
 
-use super::exchange::Exchange;
 use super::respond;
 use crate::content::filter::Filter;
 use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
+use crate::state::Route;
 use service::budget::{ByteBudget, Held};
 
 /// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
@@ -85,21 +85,21 @@ pub(super) struct Part {
 
 impl Edits {
     /// Judges by the head. `None` where nothing may be changed.
-    pub(super) fn of<B>(
-        exchange: &Exchange,
-        answer: &Response<B>,
+    pub(super) fn of(
+        route: &Route,
+        asked_for_usage: bool,
+        answer: &response::Parts,
         room: impl FnOnce() -> Room,
     ) -> Option<Box<Self>> {
-        let route = exchange.route.as_ref()?;
         let options = &route.options;
-        let headers = answer.headers();
+        let headers = &answer.headers;
         let is_stream = respond::is_event_stream(headers);
-        let is_whole = answer.status().is_success()
-            && answer.status() != StatusCode::PARTIAL_CONTENT
+        let is_whole = answer.status.is_success()
+            && answer.status != StatusCode::PARTIAL_CONTENT
             && (is_stream || respond::is_json(headers));
         let handler = postprocess::handler(options.postprocess.value)
             .filter(|_| is_whole && !options.transparent.value);
-        let usage_filter = exchange.asked_for_usage && is_stream;
+        let usage_filter = asked_for_usage && is_stream;
         if handler.is_none() && !usage_filter {
             return None;
         }

@@ -55,8 +55,8 @@ impl FirstByteTimeout {
 mod tests {
     use std::future::poll_fn;
 
-    use super::super::exchange::now;
     use super::*;
+    use crate::clock::now;
 
     #[tokio::test(start_paused = true)]
     async fn a_client_has_its_time_until_its_protocol_is_known() {

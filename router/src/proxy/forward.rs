@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use router_core::book::PoolId;
-use router_core::decision::Attempt;
 use router_core::pool::Evidence;
 
 use super::error::ApiError;
-use super::exchange::{Exchange, now};
+use super::phase::{Arrival, Authorised, Placed, Tries};
+use crate::clock::now;
 use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
 use crate::upstream::client::chain;
@@ -89,48 +88,47 @@ enum End {
     Fatal(ApiError, Arc<str>),
 }
 
-/// Sends to the reserved peer, and on failure to the next candidates. The reservation in
-/// `exchange` follows. Dropping the future cancels the attempt under way.
+/// Sends to the peer a request is placed on, and on failure to the next candidates. The reservation
+/// follows. Dropping the future cancels the attempt under way.
 ///
 /// # Errors
 /// 502, 504: see the module's rule.
 pub(super) async fn forward(
     client: &PeerClient,
-    exchange: &mut Exchange,
-    route: &Route,
-    pool: PoolId,
+    placed: &mut Placed,
     first: usize,
     outgoing: &Outgoing,
     deadlines: Deadlines,
 ) -> Result<Response<PeerBody>, ApiError> {
-    let started = now();
-    let mut at = first;
+    let Placed {
+        inspected,
+        pool,
+        tries,
+        ..
+    } = placed;
+    let Authorised { arrival, route, .. } = &inspected.authorised;
+    let Arrival { rid, sinks, .. } = arrival;
+    let started = tries.sent;
     let mut tried = vec![first];
     let mut fresh = false;
     loop {
-        let peer = Arc::clone(&route.peers[pool.0][at]);
-        if !fresh {
-            exchange.attempts.push(Attempt {
-                peer: peer.spec.key.clone(),
-                error: None,
-            });
-        }
-        exchange.peer = Some(Arc::clone(&peer));
-        exchange.times.sent.get_or_insert_with(now);
+        let peer = Arc::clone(&tries.peer);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
         let (held, why) = match attempt(client, request, fresh, deadlines).await {
             End::Head(response) => return Ok(response),
             // Late, it is no sign of a connection that was dead before: the prompt may have killed the
             // engine.
             End::Stale(why) if !fresh && is_in_window(started, deadlines) => {
-                tracing::debug!(rid = %exchange.rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
+                tracing::debug!(rid = %rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
                 fresh = true;
                 continue;
             }
-            End::Fatal(error, why) => return Err(give_up(exchange, route, &peer, &why, error)),
+            End::Fatal(error, why) => {
+                return Err(give_up(tries, arrival, route, &peer, &why, error));
+            }
             End::Stale(why) => {
-                let error = ApiError::upstream(BROKE, exchange.attempts.len());
-                return Err(give_up(exchange, route, &peer, &why, error));
+                let error = ApiError::upstream(BROKE, tries.attempts.len());
+                return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
             End::Unavailable(response) => {
                 let why = Arc::from(format!("status {}", response.status().as_u16()));
@@ -138,37 +136,33 @@ pub(super) async fn forward(
             }
             End::NotSent { dead, why } => {
                 if dead && let Some(change) = route.observe(&peer.spec.key, Evidence::Failed) {
-                    exchange
-                        .sinks
-                        .events
-                        .peer_changed(at_peer(route, &peer), change, &why);
+                    let events = &sinks.events;
+                    events.peer_changed(at_peer(route, &peer), change, &why);
                 }
                 (None, why)
             }
         };
         let next = match is_in_window(started, deadlines) {
-            true => next_candidate(exchange, route, &tried),
+            true => next_candidate(tries, route, &tried),
             false => None,
         };
         match (next, held) {
             (Some(next), _) => {
-                note(exchange, &why);
-                let events = &exchange.sinks.events;
-                events.attempt_retried(
+                tries.failed(&why);
+                sinks.events.attempt_retried(
                     &route.state.metrics,
                     at_peer(route, &peer),
-                    &exchange.rid,
+                    rid,
                     &why,
                 );
-                exchange.retries += 1;
                 tried.push(next);
-                at = next;
+                tries.go_on(&route.peers[pool.0][next]);
                 fresh = false;
             }
             (None, Some(response)) => return Ok(response),
             (None, None) => {
-                let error = ApiError::upstream("no peer could be reached", exchange.attempts.len());
-                return Err(give_up(exchange, route, &peer, &why, error));
+                let error = ApiError::upstream("no peer could be reached", tries.attempts.len());
+                return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
         }
     }
@@ -219,36 +213,30 @@ async fn attempt(
     }
 }
 
-fn next_candidate(exchange: &mut Exchange, route: &Route, tried: &[usize]) -> Option<usize> {
-    if exchange.retries >= route.options.max_more_tries.value {
+fn next_candidate(tries: &mut Tries, route: &Route, tried: &[usize]) -> Option<usize> {
+    let more_tries = route.options.max_more_tries.value as usize;
+    if tries.retries() >= more_tries {
         return None;
     }
-    route.retry(exchange.reservation.as_mut()?, tried)
+    route.retry(&mut tries.reservation, tried)
 }
 
 fn is_in_window(started: Instant, deadlines: Deadlines) -> bool {
     now().saturating_duration_since(started) <= deadlines.retries
 }
 
-fn note(exchange: &mut Exchange, why: &Arc<str>) {
-    if let Some(attempt) = exchange.attempts.last_mut() {
-        attempt.error = Some(Arc::clone(why));
-    }
-}
-
 fn give_up(
-    exchange: &mut Exchange,
+    tries: &mut Tries,
+    arrival: &Arrival,
     route: &Route,
     peer: &Peer,
     why: &Arc<str>,
     error: ApiError,
 ) -> ApiError {
-    note(exchange, why);
-    let attempts = exchange.attempts.len();
-    exchange
-        .sinks
-        .events
-        .request_failed(at_peer(route, peer), &exchange.rid, attempts, why, now());
+    tries.failed(why);
+    let attempts = tries.attempts.len();
+    let events = &arrival.sinks.events;
+    events.request_failed(at_peer(route, peer), &arrival.rid, attempts, why, now());
     error.on_route(&route.name)
 }
 
@@ -265,13 +253,14 @@ pub(super) fn at_peer<'a>(route: &'a Route, peer: &'a Peer) -> PeerRef<'a> {
 mod tests {
     use std::net::SocketAddr;
 
-    use http::Uri;
     use router_bodylog::BodyLog;
+    use router_core::book::{PlacementRequest, PoolId};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::JoinSet;
 
-    use super::super::exchange::Sinks;
+    use super::super::head::HeadWatch;
+    use super::super::phase::{Asked, Inspected, Live, Received, Sinks};
     use super::*;
     use crate::telemetry::events::Events;
     use crate::testing::Tables;
@@ -295,6 +284,40 @@ mod tests {
             }
         });
         address
+    }
+
+    /// A request that has a slot on the only peer.
+    fn placed(route: &Arc<Route>, sinks: &Arc<Sinks>) -> Live<Placed> {
+        let (parts, ()) = Request::post("/r/v1/x").body(()).unwrap().into_parts();
+        let head = Arc::new(HeadWatch::default());
+        let slot = route
+            .reserve(PlacementRequest::new(PoolId(0), None))
+            .unwrap();
+        Arrival::live(&parts, &head, sinks, now()).next(|arrival| {
+            let authorised = Authorised {
+                arrival,
+                route: Arc::clone(route),
+                path_at: 2,
+                owner: None,
+                capture: None,
+            };
+            let asked = Asked {
+                model: None,
+                is_json_object: true,
+                session: "-".into(),
+                source: "none".into(),
+            };
+            let received = Received {
+                bytes: 2,
+                at: now(),
+            };
+            let inspected = Inspected {
+                authorised,
+                received,
+                asked,
+            };
+            Placed::of(inspected, PoolId(0), slot, now())
+        })
     }
 
     /// What the first of many requests is refused with; `None` when all of them are answered.
@@ -324,16 +347,8 @@ mod tests {
             deadline: None,
         };
         for _ in 0..100 {
-            let mut exchange = Exchange::begin(
-                "rid".into(),
-                Method::POST,
-                Uri::from_static("/r/v1/x"),
-                &outgoing.headers,
-                Arc::clone(&sinks),
-                now(),
-            );
-            let pool = PoolId(0);
-            let sent = forward(&client, &mut exchange, route, pool, 0, &outgoing, deadlines);
+            let mut placed = placed(route, &sinks);
+            let sent = forward(&client, &mut placed, 0, &outgoing, deadlines);
             if let Err(error) = sent.await {
                 return Some(error.code());
             }

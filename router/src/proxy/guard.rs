@@ -16,9 +16,9 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// The router consumed a credential to let this caller in.
-    pub(super) fn is_validated(&self) -> bool {
-        self.owner.is_some()
+    /// A caller whose key, if there is one, does not matter.
+    pub(super) fn unknown() -> Self {
+        Self { owner: None }
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn admit(
 ///
 /// # Errors
 /// 401 without a key of the shared file or of any route.
-pub(super) fn admit_holder(table: &RouteTable, headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn admit_holder(table: &RouteTable, headers: &HeaderMap) -> Result<Admitted, ApiError> {
     let demands = |access: &Access| matches!(access, Access::Denied);
     let has_own = |route: &Route| matches!(&route.keys, RouteKeys::Own(keys) if !keys.is_empty());
     let keys_exist =
@@ -61,10 +61,10 @@ pub(super) fn admit_holder(table: &RouteTable, headers: &HeaderMap) -> Result<()
             || table
                 .routes()
                 .filter_map(|route| admit(table, route, headers).ok())
-                .any(|admitted| admitted.is_validated())
+                .any(|admitted| admitted.owner.is_some())
     };
     if !keys_exist || is_holder() {
-        return Ok(());
+        return Ok(Admitted::unknown());
     }
     Err(ApiError::invalid_api_key())
 }
@@ -82,16 +82,16 @@ pub(super) fn opened<'t>(table: &'t RouteTable, headers: &HeaderMap) -> Vec<&'t 
 ///
 /// # Errors
 /// 401 when no route is open to this caller.
-pub(super) fn admit_any(table: &RouteTable, headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn admit_any(table: &RouteTable, headers: &HeaderMap) -> Result<Admitted, ApiError> {
     let mut routes = table.routes().peekable();
     if routes.peek().is_none() {
         return match table.keys.access(presented(headers)) {
             Access::Denied => Err(ApiError::invalid_api_key()),
-            Access::Open | Access::Granted(_) => Ok(()),
+            Access::Open | Access::Granted(_) => Ok(Admitted::unknown()),
         };
     }
     if routes.any(|route| admit(table, route, headers).is_ok()) {
-        return Ok(());
+        return Ok(Admitted::unknown());
     }
     Err(ApiError::invalid_api_key())
 }

@@ -1,36 +1,40 @@
-//! The life of one request, in order: dispatch, guard, read, inspect, admit and choose, forward,
-//! relay. Each step is a function of its own module; this one only strings them together.
+//! The life of one request, in order: destination, policy, body, inspection, slot, peer, relay.
+//! Each step is a function of its own module; this one only strings them together.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{self};
+use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use router_bodylog::Begun;
-use router_core::book::PoolId;
 
+use super::answer::{self, RelayOptions};
 use super::body::{self, Collected, Limits};
-use super::dispatch::{Destination, api_of, dispatch, is_forwarded};
-use super::edits::{Edits, Room};
+use super::destination::{Denied, Destination};
 use super::error::{ApiError, Dialect};
-use super::exchange::{Exchange, Sinks, now};
 use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
+use super::inspect::inspect;
+use super::limits::Framing;
 use super::local::{self, ModelsPath};
-use super::lookup::{names, route_of_model, sole_route};
-use super::relay::{Body, Bounds, Relay, Stream};
+use super::lookup::{names, route_of_model};
+use super::phase::{Arrival, Authorised, Grant, Live, Placed, Received, Refused, Sinks};
+use super::place::place;
+use super::relay::Body;
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
-use super::{backends, decide, finish, guard, limits, status};
+use super::{backends, finish, guard, limits, status};
+use crate::admin::access;
+use crate::clock::now;
 use crate::content::Inspection;
-use crate::state::{Entry, Lifecycle, Phase, Route, RouteTable};
-use crate::upstream::{PeerBody, PeerClient, headers};
+use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::upstream::{PeerClient, headers};
 use service::budget::ByteBudget;
 
 /// The public port. One per process, shared by every connection.
@@ -48,26 +52,16 @@ pub struct Proxy {
     pub sinks: Arc<Sinks>,
 }
 
-/// A request's way out.
-enum Reply {
-    Local(Response<Bytes>),
-    Relayed {
-        response: Response<PeerBody>,
-        pool: PoolId,
-        deadline: Deadline,
-    },
-}
+type Deadline = Option<(Instant, Duration)>;
 
-type Deadline = Option<(Instant, std::time::Duration)>;
-
-/// One request on its way through the steps.
+/// What came, beside the phase it is in.
 struct Call<'t> {
+    /// The snapshot in force when it came.
     table: &'t RouteTable,
-    exchange: &'t mut Exchange,
+    parts: Parts,
+    body: Incoming,
     /// The address of the connection.
     peer: IpAddr,
-    /// Which headers the answer gets.
-    stamp: &'t mut Stamp,
 }
 
 impl Proxy {
@@ -78,302 +72,225 @@ impl Proxy {
         peer: IpAddr,
         head: &Arc<HeadWatch>,
     ) -> Response<Body> {
-        let arrived = now();
+        let at = now();
         let (parts, body) = request.into_parts();
-        let rid = match respond::client_request_id(&parts.headers) {
-            Some(id) => Arc::from(id),
-            None => Arc::from(respond::new_request_id()),
-        };
-        let (method, uri) = (parts.method.clone(), parts.uri.clone());
-        let sinks = Arc::clone(&self.sinks);
-        let mut exchange = Box::new(Exchange::begin(
-            rid,
-            method,
-            uri,
-            &parts.headers,
-            sinks,
-            arrived,
-        ));
-        exchange.head = Some(Arc::clone(head));
         let framing = head.take(!body.is_end_stream());
+        let arrival = Arrival::live(&parts, head, &self.sinks, at);
+        // Boxed for the connection's sake: it keeps room for this future for as long as it lives,
+        // and a stream lives long after its head is decided.
+        Box::pin(self.answer(arrival, parts, body, framing, peer)).await
+    }
+
+    async fn answer(
+        &self,
+        arrival: Live<Arrival>,
+        parts: Parts,
+        body: Incoming,
+        framing: Framing,
+        peer: IpAddr,
+    ) -> Response<Body> {
         let table = self.tables.load_full();
-        let mut stamp = Stamp::IdOnly;
+        if let Err(error) = limits::check(&parts, framing) {
+            return answer::refused(*Refused::new(arrival, error), &table);
+        }
         let call = Call {
             table: &table,
-            exchange: &mut exchange,
+            parts,
+            body,
             peer,
-            stamp: &mut stamp,
         };
-        let reply = match limits::check(&parts, framing) {
-            // Boxed for the connection's sake: it keeps room for this future for as long as it
-            // lives, and a stream lives long after its head is decided.
-            Ok(()) => Box::pin(self.dispatch(call, parts, body)).await,
-            Err(error) => Err(error),
-        };
-        let response = self.finish(reply, exchange, &table, stamp);
-        match response.body().is_held() {
-            true => Box::pin(when_whole(response, stamp)).await,
-            false => response,
+        match self.dispatch(arrival, call).await {
+            Ok(response) => response,
+            Err(refused) => answer::refused(*refused, &table),
         }
     }
 
-    fn finish(
-        &self,
-        reply: Result<Reply, ApiError>,
-        mut exchange: Box<Exchange>,
-        table: &RouteTable,
-        mut stamp: Stamp,
-    ) -> Response<Body> {
-        if reply.is_err() && exchange.route.is_none() {
-            stamp = find_api(&mut exchange, table).unwrap_or(stamp);
-        }
-        let dialect = Dialect::of(exchange.path());
-        if let (Err(error), Some(capture)) = (&reply, &mut exchange.capture) {
-            capture.refused(error.code());
-        }
-        let (mut head, mut body) = match reply {
-            Ok(Reply::Relayed {
-                response,
-                pool,
-                deadline,
-            }) => {
-                let room = || Room::new(&self.budget, table.server.max_buffered_bytes);
-                let edits = Edits::of(&exchange, &response, room);
-                let decoded = edits.as_ref().is_some_and(|edits| edits.decodes());
-                exchange.measure_answer(&response, pool, decoded);
-                let way = RelayOptions {
-                    deadline,
-                    stamp,
-                    dialect,
-                    edits,
-                };
-                return relayed(response, exchange, table, way, &self.lifecycle);
-            }
-            Ok(Reply::Local(response)) => response.into_parts(),
-            Err(error) => error.response(dialect).into_parts(),
-        };
-        exchange.status = Some(head.status);
-        if exchange.method == Method::HEAD {
-            // Over HTTP/2 nothing else keeps the body of an answer to HEAD back.
-            let length = header::HeaderValue::from(body.len());
-            head.headers.insert(header::CONTENT_LENGTH, length);
-            body = Bytes::new();
-        }
-        if let Some(capture) = &mut exchange.capture {
-            capture.local(&body);
-        }
-        exchange.bytes_out = body.len() as u64;
-        exchange.complete = true;
-        respond::stamp(&mut head.headers, &exchange, dialect, stamp);
-        Response::from_parts(
-            head,
-            Body::Local {
-                bytes: Some(body),
-                exchange: Some(exchange),
-            },
-        )
-    }
-
+    /// Finds the destination, applies its policy and runs its handler.
     async fn dispatch(
         &self,
+        arrival: Live<Arrival>,
         call: Call<'_>,
-        parts: Parts,
-        body: Incoming,
-    ) -> Result<Reply, ApiError> {
-        let path = parts.uri.path().to_owned();
-        match dispatch(&path).map_err(|bad| ApiError::bad_request("bad_path", bad.message()))? {
-            Destination::Health => {
-                call.exchange.logged = false;
-                Ok(Reply::Local(local::health()))
-            }
-            Destination::Ready => {
-                call.exchange.logged = false;
-                Ok(Reply::Local(local::ready(call.table, &self.lifecycle)))
-            }
-            Destination::Status { route, name } => {
-                status::answer(self, call.table, route, name, &parts, body, call.peer)
-                    .await
-                    .map(Reply::Local)
-            }
-            Destination::Together(what) => Ok(Reply::Local(status::answer_together(
-                call.table, what, &parts, call.peer,
-            ))),
-            Destination::ProxyMetrics => {
-                call.exchange.logged = false;
-                guard::admit_holder(call.table, &parts.headers)?;
-                let routes = guard::opened(call.table, &parts.headers);
-                backends::answer(&parts, &routes).map(Reply::Local)
-            }
-            Destination::FinishSession { route: None } => {
-                guard::admit_any(call.table, &parts.headers)?;
-                finish::answer(&parts, &guard::opened(call.table, &parts.headers)).map(Reply::Local)
-            }
-            Destination::FinishSession { route: Some(name) } => match call.table.get(name) {
-                Some(Entry::Ready { route, .. }) => {
-                    guard::admit(call.table, route, &parts.headers)?;
-                    finish::answer(&parts, &[route]).map(Reply::Local)
-                }
-                Some(Entry::Invalid { name, .. }) => Err(ApiError::route_invalid(name)),
-                None => self.nowhere(call, parts, body, &path).await,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        let path = call.parts.uri.path().to_owned();
+        let destination = Destination::of(call.table, &path);
+        if destination.takes_new_work() && self.lifecycle.phase() >= Phase::Draining {
+            return Err(Refused::new(arrival, ApiError::draining()));
+        }
+        let policy = destination.policy();
+        let admitted = match policy.admit(call.table, &call.parts, call.peer) {
+            Ok(admitted) => admitted,
+            Err(denied) => match *denied {
+                Denied::Status(answer) => return Ok(own(arrival, answer)),
+                Denied::Api(error) => return Err(destination.refuse(arrival, error)),
             },
-            Destination::Nowhere => self.nowhere(call, parts, body, &path).await,
-            Destination::Unprefixed => {
-                *call.stamp = Stamp::Routed;
-                self.refuse_when_draining()?;
-                self.unprefixed(call, parts, body).await
+        };
+        let parts = &call.parts;
+        let result = match destination {
+            Destination::Serve { route, path_at } => {
+                let owner = admitted.owner;
+                let grant = Grant {
+                    route,
+                    path_at,
+                    owner,
+                };
+                return self.serve(arrival, call, grant).await;
             }
-            Destination::Route {
-                route: name,
-                path: rest,
-            } => {
-                let prefix = path.len() - rest.len();
-                match call.table.get(name) {
-                    Some(Entry::Ready { route, .. })
-                        if is_forwarded(rest, &route.options.extra_paths.value) =>
-                    {
-                        self.refuse_when_draining()?;
-                        self.serve(call, route, prefix, parts, body).await
-                    }
-                    Some(Entry::Invalid { name, .. }) => {
-                        call.exchange.path_at = prefix;
-                        Err(ApiError::route_invalid(name))
-                    }
-                    Some(Entry::Ready { .. }) => Err(ApiError::route_not_found(
-                        "no such path on this route",
-                        None,
-                    )),
-                    None => self.nowhere(call, parts, body, &path).await,
-                }
+            Destination::ByModel => return self.by_model(arrival, call).await,
+            Destination::Health => Ok(local::health()),
+            Destination::Ready => Ok(local::ready(call.table, &self.lifecycle)),
+            Destination::ProxyMetrics => {
+                backends::answer(parts, &guard::opened(call.table, &parts.headers))
             }
+            Destination::FinishSessions => {
+                finish::answer(parts, &guard::opened(call.table, &parts.headers))
+            }
+            Destination::FinishSession(route) => finish::answer(parts, &[route]),
+            Destination::Together(what) => Ok(status::answer_together(call.table, what, parts)),
+            Destination::Status { endpoint: None, .. } => Ok(access::Denied::Hidden.answer()),
+            Destination::Status {
+                route,
+                endpoint: Some(endpoint),
+            } => status::answer(self, call.table, route, endpoint, parts, call.body).await,
+            Destination::Nowhere => Err(nowhere(&call)),
+            Destination::Refused(error) => Err(error),
+        };
+        match result {
+            Ok(response) => Ok(own(arrival, response)),
+            Err(error) => Err(Refused::new(arrival, error)),
         }
     }
 
-    fn refuse_when_draining(&self) -> Result<(), ApiError> {
-        if self.lifecycle.phase() >= Phase::Draining {
-            Err(ApiError::draining())
-        } else {
-            Ok(())
-        }
-    }
-
-    /// A path under no route: an engine-native path of the one route that unprefixed paths mean,
-    /// else 404. Only a caller with a key learns which routes there are.
-    async fn nowhere(
+    /// `/v1/…` without a prefix where several routes exist: the body's model names the route.
+    async fn by_model(
         &self,
+        arrival: Live<Arrival>,
         call: Call<'_>,
-        parts: Parts,
-        body: Incoming,
-        path: &str,
-    ) -> Result<Reply, ApiError> {
-        if let Some(route) = sole_route(call.table)
-            && !path.starts_with("/v1/")
-            && is_forwarded(path, &route.options.extra_paths.value)
-        {
-            self.refuse_when_draining()?;
-            let route = Arc::clone(route);
-            return self.serve(call, &route, 0, parts, body).await;
-        }
-        let routes = guard::admit_any(call.table, &parts.headers)
-            .ok()
-            .map(|()| names(call.table));
-        Err(ApiError::route_not_found(
-            "no route has this path; use /<route>/v1/…",
-            routes,
-        ))
-    }
-
-    /// `/v1/…`: the default route, else the route of the body's model, else the only route.
-    async fn unprefixed(
-        &self,
-        call: Call<'_>,
-        parts: Parts,
-        body: Incoming,
-    ) -> Result<Reply, ApiError> {
-        if let Some(name) = &call.table.server.default_route {
-            return match call.table.get(name) {
-                Some(Entry::Ready { route, .. }) => self.serve(call, route, 0, parts, body).await,
-                Some(Entry::Invalid { name, .. }) => Err(ApiError::route_invalid(name)),
-                None => Err(ApiError::route_not_found(
-                    "the default route does not exist",
-                    None,
-                )),
-            };
-        }
-        match &*call.table.entries {
-            [Entry::Ready { route, .. }] => return self.serve(call, route, 0, parts, body).await,
-            [Entry::Invalid { name, .. }] => return Err(ApiError::route_invalid(name)),
-            _ => {}
-        }
-        guard::admit_any(call.table, &parts.headers)?;
+    ) -> Result<Response<Body>, Box<Refused>> {
+        let Call {
+            table,
+            parts,
+            body,
+            peer,
+        } = call;
         if matches!(parts.method, Method::GET | Method::HEAD)
             && let Some(path) = ModelsPath::of(parts.uri.path())
         {
-            return local::models_of_all(call.table, &parts.headers, path).map(Reply::Local);
+            return match local::models_of_all(table, &parts.headers, path) {
+                Ok(answer) => Ok(answer::local(
+                    arrival,
+                    answer,
+                    Dialect::OpenAi,
+                    Stamp::Routed,
+                )),
+                Err(error) => Err(Refused::new(arrival, error)),
+            };
         }
         let bounds = Limits {
-            body: call.table.max_body_size(),
-            buffered: call.table.server.max_buffered_bytes,
+            body: table.max_body_size(),
+            buffered: table.server.max_buffered_bytes,
         };
-        let deadline = longest_deadline(call.exchange, call.table);
-        let collected = self.read(call.exchange, body, bounds, deadline).await?;
-        let inspection = Inspection::read(&call.table.fields, &collected.bytes);
+        let deadline = longest_deadline(&arrival, table);
+        let (collected, received) = match self.read(&arrival.head, body, bounds, deadline).await {
+            Ok(read) => read,
+            Err(error) => return Err(Refused::new(arrival, error)),
+        };
+        let inspection = Inspection::read(&table.fields, &collected.bytes);
         let model = inspection.model().map(Cow::into_owned);
-        let route = Arc::clone(route_of_model(call.table, model.as_deref())?);
-        *call.stamp = Stamp::of(&route);
-        let admitted = guard::admit(call.table, &route, &parts.headers)?;
-        call.exchange.owner = admitted.owner.clone();
-        call.exchange.route = Some(Arc::clone(&route));
-        begin_capture(call.table, call.exchange, &route, &parts, call.peer);
-        if let Some(capture) = &mut call.exchange.capture {
+        let route = match route_of_model(table, model.as_deref()) {
+            Ok(route) => route,
+            Err(error) => return Err(Refused::new(arrival, error).having_read(received)),
+        };
+        let admitted = match guard::admit(table, route, &parts.headers) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                let refused = Refused::on_route(arrival, route, 0, error);
+                return Err(refused.having_read(received));
+            }
+        };
+        let grant = Grant {
+            route,
+            path_at: 0,
+            owner: admitted.owner,
+        };
+        let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
+        if let Some(capture) = &mut authorised.capture {
             capture.request(&collected.bytes);
         }
         let limit = route.options.max_body_size.value;
-        if collected.bytes.len() as u64 > limit {
-            return Err(ApiError::body_too_large(limit));
+        if received.bytes > limit {
+            let error = ApiError::body_too_large(limit);
+            return Err(Refused::new(authorised, error).having_read(received));
         }
-        self.place(call, &route, parts, collected, admitted.is_validated())
-            .await
+        let request = Whole {
+            parts,
+            collected,
+            received,
+            peer,
+        };
+        self.send(authorised, table, request).await
     }
 
     /// A request whose route is known before its body.
     async fn serve(
         &self,
+        arrival: Live<Arrival>,
         call: Call<'_>,
-        route: &Arc<Route>,
-        prefix: usize,
-        parts: Parts,
-        body: Incoming,
-    ) -> Result<Reply, ApiError> {
-        call.exchange.path_at = prefix;
-        call.exchange.route = Some(Arc::clone(route));
-        *call.stamp = Stamp::of(route);
-        let admitted = guard::admit(call.table, route, &parts.headers)?;
-        let validated = admitted.is_validated();
-        call.exchange.owner = admitted.owner;
+        grant: Grant<'_>,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        let Call {
+            table,
+            parts,
+            body,
+            peer,
+        } = call;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
-        if let Some(path) = ModelsPath::of(call.exchange.path())
+        let route = grant.route;
+        let path = parts.uri.path().get(grant.path_at..).unwrap_or_default();
+        if let Some(models) = ModelsPath::of(path)
             && (reads || route.is_by_model())
-            && let Some(answer) = local::models(route, path)
+            && let Some(answer) = local::models(route, models)
         {
-            return answer.map(Reply::Local);
+            let authorised = Authorised::live(arrival, grant, None);
+            return match answer {
+                Ok(answer) => Ok(answer::local(
+                    authorised,
+                    answer,
+                    Dialect::of(path),
+                    Stamp::of(route),
+                )),
+                Err(error) => Err(Refused::new(authorised, error)),
+            };
         }
+        let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
         let bounds = Limits {
             body: route.options.max_body_size.value,
-            buffered: call.table.server.max_buffered_bytes,
+            buffered: table.server.max_buffered_bytes,
         };
-        begin_capture(call.table, call.exchange, route, &parts, call.peer);
-        let deadline = deadline(call.exchange, route);
-        let collected = self.read(call.exchange, body, bounds, deadline).await?;
-        self.place(call, route, parts, collected, validated).await
+        let deadline = authorised.deadline();
+        let head = &authorised.arrival.head;
+        let (collected, received) = match self.read(head, body, bounds, deadline).await {
+            Ok(read) => read,
+            Err(error) => return Err(Refused::new(authorised, error)),
+        };
+        if let Some(capture) = &mut authorised.capture {
+            capture.request(&collected.bytes);
+        }
+        let request = Whole {
+            parts,
+            collected,
+            received,
+            peer,
+        };
+        self.send(authorised, table, request).await
     }
 
     async fn read(
         &self,
-        exchange: &mut Exchange,
+        head: &HeadWatch,
         body: Incoming,
         bounds: Limits,
         deadline: Deadline,
-    ) -> Result<Collected, ApiError> {
+    ) -> Result<(Collected, Received), ApiError> {
         let reading = body::collect(body, bounds, &self.budget);
         let collected = match deadline {
             None => reading.await?,
@@ -381,218 +298,155 @@ impl Proxy {
                 .await
                 .map_err(|_| ApiError::upload_timeout(limit))??,
         };
-        if let Some(head) = &exchange.head {
-            head.body_was_read();
-        }
-        if let Some(capture) = &mut exchange.capture {
-            capture.request(&collected.bytes);
-        }
-        exchange.bytes_in = collected.bytes.len() as u64;
-        exchange.times.received = Some(now());
-        Ok(collected)
+        head.body_was_read();
+        let received = Received {
+            bytes: collected.bytes.len() as u64,
+            at: now(),
+        };
+        Ok((collected, received))
     }
 
-    /// Admits, chooses and forwards a request that is read whole.
-    async fn place(
+    /// Inspects, places and forwards a request that was read whole, and relays the answer.
+    async fn send(
         &self,
-        call: Call<'_>,
-        route: &Arc<Route>,
-        parts: Parts,
-        collected: Collected,
-        validated: bool,
-    ) -> Result<Reply, ApiError> {
-        let Call {
-            table,
-            exchange,
+        authorised: Live<Authorised>,
+        table: &RouteTable,
+        request: Whole,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        let Whole {
+            parts,
+            collected: Collected { bytes, held },
+            received,
             peer,
-            ..
-        } = call;
-        let deadline = deadline(exchange, route);
-        let waits = decide::RetryBounds {
-            deadline,
-            lifecycle: &self.lifecycle,
+        } = request;
+        let (inspected, question) = inspect(table, authorised, &parts, &bytes, received)?;
+        let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
+        let pool = question.pool;
+        drop(question);
+        let first = slot.peer;
+        let rewritten = rewrite(&inspected, self.budget.buffers(), bytes);
+        let client = headers::Client {
+            peer,
+            trusted: &table.server.trusted_proxies,
         };
-        let (pool, first) =
-            decide::decide(table, exchange, route, &parts, &collected.bytes, waits).await?;
-        let Collected { bytes, held } = collected;
-        let bytes = rewrite(exchange, route, self.budget.buffers(), bytes);
-        let outgoing = outgoing(table, exchange, parts, peer, bytes, validated);
+        let outgoing = outgoing(&inspected.authorised, parts, client, rewritten.body);
+        let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
         let deadlines = Deadlines {
             response: table.server.response_timeout,
             retries: RETRY_WINDOW,
-            deadline,
+            deadline: placed.inspected.authorised.deadline(),
         };
-        let sent = forward(
-            &self.client,
-            exchange,
-            route,
-            pool,
-            first,
-            &outgoing,
-            deadlines,
-        );
-        let response = tokio::select! {
+        let sent = forward(&self.client, &mut placed, first, &outgoing, deadlines);
+        let sent = tokio::select! {
             biased;
-            response = sent => response?,
-            () = self.lifecycle.reached(Phase::Stopped) => return Err(ApiError::draining()),
+            sent = sent => sent,
+            () = self.lifecycle.reached(Phase::Stopped) => Err(ApiError::draining()),
+        };
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => return Err(Refused::new(placed, error)),
         };
         // With the head here nothing will be sent again.
         self.budget.buffers().give(outgoing.body);
         drop(held);
-        Ok(Reply::Relayed {
-            response,
-            pool,
-            deadline,
-        })
+        let options = RelayOptions {
+            table,
+            budget: &self.budget,
+            lifecycle: &self.lifecycle,
+            asked_for_usage: rewritten.asked_for_usage,
+        };
+        Ok(answer::relayed(placed, response, options).await)
+    }
+
+    /// From here on a request is recorded, refusals included.
+    fn authorise(
+        &self,
+        arrival: Live<Arrival>,
+        table: &RouteTable,
+        parts: &Parts,
+        peer: IpAddr,
+        grant: Grant<'_>,
+    ) -> Live<Authorised> {
+        let client = headers::Client {
+            peer,
+            trusted: &table.server.trusted_proxies,
+        };
+        let capture = self.sinks.bodylog.begin(|| {
+            Some(Begun {
+                route: &grant.route.recorded,
+                wanted: grant.route.capture().wanted()?,
+                headers: &parts.headers,
+                client: client.address(&parts.headers),
+            })
+        });
+        Authorised::live(arrival, grant, capture)
     }
 }
 
-/// A caller that may come in: from here on its request is recorded, refusals included.
-fn begin_capture(
-    table: &RouteTable,
-    exchange: &mut Exchange,
-    route: &Arc<Route>,
-    parts: &Parts,
+/// A request that was read whole.
+struct Whole {
+    parts: Parts,
+    collected: Collected,
+    received: Received,
     peer: IpAddr,
-) {
-    let client = headers::Client {
-        peer,
-        trusted: &table.server.trusted_proxies,
-    };
-    exchange.capture = exchange.sinks.bodylog.begin(|| {
-        Some(Begun {
-            route: &route.recorded,
-            wanted: route.capture().wanted()?,
-            headers: &parts.headers,
-            client: client.address(&parts.headers),
-        })
-    });
+}
+
+impl Destination<'_> {
+    /// Refuses a caller that its policy turns away.
+    fn refuse(&self, arrival: Live<Arrival>, error: ApiError) -> Box<Refused> {
+        match self {
+            Self::Serve { route, path_at } => Refused::on_route(arrival, route, *path_at, error),
+            _ => Refused::new(arrival, error),
+        }
+    }
+}
+
+/// The answer of an endpoint that is no API of an engine.
+fn own(arrival: Live<Arrival>, answer: Response<Bytes>) -> Response<Body> {
+    answer::local(arrival, answer, Dialect::OpenAi, Stamp::IdOnly)
+}
+
+/// 404. Only a caller whose key opens a route learns which routes there are.
+fn nowhere(call: &Call<'_>) -> ApiError {
+    let is_known = guard::admit_any(call.table, &call.parts.headers).is_ok();
+    let routes = is_known.then(|| names(call.table));
+    ApiError::route_not_found("no route has this path; use /<route>/v1/…", routes)
 }
 
 fn outgoing(
-    table: &RouteTable,
-    exchange: &Exchange,
+    request: &Authorised,
     parts: Parts,
-    peer: IpAddr,
+    client: headers::Client<'_>,
     body: Bytes,
-    validated: bool,
 ) -> Outgoing {
     let mut map = parts.headers;
-    headers::prepare_request(
-        &mut map,
-        headers::Client {
-            peer,
-            trusted: &table.server.trusted_proxies,
-        },
-    );
-    if let Ok(id) = http::HeaderValue::from_str(&exchange.rid) {
+    headers::prepare_request(&mut map, client);
+    if let Ok(id) = HeaderValue::from_str(&request.arrival.rid) {
         map.insert(respond::REQUEST_ID, id);
     }
     if body.is_empty() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
-        // Such a method may have a body: that it has none is to be said (RFC 9110 section 8.6).
-        map.insert(header::CONTENT_LENGTH, header::HeaderValue::from(0_u16));
+        // A method that may have a body must say that there is none (RFC 9110 section 8.6).
+        map.insert(header::CONTENT_LENGTH, HeaderValue::from(0_u16));
     }
     let target = parts
         .uri
         .path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str);
-    let path_and_query = target.get(exchange.path_at..).unwrap_or("/").to_owned();
     Outgoing {
+        path_and_query: target.get(request.path_at..).unwrap_or("/").to_owned(),
         method: parts.method,
-        path_and_query,
         headers: map,
         body,
-        validated,
+        // The router consumed a credential to let this caller in.
+        validated: request.owner.is_some(),
     }
 }
 
-/// How an answer is relayed.
-struct RelayOptions {
-    deadline: Deadline,
-    stamp: Stamp,
-    dialect: Dialect,
-    edits: Option<Box<Edits>>,
-}
-
-fn relayed(
-    response: Response<PeerBody>,
-    mut exchange: Box<Exchange>,
-    table: &RouteTable,
-    way: RelayOptions,
-    lifecycle: &Lifecycle,
-) -> Response<Body> {
-    let (mut head, body) = response.into_parts();
-    if let Some(capture) = &mut exchange.capture {
-        capture.answered(&head, body.connect_time());
-    }
-    headers::strip_hop_by_hop(&mut head.headers);
-    let transparent = exchange
-        .route
-        .as_ref()
-        .is_some_and(|route| route.options.transparent.value);
-    let is_stream = respond::is_event_stream(&head.headers);
-    if is_stream {
-        respond::hint_stream(&mut head.headers);
-    }
-    respond::stamp(&mut head.headers, &exchange, way.dialect, way.stamp);
-    exchange.status = Some(head.status);
-    if way.edits.is_some() {
-        Edits::fix(&mut head.headers);
-    }
-    let speaks = !transparent && !head.headers.contains_key(header::CONTENT_ENCODING);
-    if is_stream && speaks && exchange.method != Method::HEAD {
-        // An event may have to be added.
-        head.headers.remove(header::CONTENT_LENGTH);
-    }
-    // Connection extensions of the upstream hop are not this hop's.
-    head.extensions = http::Extensions::new();
-    head.version = http::Version::HTTP_11;
-    let stream = is_stream.then(|| Stream::new(way.dialect, speaks));
-    let bounds = Bounds {
-        idle: table.server.idle_timeout,
-        deadline: way.deadline,
-    };
-    let mut relay = Relay::new(body, exchange, bounds, stream);
-    relay.ends_with(lifecycle);
-    if let Some(edits) = way.edits {
-        relay.edit(edits);
-    }
-    Response::from_parts(head, Body::Relay(Box::new(relay)))
-}
-
-/// The answer whose body is held until it is whole, or what became of it meanwhile.
-async fn when_whole(response: Response<Body>, stamp: Stamp) -> Response<Body> {
-    let (mut head, mut body) = response.into_parts();
-    if let Body::Relay(relay) = &mut body
-        && let Err(error) = relay.begin().await
-    {
-        head = relay.fail(&error, stamp);
-    }
-    Response::from_parts(head, body)
-}
-
-fn deadline(exchange: &Exchange, route: &Route) -> Deadline {
-    let limit = route.options.request_timeout.value?;
-    Some((exchange.times.arrived + limit, limit))
-}
-
-/// The deadline of a request whose body decides its route: that of the most patient one.
-fn longest_deadline(exchange: &Exchange, table: &RouteTable) -> Deadline {
+/// The deadline of a request whose body decides its route: the longest of all routes.
+fn longest_deadline(arrival: &Arrival, table: &RouteTable) -> Deadline {
     let limits = table
         .routes()
         .map(|route| route.options.request_timeout.value);
     let limit = limits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
-    Some((exchange.times.arrived + limit, limit))
-}
-
-/// For a request refused before its route was looked at: whose `/v1/…` it is, so that the answer has
-/// the dialect and the headers that the caller expects there. `None` where no API is.
-fn find_api(exchange: &mut Exchange, table: &RouteTable) -> Option<Stamp> {
-    let (name, at) = api_of(exchange.uri.path())?;
-    let route = match name {
-        Some(name) => table.get(name).and_then(Entry::route),
-        None => sole_route(table),
-    };
-    exchange.path_at = at;
-    Some(route.map_or(Stamp::Routed, |route| Stamp::of(route)))
+    Some((arrival.at + limit, limit))
 }

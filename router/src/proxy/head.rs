@@ -283,9 +283,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exchange::now;
     use super::super::serve::HEAD_TIMEOUT;
     use super::*;
+    use crate::clock::now;
 
     const HEAD: &[u8] =
         b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-length: 3\r\nX-Content-Length: 9\r\ntransfer-ENCODING: chunked\r\n\r\nabc";

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
-use super::exchange::now;
+use crate::clock::now;
 
 /// A client that sends nothing for this long has seen the answer, or never will.
 const IDLE: Duration = Duration::from_secs(2);

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use answers::Meter;
-use http::{Method, Response, header};
+use http::{Method, header, response};
+use router_bodylog::End;
 use router_core::book::PoolId;
 use router_core::signal::Sample;
 
-use super::exchange::Times;
 use super::respond;
 
 /// Answers below either have no rate worth a sample: it would be that of the overhead.
@@ -30,35 +30,52 @@ pub(super) struct Measure {
     is_stream: bool,
 }
 
-/// How the body ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was relayed whole.
-    Whole,
-    /// The peer broke it off, or took too long.
-    Broken,
-    /// The client left.
-    Left,
+/// When a request arrived, and the chunks of its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// The request's head was read.
+    pub arrived: Instant,
+    /// The first chunk came.
+    pub first: Option<Instant>,
+    /// The last chunk came.
+    pub last: Option<Instant>,
+}
+
+impl Span {
+    /// No chunk has come.
+    pub(super) fn new(arrived: Instant) -> Self {
+        Self {
+            arrived,
+            first: None,
+            last: None,
+        }
+    }
+
+    /// A chunk came.
+    pub(super) fn chunk(&mut self, now: Instant) {
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+    }
 }
 
 impl Measure {
     /// Judges by the response's head whether it is measured. `decoded`: what is fed is not compressed,
     /// whatever the head says.
-    pub(super) fn of<B>(
+    pub(super) fn of(
         method: &Method,
-        head: &Response<B>,
+        head: &response::Parts,
         pool: PoolId,
         decoded: bool,
     ) -> Option<Box<Self>> {
-        if *method != Method::POST || !head.status().is_success() {
+        if *method != Method::POST || !head.status.is_success() {
             return None;
         }
-        let is_stream = respond::is_event_stream(head.headers());
-        let is_encoded = !decoded && head.headers().contains_key(header::CONTENT_ENCODING);
+        let is_stream = respond::is_event_stream(&head.headers);
+        let is_encoded = !decoded && head.headers.contains_key(header::CONTENT_ENCODING);
         let meter = match (is_encoded, is_stream) {
             (true, _) => None,
             (false, true) => Some(Meter::stream()),
-            (false, false) => respond::is_json(head.headers()).then(Meter::document),
+            (false, false) => respond::is_json(&head.headers).then(Meter::document),
         };
         Some(Box::new(Self {
             pool,
@@ -75,22 +92,22 @@ impl Measure {
     }
 
     /// The sample of the first chunk: arrival to `now`, of a stream.
-    pub(super) fn first_byte(&self, times: &Times, now: Instant) -> Option<Sample> {
-        let ttft = now.saturating_duration_since(times.arrived);
+    pub(super) fn first_byte(&self, span: &Span, now: Instant) -> Option<Sample> {
+        let ttft = now.saturating_duration_since(span.arrived);
         self.is_stream
             .then_some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
     }
 
     /// The sample of the whole. The rate is over decode time for a stream, first chunk to last,
     /// and over the whole request otherwise. An answer too short for a rate gives none.
-    pub(super) fn rate(&self, times: &Times, end: End, least: Least) -> Option<Sample> {
+    pub(super) fn rate(&self, span: &Span, end: End, least: Least) -> Option<Sample> {
         let meter = self.meter.as_ref();
         let began = if self.is_stream {
-            times.first_byte
+            span.first
         } else {
-            Some(times.arrived)
+            Some(span.arrived)
         };
-        let time = match (began, times.last_chunk) {
+        let time = match (began, span.last) {
             (Some(began), Some(last)) => last.saturating_duration_since(began),
             _ => Duration::ZERO,
         };
@@ -126,20 +143,17 @@ mod tests {
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
-        Measure::of(method, &response.body(()).unwrap(), PoolId(0), false)
+        let head = response.body(()).unwrap().into_parts().0;
+        Measure::of(method, &head, PoolId(0), false)
     }
 
     /// A request that arrived at 0, with its first and last chunk at these milliseconds.
-    fn times(first: u64, last: u64) -> Times {
-        let arrived = Instant::now();
-        let at = |ms| Some(arrived + Duration::from_millis(ms));
-        Times {
-            arrived,
-            received: None,
-            sent: None,
-            first_byte: at(first),
-            last_chunk: at(last),
+    fn span(first: u64, last: u64) -> Span {
+        let mut span = Span::new(Instant::now());
+        for ms in [first, last] {
+            span.chunk(span.arrived + Duration::from_millis(ms));
         }
+        span
     }
 
     fn rate(
@@ -155,7 +169,7 @@ mod tests {
             tokens: 16,
             decode: Duration::from_millis(500),
         };
-        measure.rate(&times(first, last), end, least)
+        measure.rate(&span(first, last), end, least)
     }
 
     fn usage(tokens: u64) -> String {
@@ -173,12 +187,12 @@ mod tests {
 
     #[test]
     fn the_first_byte_of_a_stream_is_a_sample_and_that_of_a_document_is_not() {
-        let times = times(0, 0);
-        let now = times.arrived + Duration::from_micros(35_500);
+        let span = Span::new(Instant::now());
+        let now = span.arrived + Duration::from_micros(35_500);
         let stream = measure(&Method::POST, 200, STREAM).unwrap();
-        assert_eq!(stream.first_byte(&times, now), Some(Sample::Ttft(35.5)));
+        assert_eq!(stream.first_byte(&span, now), Some(Sample::Ttft(35.5)));
         let document = measure(&Method::POST, 200, JSON).unwrap();
-        assert_eq!(document.first_byte(&times, now), None);
+        assert_eq!(document.first_byte(&span, now), None);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use answers::Meter;
 use bytes::Bytes;
 use http::response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -19,19 +18,20 @@ use tokio::time::Sleep;
 
 use super::edits::Edits;
 use super::error::{ApiError, Dialect};
-use super::exchange::{Exchange, now};
 use super::forward::at_peer;
+use super::phase::{Answered, Live, LocalAnswer};
 use super::respond::{self, Stamp};
 use super::shutdown_notice::ShutdownNotice;
+use crate::clock::now;
 use crate::state::Lifecycle;
 use crate::upstream::PeerBody;
 use crate::upstream::client::chain;
 
-/// How often is looked whether what was handed over has left for the socket. An abort drops what has
-/// not: the error event, or the head and the first part of a body.
+/// Poll interval while waiting for the socket to drain before an abort. An abort drops whatever is
+/// still unsent: the error event, or the head and the first part of a body.
 const FLUSH_TICK: Duration = Duration::from_millis(10);
 
-/// The abort comes after this many looks even so: the client does not read.
+/// After this many polls the abort comes anyway: the client does not read.
 const FLUSH_TICKS: u16 = 500;
 
 /// Ends a connection whose response cannot be completed.
@@ -48,33 +48,33 @@ impl Error for Aborted {}
 
 /// A response body of the public port.
 #[derive(Debug)]
-pub enum Body {
+pub struct Body(Kind);
+
+#[derive(Debug)]
+enum Kind {
     /// Made here.
     Local {
         /// Taken by the first poll.
         bytes: Option<Bytes>,
         /// Settled when the body is dropped.
-        exchange: Option<Box<Exchange>>,
+        _answer: Box<Live<LocalAnswer>>,
     },
     /// A peer's.
     Relay(Box<Relay>),
 }
 
 impl Body {
-    /// Its head is not worth sending before the body is whole, or known not to be held any longer.
-    pub(super) fn is_held(&self) -> bool {
-        match self {
-            Self::Local { .. } => false,
-            Self::Relay(relay) => relay.is_held(),
-        }
+    /// The body of an answer that the router made.
+    pub(super) fn local(bytes: Bytes, answer: Live<LocalAnswer>) -> Self {
+        Self(Kind::Local {
+            bytes: Some(bytes),
+            _answer: Box::new(answer),
+        })
     }
 
-    /// A whole body that belongs to no exchange.
-    pub fn whole(bytes: Bytes) -> Self {
-        Self::Local {
-            bytes: Some(bytes),
-            exchange: None,
-        }
+    /// The body of a peer's answer.
+    pub(super) fn relay(relay: Box<Relay>) -> Self {
+        Self(Kind::Relay(relay))
     }
 }
 
@@ -86,35 +86,35 @@ impl HttpBody for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        match self.get_mut() {
-            Self::Local { bytes, .. } => {
+        match &mut self.get_mut().0 {
+            Kind::Local { bytes, .. } => {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
-            Self::Relay(relay) => relay.poll(cx),
+            Kind::Relay(relay) => relay.poll(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Local { bytes, .. } => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Relay(relay) => relay.is_end(),
+        match &self.0 {
+            Kind::Local { bytes, .. } => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Relay(relay) => relay.is_end(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Local { bytes, .. } => {
+        match &self.0 {
+            Kind::Local { bytes, .. } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Relay(relay) => relay.size_hint(),
+            Kind::Relay(relay) => relay.size_hint(),
         }
     }
 }
 
 /// The time bounds of one response.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Between two chunks.
     pub idle: Duration,
     /// Of the whole request: the moment, and the option's value for the message.
@@ -123,9 +123,9 @@ pub struct Bounds {
 
 /// A peer's response body with its observers.
 #[derive(Debug)]
-pub struct Relay {
+pub(super) struct Relay {
     inner: PeerBody,
-    exchange: Box<Exchange>,
+    answered: Live<Answered>,
     bounds: Bounds,
     /// When the last frame came, for the idle bound.
     active: Instant,
@@ -147,7 +147,7 @@ pub struct Relay {
 
 /// What an event stream needs to end with an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub(super) struct Stream {
     /// The client's.
     pub dialect: Dialect,
     /// False where the body may not be added to: `transparent`, a compressed body.
@@ -164,7 +164,7 @@ enum Flow {
     Breaking {
         /// The connection's flushes at that time.
         flushes: u32,
-        /// Looks left.
+        /// Polls left.
         ticks: u16,
     },
     /// Nothing more comes.
@@ -173,7 +173,7 @@ enum Flow {
 
 impl Stream {
     /// A stream at its beginning.
-    pub fn new(dialect: Dialect, speaks: bool) -> Self {
+    pub(super) fn new(dialect: Dialect, speaks: bool) -> Self {
         Self {
             dialect,
             speaks,
@@ -200,87 +200,67 @@ impl Stream {
 }
 
 impl Relay {
-    /// Wraps a response body. `stream` is present for `text/event-stream`.
-    pub fn new(
+    /// Relays a peer's body. `stream` is present for `text/event-stream`; one that can say so ends
+    /// with an event when the process ends before it.
+    pub(super) fn new(
         inner: PeerBody,
-        exchange: Box<Exchange>,
+        answered: Live<Answered>,
         bounds: Bounds,
         stream: Option<Stream>,
-    ) -> Self {
-        if let Some(head) = &exchange.head {
-            head.bound_writes(bounds.idle, bounds.deadline.map(|(end, _)| end));
-        }
+        edits: Option<Box<Edits>>,
+        lifecycle: &Lifecycle,
+    ) -> Box<Self> {
+        let deadline = bounds.deadline.map(|(end, _)| end);
+        answered.connection().bound_writes(bounds.idle, deadline);
         let flow = if inner.is_end_stream() {
             Flow::Closed
         } else {
             Flow::Open
         };
-        Self {
+        let speaks = stream.is_some_and(|stream| stream.speaks);
+        Box::new(Self {
             inner,
-            exchange,
+            answered,
             bounds,
             active: now(),
             timer: None,
             stream,
-            edits: None,
+            edits,
             trailers: None,
             first: None,
             failure: None,
-            shutdown_notice: None,
+            shutdown_notice: speaks.then(|| ShutdownNotice::new(lifecycle.clone())),
             flow,
-        }
+        })
     }
 
-    /// Changes the body on its way.
-    pub(super) fn edit(&mut self, edits: Box<Edits>) {
-        self.edits = Some(edits);
-    }
-
-    /// A stream that can say so ends with an event when the process ends before it.
-    pub(super) fn ends_with(&mut self, lifecycle: &Lifecycle) {
-        let speaks = self.stream.is_some_and(|stream| stream.speaks);
-        self.shutdown_notice = speaks.then(|| ShutdownNotice::new(lifecycle.clone()));
-    }
-
-    fn is_held(&self) -> bool {
-        let edits = self.edits.as_ref();
-        matches!(self.flow, Flow::Open) && edits.is_some_and(|edits| edits.holds_all())
-    }
-
-    /// Waits for the first part of a body that is held until it is whole: so long its failure can
-    /// still be told by a status.
+    /// Waits for the first part of a body that is held until it is whole: its failure can still
+    /// become the status.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// Why there is no such body.
     pub(super) async fn begin(&mut self) -> Result<(), ApiError> {
-        // Not sent before there is something to send with it.
-        let status = self.exchange.status.take();
         match poll_fn(|cx| self.poll(cx)).await {
             Some(Err(Aborted)) => {
                 let unknown = || ApiError::internal("the answer broke off");
                 let failure = self.failure.take().unwrap_or_else(unknown);
-                return Err(match &self.exchange.route {
-                    Some(route) => failure.on_route(&route.name),
-                    None => failure,
-                });
+                return Err(failure.on_route(&self.answered.route().name));
             }
             Some(Ok(frame)) => self.first = Some(frame),
             None => {}
         }
-        self.exchange.status = status;
+        self.answered.head_sent();
         Ok(())
     }
 
-    /// Tells of a failure to [`begin`](Self::begin): the head of the answer, whose body this is now.
+    /// Sends an error in place of the answer whose beginning failed: its head, before this body.
     pub(super) fn fail(&mut self, error: &ApiError, stamp: Stamp) -> response::Parts {
-        let dialect = Dialect::of(self.exchange.path());
+        let placed = &self.answered.placed;
+        let dialect = Dialect::of(placed.inspected.authorised.path());
         let (mut head, body) = error.response(dialect).into_parts();
-        respond::stamp(&mut head.headers, &self.exchange, dialect, stamp);
-        if let Some(capture) = &mut self.exchange.capture {
-            capture.refused(error.code());
-        }
-        self.exchange.status = Some(head.status);
-        self.exchange.bytes_out = body.len() as u64;
+        let routing = Some(placed.routing());
+        respond::stamp(&mut head.headers, placed.rid(), routing, dialect, stamp);
+        self.answered.replaced(error, head.status, body.len());
         self.first = Some(Frame::data(body));
         head
     }
@@ -335,7 +315,8 @@ impl Relay {
                 Poll::Ready(Some(Err(error))) => {
                     let error_text = chain(&error);
                     let message = "the peer broke off in the middle of its response";
-                    let broke = ApiError::upstream(message, self.exchange.attempts.len());
+                    let broke =
+                        ApiError::upstream(message, self.answered.placed.tries.attempts.len());
                     self.break_off(cx, &broke, &error_text)
                 }
                 Poll::Pending => {
@@ -364,13 +345,10 @@ impl Relay {
         };
         self.active = now();
         if !data.is_empty() {
-            self.exchange.arrived(self.stream.is_some(), self.active);
-        }
-        if let Some(capture) = &mut self.exchange.capture {
-            capture.chunk(&data, self.active);
+            self.answered.arrived(&data, self.active);
         }
         let Some(edits) = &mut self.edits else {
-            self.exchange.read(&data);
+            self.answered.read(&data);
             return Some(Frame::data(self.sent(data)));
         };
         edits.feed(data);
@@ -383,7 +361,7 @@ impl Relay {
             return Ok(None);
         };
         while let Some(part) = edits.part()? {
-            self.exchange.read(&part.made);
+            self.answered.read(&part.made);
             if !part.left.is_empty() {
                 return Ok(Some(self.sent(part.left)));
             }
@@ -393,7 +371,7 @@ impl Relay {
 
     /// Notes what the client is sent.
     fn sent(&mut self, data: Bytes) -> Bytes {
-        self.exchange.bytes_out += data.len() as u64;
+        self.answered.sent(data.len());
         if let Some(stream) = &mut self.stream {
             stream.passed(&data);
         }
@@ -421,14 +399,14 @@ impl Relay {
             return (Bytes::new(), Ok(()));
         };
         let (part, result) = edits.finish();
-        self.exchange.read(&part.made);
+        self.answered.read(&part.made);
         self.count(&edits);
         (self.sent(part.left), result)
     }
 
     fn count(&self, edits: &Edits) {
-        if let (Some(outcome), Some(route)) = (edits.outcome(), &self.exchange.route) {
-            route.state.metrics.postprocessed(outcome);
+        if let Some(outcome) = edits.outcome() {
+            self.answered.postprocessed(outcome);
         }
     }
 
@@ -458,17 +436,11 @@ impl Relay {
         }
     }
 
-    /// Events relayed so far, as far as they are read.
-    fn events(&self) -> u64 {
-        self.exchange.meter().map_or(0, Meter::events)
-    }
-
     fn flushes(&self) -> u32 {
-        let head = self.exchange.head.as_ref();
-        head.map_or(0, |head| head.flushes())
+        self.answered.connection().flushes()
     }
 
-    /// Ready when what was handed over has left, or has had its time.
+    /// Ready when everything handed over has left for the socket, or after its time.
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let now_flushed = self.flushes();
@@ -490,7 +462,7 @@ impl Relay {
     /// A body that cannot be decoded.
     fn no_such_encoding(&self) -> ApiError {
         let message = "the peer's answer is not what its encoding says";
-        ApiError::upstream(message, self.exchange.attempts.len())
+        ApiError::upstream(message, self.answered.placed.tries.attempts.len())
     }
 
     fn undecodable(
@@ -520,10 +492,10 @@ impl Relay {
         error: &ApiError,
         cause: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        if let (Some(route), Some(peer)) = (&self.exchange.route, &self.exchange.peer) {
-            let events = &self.exchange.sinks.events;
-            events.stream_broken(at_peer(route, peer), &self.exchange.rid, &cause, now());
-        }
+        let placed = &self.answered.placed;
+        let events = &placed.inspected.authorised.arrival.sinks.events;
+        let peer = at_peer(placed.route(), &placed.tries.peer);
+        events.stream_broken(peer, placed.rid(), &cause, now());
         self.end_with(cx, held, error, cause)
     }
 
@@ -535,14 +507,10 @@ impl Relay {
         error: &ApiError,
         cause: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        if let Some(attempt) = self.exchange.attempts.last_mut() {
-            attempt.error = Some(cause.into());
-        }
-        // The client is told; it did not leave.
-        self.exchange.complete = true;
+        self.answered.broke(cause);
         self.trailers = None;
-        if self.exchange.status.is_none() {
-            // The head waits for this body: what failed becomes its status.
+        if self.answered.is_head_held() {
+            // The head waits for this body: the failure becomes its status.
             self.flow = Flow::Closed;
             self.failure = Some(error.clone());
             return Poll::Ready(Some(Err(Aborted)));
@@ -557,7 +525,7 @@ impl Relay {
                 let event = format!(
                     "{}{}",
                     stream.gap(),
-                    error.event(stream.dialect, self.events())
+                    error.event(stream.dialect, self.answered.events())
                 );
                 let event = [held, event.as_bytes()].concat();
                 Poll::Ready(Some(Ok(Frame::data(event.into()))))
@@ -577,7 +545,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if self.is_end() {
-            self.exchange.complete = true;
+            self.answered.is_whole();
         }
         if let Some(edits) = self.edits.take() {
             self.count(&edits);

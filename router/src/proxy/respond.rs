@@ -4,8 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use router_core::decision::Mode;
 
 use super::error::Dialect;
-use super::exchange::Exchange;
-use crate::state::Route;
+use crate::state::{Peer, Route};
 
 const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
 const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
@@ -54,12 +53,34 @@ pub(super) fn new_request_id() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 
-/// Stamps a response; whatever the peer sent under these names is replaced.
-pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Dialect, stamp: Stamp) {
+/// How a request was routed, as its response shows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Routing<'a> {
+    /// The session, `-` without one.
+    pub session: &'a str,
+    /// Where the session id was found.
+    pub source: &'a str,
+    /// How the peer was found.
+    pub mode: Mode,
+    /// The peer that answered, or was tried last.
+    pub peer: &'a Peer,
+    /// Attempts beyond the first.
+    pub retries: usize,
+}
+
+/// Stamps a response; whatever the peer sent under these names is replaced. `routing` is absent
+/// where no peer was tried.
+pub(super) fn stamp(
+    headers: &mut HeaderMap,
+    rid: &str,
+    routing: Option<Routing<'_>>,
+    dialect: Dialect,
+    stamp: Stamp,
+) {
     for name in [SESSION, SOURCE, MODE, PEER, RETRIES, BACKEND, REQUEST_ID] {
         headers.remove(name);
     }
-    let id = text(&exchange.rid);
+    let id = text(rid);
     if dialect == Dialect::Anthropic {
         headers.insert(ANTHROPIC_REQUEST_ID, id.clone());
     }
@@ -67,7 +88,7 @@ pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Diale
     if stamp == Stamp::IdOnly {
         return;
     }
-    let Some(peer) = &exchange.peer else {
+    let Some(routing) = routing else {
         for name in [SESSION, MODE, PEER, BACKEND] {
             headers.insert(name, DASH);
         }
@@ -75,15 +96,12 @@ pub(super) fn stamp(headers: &mut HeaderMap, exchange: &Exchange, dialect: Diale
         headers.insert(RETRIES, HeaderValue::from_static("0"));
         return;
     };
-    headers.insert(SESSION, text(&exchange.session));
-    headers.insert(SOURCE, text(&exchange.source));
-    headers.insert(
-        MODE,
-        HeaderValue::from_static(exchange.mode().map_or("-", Mode::as_str)),
-    );
-    headers.insert(PEER, peer.target.host.clone());
-    headers.insert(BACKEND, peer.target.name.clone());
-    headers.insert(RETRIES, HeaderValue::from(exchange.retries));
+    headers.insert(SESSION, text(routing.session));
+    headers.insert(SOURCE, text(routing.source));
+    headers.insert(MODE, HeaderValue::from_static(routing.mode.as_str()));
+    headers.insert(PEER, routing.peer.target.host.clone());
+    headers.insert(BACKEND, routing.peer.target.name.clone());
+    headers.insert(RETRIES, HeaderValue::from(routing.retries));
 }
 
 /// Whether a response is an event stream.

@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::exchange::now;
 use super::head::{HeadWatch, Watched};
 use super::{Proxy, limits};
+use crate::clock::now;
 
 /// A client has this long to send a head, and an idle connection this long to begin one (nginx's
 /// `keepalive_timeout`).

@@ -63,8 +63,8 @@ mod tests {
 
     use tokio::task::JoinSet;
 
-    use super::super::exchange::now;
     use super::*;
+    use crate::clock::now;
     use crate::state::Phase;
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,4 @@
-//! `/<route>/_…` and `/_…` on the public port: whether this caller may ask, then the same answer that the
-//! admin port gives.
-
-use std::net::IpAddr;
+//! `/<route>/_…` and `/_…` on the public port: the same answers that the admin port gives.
 
 use bytes::Bytes;
 use http::Response;
@@ -12,9 +9,8 @@ use super::body::{self, Limits};
 use super::error::ApiError;
 use super::guard;
 use super::handle::Proxy;
-use crate::admin::public::Scope;
-use crate::admin::status::Together;
-use crate::admin::{public, status};
+use crate::admin::public::{self, Scope};
+use crate::admin::status::{self, Endpoint, Together};
 use crate::state::{Entry, RouteTable};
 
 /// Answers a status path at the root.
@@ -22,13 +18,10 @@ pub(super) fn answer_together(
     table: &RouteTable,
     what: Together,
     parts: &Parts,
-    peer: IpAddr,
 ) -> Response<Bytes> {
-    let opened = guard::opened(table, &parts.headers);
-    match public::admit_together(table, parts, peer, !opened.is_empty()) {
-        Ok(Scope::All) => status::together(what, table.routes(), parts),
-        Ok(Scope::Opened) => status::together(what, opened, parts),
-        Err(why) => why.answer(),
+    match public::scope(table) {
+        Scope::All => status::together(what, table.routes(), parts),
+        Scope::Opened => status::together(what, guard::opened(table, &parts.headers), parts),
     }
 }
 
@@ -40,17 +33,11 @@ pub(super) async fn answer(
     proxy: &Proxy,
     table: &RouteTable,
     route: &str,
-    name: &str,
+    endpoint: Endpoint,
     parts: &Parts,
     body: Incoming,
-    peer: IpAddr,
 ) -> Result<Response<Bytes>, ApiError> {
     let in_force = table.get(route).and_then(Entry::route);
-    let has_key = in_force.is_some_and(|route| guard::admit(table, route, &parts.headers).is_ok());
-    let endpoint = match public::admit(table, name, parts, peer, has_key) {
-        Ok(endpoint) => endpoint,
-        Err(why) => return Ok(why.answer()),
-    };
     let collected = if endpoint.reads_body() {
         let limits = Limits {
             body: in_force.map_or(0, |route| route.options.max_body_size.value),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use super::exchange::now;
+use crate::clock::now;
 
 /// The bounds on writing the present response, shared between connection and handler. In
 /// milliseconds, so that each is one atomic.

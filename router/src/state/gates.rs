@@ -9,8 +9,8 @@ use router_core::decision::Facts;
 use router_core::layered::Setting;
 use router_core::signal::{Sample, Signal};
 
-use super::route::now;
 use super::{Route, Switch};
+use crate::clock::now;
 
 impl Route {
     /// Where a switch stands, and which layer says so.

@@ -13,7 +13,7 @@ use router_core::session::SessionId;
 
 use super::Route;
 use super::pins::Listed;
-use super::route::now;
+use crate::clock::now;
 use router_config::valid::{
     self, AffinityFallback, LoadSignal, PinFallback, RouteOptions, UnknownModel,
 };

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -28,6 +27,7 @@ use super::pins::Pins;
 use super::recording::{self, CaptureOverrides, CaptureSettings};
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
+use crate::clock::now;
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::upstream::Target;
@@ -265,10 +265,6 @@ impl Peer {
     }
 }
 
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
 fn spec_of(route: &valid::Route) -> RouteSpec {
     let options = &route.options;
     let affinity = match options.affinity.value {
@@ -480,11 +476,18 @@ impl Kept {
     }
 }
 
-impl Drop for Reservation {
-    fn drop(&mut self) {
+impl Reservation {
+    /// Releases the unit, unless that has happened.
+    pub fn release(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.state.change(|book, _, now| book.release(ticket, now));
         }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::RouteTable;
-use super::route::now;
+use crate::clock::now;
 use crate::telemetry::events::Events;
 
 /// Shortest pause between two ticks of a route, whatever it asks for: a bound on what a mistake

@@ -1,9 +1,10 @@
-//! How often each transform changed a request of a route. They outlive a reload.
+//! Which transforms a request of a route meets, and counters of what each changed. The counters
+//! outlive a reload.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Switch;
-use crate::content::transform::Transformed;
+use super::{Route, Switch};
+use crate::content::transform::{Transformed, Wanted, is_kimi};
 
 /// One counter per thing a transform does; since the start or the last reset.
 #[derive(Debug, Default)]
@@ -72,5 +73,25 @@ impl Transforms {
         .into_iter()
         .filter(move |(of, ..)| *of == switch)
         .map(|(_, name, counter)| (name, counter))
+    }
+}
+
+impl Route {
+    /// The transforms that a request for `path`, below the route's prefix, meets when its body names
+    /// `model`.
+    pub fn transforms_for(&self, path: &str, model: Option<&str>) -> Wanted {
+        let is_on = |switch| self.switch(switch).value;
+        if self.options.transparent.value || !path.starts_with("/v1/") {
+            return Wanted::default();
+        }
+        let tells_usage_when_asked = matches!(path, "/v1/chat/completions" | "/v1/completions");
+        let strategy = &self.options.kimi_normalize_strategy;
+        Wanted {
+            include_usage: tells_usage_when_asked && is_on(Switch::IncludeUsage),
+            cch_strip: is_on(Switch::CchStrip),
+            kimi_normalize: (model.is_some_and(is_kimi) && is_on(Switch::KimiNormalize))
+                .then_some(strategy.value),
+            system_hoist: path == "/v1/messages" && is_on(Switch::SystemHoist),
+        }
     }
 }

@@ -14,7 +14,8 @@ use router_core::admission::Refusal;
 use router_core::book::{Book, Handed, PlacementRequest, PoolId, Verdict, WaiterId};
 use tokio::sync::oneshot;
 
-use super::route::{Admitted, Inner, Kept, Placed, Route, RouteState, now};
+use super::route::{Admitted, Inner, Kept, Placed, Route, RouteState};
+use crate::clock::now;
 
 /// How often a waiting request looks for the time at which its pool may change by itself: a ban may be
 /// set that ends before whatever it knows of.

@@ -10,75 +10,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
+use chrono::SecondsFormat;
+use router_core::decision::Mode;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
+use crate::settled::Settled;
 use service::log::LogFormat;
 
 /// Lines that wait for the writer. At about 150 bytes each this is at most 1.2 MiB, and absorbs a
 /// reader that stalls for a second at eight thousand requests a second.
 const LINES_WAITING_MAX: usize = 8192;
 
-/// What one line says. `None` means there was none; in JSON every key is always there.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct AccessLine<'a> {
-    /// The `x-request-id`.
-    pub rid: &'a str,
-    /// Request method.
-    pub method: &'a str,
-    /// Path as the client sent it, route prefix included, without the query.
-    pub path: &'a str,
-    /// Status sent to the client; 499 when it left before one was.
-    pub status: u16,
-    /// Arrival to the last byte.
-    #[serde(serialize_with = "three_decimals")]
-    pub seconds: f64,
-    /// The route, when one was found.
-    pub route: Option<&'a str>,
-    /// The operator's name of the peer that answered, or was tried last.
-    pub peer: Option<&'a str>,
-    /// How the peer was found, as `X-Routed-Mode` shows it.
-    pub mode: Option<&'a str>,
-    /// Attempts beyond the first.
-    pub retries: u32,
-    /// Whose key it was.
-    pub owner: Option<&'a str>,
-    /// The body's `model`.
-    pub model: Option<&'a str>,
-    /// Bytes of the request's body.
-    pub bytes_in: u64,
-    /// Bytes of the answer's body that the client was sent.
-    pub bytes_out: u64,
-    /// Arrival to the first body byte of a stream, milliseconds.
-    pub ttft_ms: Option<u64>,
-    /// Tokens generated, where the answer told them.
-    pub tokens: Option<u64>,
-    /// The trace id of `traceparent`.
-    pub trace_id: Option<&'a str>,
-}
+/// One exchange as a line. In JSON every key is always there; `null` means that there was no such
+/// fact.
+struct Line<'a>(&'a Settled);
 
-impl AccessLine<'_> {
-    /// The line in one format, with its newline. `wall` is when the request ended.
-    pub fn render(&self, format: LogFormat, wall: DateTime<Utc>) -> String {
+impl Line<'_> {
+    /// The line in one format, with its newline.
+    fn render(&self, format: LogFormat) -> String {
         match format {
             LogFormat::Text => self.text(),
-            LogFormat::Json => self.json(wall),
+            LogFormat::Json => self.json(),
         }
     }
 
     fn text(&self) -> String {
         let mut line = String::with_capacity(160);
-        let Self {
-            rid,
-            method,
-            status,
-            seconds,
-            retries,
-            ..
-        } = self;
-        let (rid, method, path) = (Printable(rid), Printable(method), Printable(self.path));
-        let (route, peer) = (or_dash(self.route), or_dash(self.peer));
-        let mode = or_dash(self.mode);
+        let settled = self.0;
+        let (rid, path) = (Printable(&settled.rid), Printable(settled.uri.path()));
+        let (method, status) = (Printable(settled.method.as_str()), settled.status);
+        let (route, peer) = (
+            or_dash(settled.route.as_deref()),
+            or_dash(settled.peer_name.as_deref()),
+        );
+        let mode = or_dash(settled.mode().map(Mode::as_str));
+        let (seconds, retries) = (settled.took().as_secs_f64(), settled.retries());
         // Writing to a String cannot fail.
         let _ = writeln!(
             line,
@@ -88,23 +55,41 @@ impl AccessLine<'_> {
         line
     }
 
-    fn json(&self, wall: DateTime<Utc>) -> String {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            time: String,
-            level: &'static str,
-            #[serde(flatten)]
-            line: &'a AccessLine<'a>,
-        }
-        let time = wall.to_rfc3339_opts(SecondsFormat::Millis, true);
-        let mut text = serde_json::to_string(&Line {
-            time,
-            level: "info",
-            line: self,
-        })
-        .expect("a struct of texts and numbers is JSON");
+    fn json(&self) -> String {
+        let text = serde_json::to_string(self);
+        let mut text = text.expect("texts and numbers are JSON");
         text.push('\n');
         text
+    }
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let settled = self.0;
+        let time = settled
+            .ended_at
+            .to_rfc3339_opts(SecondsFormat::Millis, true);
+        let seconds = (settled.took().as_secs_f64() * 1000.0).round() / 1000.0;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("time", &time)?;
+        line.serialize_entry("level", "info")?;
+        line.serialize_entry("rid", &*settled.rid)?;
+        line.serialize_entry("method", settled.method.as_str())?;
+        line.serialize_entry("path", settled.uri.path())?;
+        line.serialize_entry("status", &settled.status)?;
+        line.serialize_entry("seconds", &seconds)?;
+        line.serialize_entry("route", &settled.route.as_deref())?;
+        line.serialize_entry("peer", &settled.peer_name.as_deref())?;
+        line.serialize_entry("mode", &settled.mode().map(Mode::as_str))?;
+        line.serialize_entry("retries", &settled.retries())?;
+        line.serialize_entry("owner", &settled.owner.as_deref())?;
+        line.serialize_entry("model", &settled.model.as_deref())?;
+        line.serialize_entry("bytes_in", &settled.bytes_in)?;
+        line.serialize_entry("bytes_out", &settled.bytes_out)?;
+        line.serialize_entry("ttft_ms", &settled.ttft_ms())?;
+        line.serialize_entry("tokens", &settled.completion())?;
+        line.serialize_entry("trace_id", &settled.trace_id.as_deref())?;
+        line.end()
     }
 }
 
@@ -134,10 +119,6 @@ impl std::fmt::Display for Printable<'_> {
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-fn three_decimals<S: serde::Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64((seconds * 1000.0).round() / 1000.0)
 }
 
 /// Takes access lines and writes them in the background. Cheap to share by reference.
@@ -185,9 +166,10 @@ impl AccessLog {
         ))
     }
 
-    /// Offers one line. Never blocks: at the bound the line is dropped and counted.
-    pub fn write(&self, line: &AccessLine<'_>, wall: DateTime<Utc>) {
-        if self.lines.try_send(line.render(self.format, wall)).is_err() {
+    /// Offers the line of one exchange. Never blocks: at the bound the line is dropped and counted.
+    pub fn write(&self, settled: &Settled) {
+        let line = Line(settled).render(self.format);
+        if self.lines.try_send(line).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -28,7 +28,7 @@ pub use live::Live;
 pub use page::Page;
 pub use placement::{Reason, WaitTimer};
 pub use refusals::{Gate, Unplaced};
-pub use route::{RequestDone, RouteMetrics};
+pub use route::RouteMetrics;
 
 /// The route label of requests that no route answered: unknown paths, keys refused before the
 /// body chose a route.

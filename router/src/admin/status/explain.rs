@@ -19,7 +19,7 @@ use super::{has_no_peers, no_peers, transforms};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
-use crate::proxy::{PlacementLookups, RequestContext, rule_against};
+use crate::placement::{PlacementLookups, RequestContext, rule_against};
 use crate::state::{Route, RouteTable};
 
 /// The session that `_route_debug` asks about unless told.

@@ -9,7 +9,7 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
 use crate::content::transform::{Transformed, transform};
-use crate::proxy::{RequestContext, transforms_for};
+use crate::placement::RequestContext;
 use crate::state::{Route, RouteTable, Switch};
 
 /// The path that a body is tried for unless told.
@@ -78,7 +78,7 @@ pub(super) fn put_right(
     if !inspection.is_object() {
         return Transformed::default();
     }
-    let wanted = transforms_for(route, path, inspection.model().as_deref());
+    let wanted = route.transforms_for(path, inspection.model().as_deref());
     transform(body, wanted)
 }
 

@@ -1,80 +1,85 @@
 use std::sync::mpsc::{Sender, SyncSender};
 
-use super::*;
+use router_core::decision::{Choice, Facts};
 
-fn line() -> AccessLine<'static> {
-    AccessLine {
-        rid: "a1b2c3d4",
-        method: "POST",
-        path: "/chat/v1/chat/completions",
-        status: 200,
-        seconds: 0.4242,
-        route: Some("chat"),
-        peer: Some("gpu-a"),
-        mode: Some("hash"),
-        retries: 0,
-        owner: Some("team-a"),
-        model: Some("m1"),
+use super::*;
+use crate::settled::Times;
+use crate::testing::{attempt, settled};
+
+fn example() -> Settled {
+    let example = settled();
+    let ended = example.times.arrived + Duration::from_micros(424_200);
+    let first_chunk = example.times.arrived + Duration::from_millis(31);
+    Settled {
+        rid: "a1b2c3d4".into(),
+        route: Some("chat".into()),
+        attempts: vec![attempt("10.0.0.11:8000")],
+        peer_name: Some("gpu-a".into()),
+        choice: Some(Choice::Send {
+            mode: Mode::Hash,
+            facts: Facts::default(),
+        }),
+        owner: Some("team-a".into()),
+        model: Some("m1".into()),
         bytes_in: 812,
         bytes_out: 4711,
-        ttft_ms: Some(31),
-        tokens: None,
-        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736"),
+        is_stream: true,
+        times: Times {
+            ended,
+            first_chunk: Some(first_chunk),
+            ..example.times
+        },
+        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".into()),
+        ..example
     }
 }
 
-fn wall() -> DateTime<Utc> {
-    DateTime::from_timestamp_millis(1_790_000_011_400).unwrap()
+fn rendered(settled: &Settled, format: LogFormat) -> String {
+    Line(settled).render(format)
 }
 
 #[test]
 fn text_has_its_fixed_form() {
     assert_eq!(
-        line().render(LogFormat::Text, wall()),
+        rendered(&example(), LogFormat::Text),
         "rid=a1b2c3d4 POST /chat/v1/chat/completions -> 200 \
          (0.42s, route=chat, peer=gpu-a, mode=hash, retries=0)\n"
     );
 }
 
 #[test]
-fn what_was_not_found_is_a_dash() {
-    let line = AccessLine {
-        route: None,
-        peer: None,
-        mode: None,
+fn an_absent_fact_is_a_dash() {
+    let settled = Settled {
         status: 404,
-        seconds: 0.0,
-        ..line()
+        rid: "a1b2c3d4".into(),
+        ..settled()
     };
     assert_eq!(
-        line.render(LogFormat::Text, wall()),
+        rendered(&settled, LogFormat::Text),
         "rid=a1b2c3d4 POST /chat/v1/chat/completions -> 404 (0.00s, route=-, peer=-, mode=-, retries=0)\n"
     );
 }
 
 #[test]
 fn json_has_every_key_always() {
-    insta::assert_snapshot!(line().render(LogFormat::Json, wall()), @r#"{"time":"2026-09-21T14:13:31.400Z","level":"info","rid":"a1b2c3d4","method":"POST","path":"/chat/v1/chat/completions","status":200,"seconds":0.424,"route":"chat","peer":"gpu-a","mode":"hash","retries":0,"owner":"team-a","model":"m1","bytes_in":812,"bytes_out":4711,"ttft_ms":31,"tokens":null,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#);
+    insta::assert_snapshot!(rendered(&example(), LogFormat::Json), @r#"{"time":"2026-09-21T14:13:31.400Z","level":"info","rid":"a1b2c3d4","method":"POST","path":"/chat/v1/chat/completions","status":200,"seconds":0.424,"route":"chat","peer":"gpu-a","mode":"hash","retries":0,"owner":"team-a","model":"m1","bytes_in":812,"bytes_out":4711,"ttft_ms":31,"tokens":null,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#);
 }
 
 #[test]
 fn no_field_can_end_the_line_or_steer_a_terminal() {
-    let hostile = "/v1/\n\u{1b}[2J\u{2028}\u{202e}é";
-    let line = AccessLine {
-        path: hostile,
-        owner: Some("a\nb"),
-        ..line()
+    let settled = Settled {
+        rid: "a\n\u{1b}[2J\u{2028}\u{202e}é".into(),
+        owner: Some("a\nb".into()),
+        ..example()
     };
-    let text = line.render(LogFormat::Text, wall());
+    let text = rendered(&settled, LogFormat::Text);
     assert_eq!(text.matches('\n').count(), 1);
     assert!(
-        text.contains(r" /v1/\u{a}\u{1b}[2J\u{2028}\u{202e}é -> "),
+        text.starts_with(r"rid=a\u{a}\u{1b}[2J\u{2028}\u{202e}é POST "),
         "{text}"
     );
-    assert_eq!(
-        line.render(LogFormat::Json, wall()).matches('\n').count(),
-        1
-    );
+    let json = rendered(&settled, LogFormat::Json);
+    assert_eq!(json.matches('\n').count(), 1);
 }
 
 /// Blocks in its first write until told to go on, then hands over what it was given.
@@ -118,7 +123,7 @@ fn a_stuck_reader_costs_lines_but_never_a_request() {
     let (log, end) = AccessLog::start(LogFormat::Text, out, Arc::clone(&dropped)).unwrap();
     let offered = 3 * LINES_WAITING_MAX as u64;
     for _ in 0..offered {
-        log.write(&line(), wall());
+        log.write(&example());
     }
     let lost = dropped.load(Ordering::Relaxed);
     assert!(lost > 0 && lost < offered, "{lost}");
@@ -147,7 +152,7 @@ impl Write for Broken {
 fn lines_nobody_can_read_are_counted() {
     let dropped = Arc::new(AtomicU64::new(0));
     let (log, end) = AccessLog::start(LogFormat::Json, Broken, Arc::clone(&dropped)).unwrap();
-    log.write(&line(), wall());
+    log.write(&example());
     drop(log);
     assert!(end.wait(Duration::from_secs(60)));
     assert!(dropped.load(Ordering::Relaxed) >= 1);

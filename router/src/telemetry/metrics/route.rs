@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use answers::Usage;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use router_core::decision::Mode;
@@ -14,6 +13,7 @@ use super::placement::PeerPlacements;
 use super::refusals::{Gate, Refusals, Unplaced};
 use super::tokens::TokenTally;
 use crate::content::postprocess::Outcome;
+use crate::settled::Settled;
 
 /// Model names a route keeps apart; clients invent them, so what comes later is counted as
 /// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
@@ -48,31 +48,6 @@ const WAIT_BOUNDS: [f64; 11] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 const OVERHEAD_BOUNDS: [f64; 11] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 ];
-
-/// One finished request, whoever answered it.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestDone<'a> {
-    /// The body's `model`.
-    pub model: Option<&'a str>,
-    /// `host:port` of the peer that answered, or was tried last.
-    pub peer: Option<&'a str>,
-    /// Status sent to the client; 499 when it left before one was.
-    pub code: u16,
-    /// Arrival to the last byte.
-    pub request_seconds: f64,
-    /// Arrival to the first body byte of a stream.
-    pub ttft_seconds: Option<f64>,
-    /// Arrival to the first body byte of whatever a peer answered.
-    pub ttfb_seconds: Option<f64>,
-    /// The router's own share: arrival to the request handed to a peer, without reading the body.
-    pub overhead_seconds: Option<f64>,
-    /// Owner of the key.
-    pub owner: Option<&'a str>,
-    /// Tokens, where the answer told them.
-    pub usage: Option<Usage>,
-    /// How its peer was found; `None` where none was.
-    pub mode: Option<Mode>,
-}
 
 /// The counters of one route. Shared by every snapshot of it.
 #[derive(Debug)]
@@ -131,17 +106,18 @@ impl RouteMetrics {
     }
 
     /// Counts a finished request.
-    pub fn request_done(&self, done: &RequestDone<'_>) {
-        self.tally.lock().count(done);
-        self.request_seconds.observe(done.request_seconds);
-        if let Some(ttft) = done.ttft_seconds {
-            self.ttft_seconds.observe(ttft);
-        }
-        if let Some(ttfb) = done.ttfb_seconds {
-            self.ttfb_seconds.observe(ttfb);
-        }
-        if let Some(overhead) = done.overhead_seconds {
-            self.overhead_seconds.observe(overhead);
+    pub fn request_done(&self, settled: &Settled) {
+        self.tally.lock().count(settled);
+        let observed = [
+            (&self.request_seconds, Some(settled.took())),
+            (&self.ttft_seconds, settled.ttft()),
+            (&self.ttfb_seconds, settled.ttfb()),
+            (&self.overhead_seconds, settled.times.overhead()),
+        ];
+        for (histogram, time) in observed {
+            if let Some(time) = time {
+                histogram.observe(time.as_secs_f64());
+            }
         }
     }
 
@@ -204,16 +180,16 @@ impl RouteMetrics {
 }
 
 impl Counters {
-    fn count(&mut self, done: &RequestDone<'_>) {
-        let code = done.code;
-        let model = self.model_label(done.model, code);
-        if let Some(usage) = &done.usage {
-            self.tokens.add(model, done.owner, usage);
+    fn count(&mut self, settled: &Settled) {
+        let code = settled.status;
+        let model = self.model_label(settled.model.as_deref(), code);
+        if let Some(usage) = settled.usage() {
+            self.tokens.add(model, settled.owner.as_deref(), &usage);
         }
-        if let Some(mode) = done.mode {
+        if let Some(mode) = settled.mode() {
             *self.placements.entry(mode.as_str()).or_default() += 1;
         }
-        let peer = match done.peer {
+        let peer = match settled.peer().map(PeerKey::as_str) {
             None => NONE,
             Some(peer) if self.peers.contains_key(peer) => peer,
             Some(_) => OTHER,

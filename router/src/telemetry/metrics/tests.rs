@@ -1,11 +1,13 @@
-use answers::Usage;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use router_core::decision::Mode;
+use router_core::decision::{Choice, Facts, Mode};
 use service::exposition::Format;
 
 use super::*;
+use crate::settled::Settled;
+use crate::testing::{attempt, settled};
+use answers::Meter;
 
 /// A process without live state.
 #[derive(Debug)]
@@ -31,19 +33,21 @@ fn labels(route: &str, pools: &[(Option<&str>, &[&str])]) -> RouteLabels {
     }
 }
 
-fn done<'a>(model: Option<&'a str>, peer: Option<&'a str>, code: u16) -> RequestDone<'a> {
-    RequestDone {
-        model,
-        peer,
-        code,
-        request_seconds: 0.3,
-        ttft_seconds: None,
-        ttfb_seconds: None,
-        overhead_seconds: None,
-        owner: None,
-        usage: None,
-        mode: None,
+fn done(model: Option<&str>, peer: Option<&str>, code: u16) -> Settled {
+    Settled {
+        model: model.map(Arc::from),
+        attempts: peer.map(attempt).into_iter().collect(),
+        status: code,
+        ..settled()
     }
+}
+
+/// What was read in an answer with this `usage`.
+fn meter(usage: &str) -> Option<Meter> {
+    let mut meter = Meter::document();
+    meter.feed(format!("{{\"usage\":{usage}}}").as_bytes());
+    meter.finish();
+    Some(meter)
 }
 
 fn page(metrics: &Arc<Metrics>) -> String {
@@ -215,17 +219,13 @@ fn tokens_are_counted_by_kind_model_and_owner() {
     let metrics = Arc::new(Metrics::default());
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
     let chat = metrics.route(&"chat".into());
-    let usage = Usage {
-        prompt: 7,
-        completion: 5,
-        cached: 4,
-        reasoning: 2,
-        total: 12,
-    };
+    let usage = r#"{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,
+        "prompt_tokens_details":{"cached_tokens":4},
+        "completion_tokens_details":{"reasoning_tokens":2}}"#;
     for owner in [Some("team"), Some("team"), None] {
-        chat.request_done(&RequestDone {
-            owner,
-            usage: Some(usage),
+        chat.request_done(&Settled {
+            owner: owner.map(Arc::from),
+            meter: meter(usage),
             ..done(Some("m1"), Some("a:1"), 200)
         });
     }
@@ -249,16 +249,13 @@ fn token_series_are_capped_by_model_and_owner_and_sums_saturate() {
     let metrics = Arc::new(Metrics::default());
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
     let chat = metrics.route(&"chat".into());
-    let usage = Usage {
-        prompt: u64::MAX,
-        ..Usage::default()
-    };
+    let usage = format!(r#"{{"prompt_tokens":{},"completion_tokens":0}}"#, u64::MAX);
     for n in 0..300 {
         let (model, owner) = (format!("model-{n}"), format!("owner-{n}"));
         for (model, owner) in [(&*model, "o"), ("m", &*owner)] {
-            chat.request_done(&RequestDone {
-                owner: Some(owner),
-                usage: Some(usage),
+            chat.request_done(&Settled {
+                owner: Some(owner.into()),
+                meter: meter(&usage),
                 ..done(Some(model), Some("a:1"), 200)
             });
         }
@@ -284,8 +281,9 @@ fn placements_are_counted_by_mode() {
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
     let chat = metrics.route(&"chat".into());
     for mode in [Some(Mode::Hash), Some(Mode::Sticky), Some(Mode::Hash), None] {
-        chat.request_done(&RequestDone {
-            mode,
+        let facts = Facts::default();
+        chat.request_done(&Settled {
+            choice: mode.map(|mode| Choice::Send { mode, facts }),
             ..done(None, Some("a:1"), 200)
         });
     }

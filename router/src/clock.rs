@@ -1,0 +1,8 @@
+//! The monotonic clock of the edge.
+
+use std::time::Instant;
+
+/// Now, as tokio sees it: a test that pauses tokio's clock pauses this one.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

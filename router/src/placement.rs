@@ -1,0 +1,152 @@
+//! What places a request: its session, its turn, its prefixes, the peers that serve its model, and
+//! the content rules it meets. Shared by the request path and by `explain`, so that both ask the
+//! core the same question.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderMap;
+use router_core::affinity::Hashed;
+use router_core::affinity::prefix::Prefix;
+use router_core::book::{PlacementRequest, PoolId, Switches};
+use router_core::rules::Rule;
+use router_core::session::{Place, Session, SessionId, is_blank, pick};
+
+use crate::content::{Inspection, Turn, prefix};
+use crate::state::{Pin, Route, Switch};
+
+/// Whether a path is one that health checks ask for: content rules and load gates leave it alone.
+pub fn is_probe(path: &str) -> bool {
+    matches!(path, "/v1/models" | "/health")
+}
+
+/// The content rule that refuses a body, and its index, while the rules are on.
+pub fn rule_against<'r>(
+    route: &'r Route,
+    body: &[u8],
+    inspection: &Inspection<'_>,
+) -> Option<(usize, &'r Rule)> {
+    if !route.switch(Switch::RejectRules).value {
+        return None;
+    }
+    route.rules.first_match(body, inspection.is_object())
+}
+
+/// What one request says about itself, under the switches in force.
+#[derive(Debug)]
+pub struct RequestContext<'a> {
+    /// The session it names, with the affinity switch applied.
+    pub session: Session<'a>,
+    turn: Option<u32>,
+    switches: Switches,
+}
+
+impl<'a> RequestContext<'a> {
+    /// Reads the session and the turn from a request's headers and body.
+    pub fn of(route: &Route, headers: &'a HeaderMap, inspection: &Inspection<'a>) -> Self {
+        let switches = route.switches();
+        // While the switch is off, the header is ignored.
+        let turn = if switches.session_prio {
+            Turn::of(headers)
+        } else {
+            None
+        };
+        let found = pick(&route.options.session_sources.value, |place| match place {
+            Place::Header(name) => headers
+                .get_all(&**name)
+                .iter()
+                .map(|value| value.as_bytes())
+                .find(|value| !is_blank(value))
+                .map(Cow::Borrowed),
+            Place::Body(path) => inspection.text(path),
+        });
+        let number = turn.as_ref().map(|turn| turn.turn);
+        let found = found.or_else(|| {
+            Some(SessionId {
+                raw: into_bytes(turn?.session_id),
+                source: turn_source(),
+            })
+        });
+        Self {
+            session: Session::new(found, route.affinity_acts()),
+            turn: number,
+            switches,
+        }
+    }
+
+    /// The request as the core sees it; `exempt` for a [probe](is_probe).
+    pub fn ask(&self, pool: PoolId, exempt: bool) -> PlacementRequest<'_> {
+        PlacementRequest {
+            turn: self.turn,
+            exempt,
+            switches: self.switches,
+            ..PlacementRequest::new(pool, self.session.placed())
+        }
+    }
+}
+
+/// What a route's options make of a request's session, model and conversation.
+#[derive(Debug)]
+pub struct PlacementLookups<'s> {
+    hashed: Option<Hashed>,
+    key: Option<Cow<'s, [u8]>>,
+    prefix: Vec<Prefix>,
+    /// Which peers may serve its model.
+    pub pin: Pin,
+    pin_falls_back: bool,
+}
+
+impl<'s> PlacementLookups<'s> {
+    /// Allocates only where sessions or prefixes are remembered, models pin, or an id is long.
+    pub fn of(
+        route: &Route,
+        pool: PoolId,
+        model: Option<&str>,
+        session: &'s Session<'_>,
+        inspection: &Inspection<'_>,
+    ) -> Self {
+        let key = match session {
+            Session::Known(id) if route.spec().remembers_sessions() => Some(id.table_key()),
+            _ => None,
+        };
+        let prefix = if session.placed().is_none() && route.places_by_prefix() {
+            let fields = prefix::FIELDS.iter();
+            prefix::chain(fields.filter_map(|name| inspection.top(name)))
+        } else {
+            Vec::new()
+        };
+        let hashed = session.placed().and_then(|id| route.hashed(pool, id));
+        Self {
+            hashed,
+            key,
+            prefix,
+            pin: route.pin(model),
+            pin_falls_back: route.pin_falls_back(),
+        }
+    }
+
+    /// The request with what was looked up.
+    pub fn on<'a>(&'a self, ask: PlacementRequest<'a>) -> PlacementRequest<'a> {
+        PlacementRequest {
+            hashed: self.hashed.as_ref(),
+            key: self.key.as_deref(),
+            prefix: &self.prefix,
+            pin: self.pin.indices(),
+            pin_falls_back: self.pin_falls_back,
+            ..ask
+        }
+    }
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// What `X-Routed-Source` says of an id that `session_prio`'s header named.
+fn turn_source() -> Arc<str> {
+    static SOURCE: LazyLock<Arc<str>> = LazyLock::new(|| format!("header.{}", Turn::NAME).into());
+    Arc::clone(&SOURCE)
+}

@@ -1,0 +1,134 @@
+//! The head of an answer, and the body it comes with: one that the router made, or a peer's.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Response};
+
+use super::dispatch::api_of;
+use super::edits::{Edits, Room};
+use super::error::Dialect;
+use super::lookup::sole_route;
+use super::phase::{Answered, Live, LocalAnswer, Phase, Placed, Progress, Refused};
+use super::relay::{Body, Bounds, Relay, Stream};
+use super::respond::{self, Stamp};
+use crate::state::{Entry, Lifecycle, RouteTable};
+use crate::upstream::{PeerBody, headers};
+use service::budget::ByteBudget;
+
+/// An answer that the router made.
+pub(super) fn local<P: Phase>(
+    phase: Live<P>,
+    response: Response<Bytes>,
+    dialect: Dialect,
+    stamp: Stamp,
+) -> Response<Body>
+where
+    Progress: From<P>,
+{
+    let progress = phase.next(Progress::from);
+    let (mut head, mut body) = response.into_parts();
+    if progress.arrival().method == Method::HEAD {
+        // Over HTTP/2 nothing else keeps the body of an answer to HEAD back.
+        let length = HeaderValue::from(body.len());
+        head.headers.insert(header::CONTENT_LENGTH, length);
+        body = Bytes::new();
+    }
+    let routing = progress.routing();
+    respond::stamp(
+        &mut head.headers,
+        &progress.arrival().rid,
+        routing,
+        dialect,
+        stamp,
+    );
+    let answer = progress.next(|progress| LocalAnswer::of(progress, head.status, &body));
+    Response::from_parts(head, Body::local(body, answer))
+}
+
+/// The answer to a request that is refused, in the dialect and with the headers that the caller of
+/// its path expects.
+pub(super) fn refused(refused: Refused, table: &RouteTable) -> Response<Body> {
+    let Refused { progress, error } = refused;
+    let (dialect, stamp) = match progress.route() {
+        Some(route) => (Dialect::of(progress.path()), Stamp::of(route)),
+        None => of_path(progress.path(), table),
+    };
+    local(progress, error.response(dialect), dialect, stamp)
+}
+
+/// For a request refused before its route was looked at: the dialect and the headers of the API that
+/// its path belongs to.
+fn of_path(path: &str, table: &RouteTable) -> (Dialect, Stamp) {
+    let Some((name, at)) = api_of(path) else {
+        return (Dialect::of(path), Stamp::IdOnly);
+    };
+    let route = match name {
+        Some(name) => table.get(name).and_then(Entry::route),
+        None => sole_route(table),
+    };
+    let stamp = route.map_or(Stamp::Routed, |route| Stamp::of(route));
+    (Dialect::of(&path[at..]), stamp)
+}
+
+/// How the answers of one router are relayed.
+pub(super) struct RelayOptions<'a> {
+    /// The snapshot in force when the request came.
+    pub(super) table: &'a RouteTable,
+    /// Memory for what is held.
+    pub(super) budget: &'a ByteBudget,
+    /// When the process ends.
+    pub(super) lifecycle: &'a Lifecycle,
+    /// The stream was asked for usage that the client must not see.
+    pub(super) asked_for_usage: bool,
+}
+
+/// A peer's answer. One that must be whole before its head is sent is waited for.
+pub(super) async fn relayed(
+    placed: Live<Placed>,
+    response: Response<PeerBody>,
+    options: RelayOptions<'_>,
+) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let authorised = &placed.inspected.authorised;
+    let route = &authorised.route;
+    let (dialect, stamp) = (Dialect::of(authorised.path()), Stamp::of(route));
+    let is_head = authorised.arrival.method == Method::HEAD;
+    let server = &options.table.server;
+    let room = || Room::new(options.budget, server.max_buffered_bytes);
+    let edits = Edits::of(route, options.asked_for_usage, &head, room);
+    let decodes = edits.as_ref().is_some_and(|edits| edits.decodes());
+    let holds_all = edits.as_ref().is_some_and(|edits| edits.holds_all());
+    let is_held = holds_all && !http_body::Body::is_end_stream(&body);
+    let bounds = Bounds {
+        idle: server.idle_timeout,
+        deadline: authorised.deadline(),
+    };
+    let transparent = route.options.transparent.value;
+    let answered = Answered::live(placed, &head, body.connect_time(), decodes, is_held);
+
+    headers::strip_hop_by_hop(&mut head.headers);
+    let is_stream = respond::is_event_stream(&head.headers);
+    if is_stream {
+        respond::hint_stream(&mut head.headers);
+    }
+    let placed = &answered.placed;
+    let routing = Some(placed.routing());
+    respond::stamp(&mut head.headers, placed.rid(), routing, dialect, stamp);
+    if edits.is_some() {
+        Edits::fix(&mut head.headers);
+    }
+    let speaks = !transparent && !head.headers.contains_key(header::CONTENT_ENCODING);
+    if is_stream && speaks && !is_head {
+        // An event may have to be added.
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
+    // Connection extensions of the upstream hop are not this hop's.
+    head.extensions = http::Extensions::new();
+    head.version = http::Version::HTTP_11;
+    let stream = is_stream.then(|| Stream::new(dialect, speaks));
+    let mut relay = Relay::new(body, answered, bounds, stream, edits, options.lifecycle);
+    if is_held && let Err(error) = relay.begin().await {
+        head = relay.fail(&error, stamp);
+    }
+    Response::from_parts(head, Body::relay(relay))
+}

@@ -1,0 +1,106 @@
+//! Reading what a request asks for: model, session, content rules and pool.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::request::Parts;
+use router_core::book::PoolId;
+use router_core::decision::Choice;
+use router_core::session::Session;
+
+use super::error::{ApiError, clip};
+use super::local;
+use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
+use crate::content::Inspection;
+use crate::placement::{RequestContext, is_probe, rule_against};
+use crate::settled::no_source;
+use crate::state::RouteTable;
+use crate::telemetry::metrics::{Gate, Unplaced};
+
+/// What an inspected request asks of its pool, read from its head and body.
+pub(super) struct Question<'a> {
+    /// The body's fields.
+    pub(super) inspection: Inspection<'a>,
+    /// The model, whole.
+    pub(super) model: Option<Cow<'a, str>>,
+    /// Session and turn.
+    pub(super) context: RequestContext<'a>,
+    /// The pool that serves the model.
+    pub(super) pool: PoolId,
+    /// A health check of the client's: load gates leave it alone.
+    pub(super) exempt: bool,
+}
+
+/// Inspects a request whose body was read.
+///
+/// # Errors
+/// A content rule refuses it, or the route has no pool for its model.
+pub(super) fn inspect<'a>(
+    table: &'a RouteTable,
+    mut authorised: Live<Authorised>,
+    parts: &'a Parts,
+    body: &'a [u8],
+    received: Received,
+) -> Result<(Live<Inspected>, Question<'a>), Box<Refused>> {
+    let inspection = match body {
+        [] => Inspection::empty(&table.fields),
+        body => Inspection::read(&table.fields, body),
+    };
+    let in_query = || local::query_value(parts.uri.query(), "model").map(Cow::Owned);
+    let model = inspection.model().or_else(in_query);
+    let context = RequestContext::of(&authorised.route, &parts.headers, &inspection);
+    if let Some(capture) = &mut authorised.capture {
+        capture.asked_for_stream(inspection.stream());
+        if let Session::Known(id) = &context.session {
+            capture.session(&id.table_key());
+        }
+    }
+    let asked = asked(&inspection, model.as_deref(), &context.session);
+    let inspected = authorised.next(|authorised| Inspected {
+        authorised,
+        received,
+        asked,
+    });
+    let route = &inspected.authorised.route;
+    let exempt = is_probe(inspected.authorised.path());
+    if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
+        route.rules.hit(index);
+        route.state.metrics.refused(Gate::Rule, None);
+        let choice = Choice::Rule {
+            name: Arc::clone(&rule.name),
+            condition: Arc::clone(&rule.condition),
+        };
+        let status = route.options.reject_rules_status.value;
+        let error = ApiError::rejected_by_rule(rule, status).on_route(&route.name);
+        return Err(Refused::decided(inspected, choice, error));
+    }
+    let Some(pool) = route.pool(model.as_deref()) else {
+        route.state.metrics.unplaced(Unplaced::UnknownModel);
+        let error = ApiError::model_not_supported(model.as_deref(), route.models());
+        let error = error.on_route(&route.name);
+        return Err(Refused::new(inspected, error));
+    };
+    let question = Question {
+        inspection,
+        model,
+        context,
+        pool,
+        exempt,
+    };
+    Ok((inspected, question))
+}
+
+fn asked(inspection: &Inspection<'_>, model: Option<&str>, session: &Session<'_>) -> Asked {
+    Asked {
+        // A receipt outlives its request: what it remembers of a client's text is bounded.
+        model: model.map(|model| Arc::from(clip(model))),
+        is_json_object: inspection.is_object(),
+        session: Arc::from(&*session.routed_text()),
+        source: match session {
+            // Without a copy where it has a label of its own.
+            Session::Known(id) => Arc::clone(&id.source),
+            Session::None => no_source(),
+            Session::Ignored(_) => Arc::from(session.source()),
+        },
+    }
+}

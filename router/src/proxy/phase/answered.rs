@@ -1,0 +1,239 @@
+//! The fifth phase: a request whose peer answers. It lives in the response's body until the last
+//! byte is handed over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{StatusCode, response};
+use router_bodylog::End;
+
+use super::progress::{Ending, Progress};
+use super::{Live, Phase, Placed};
+use crate::content::postprocess::Outcome;
+use crate::proxy::error::ApiError;
+use crate::proxy::head::HeadWatch;
+use crate::proxy::measure::{Least, Measure, Span};
+use crate::proxy::respond;
+use crate::state::Route;
+use answers::Meter;
+
+/// Gaps between chunks kept before they are handed to the histogram.
+const GAPS_MAX: usize = 64;
+
+/// A request whose peer answers.
+#[derive(Debug)]
+pub(in crate::proxy) struct Answered {
+    /// The request and its slot.
+    pub(in crate::proxy) placed: Placed,
+    head: Head,
+    is_stream: bool,
+    measure: Option<Box<Measure>>,
+    span: Span,
+    gaps: Gaps,
+    bytes_out: u64,
+    end: End,
+}
+
+/// The head of the answer, for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// It waits for the body: a failure can still become its status.
+    Held(StatusCode),
+    /// It was sent.
+    Sent(StatusCode),
+}
+
+/// Times between chunks of a stream.
+#[derive(Debug)]
+struct Gaps {
+    seconds: [f32; GAPS_MAX],
+    len: usize,
+}
+
+impl Answered {
+    /// A peer's answer begins with this head, on a connection that took `connect` to make. `is_decoded`: the body is read decoded, if it comes
+    /// compressed. `is_held`: the head is sent when the body is whole.
+    pub(in crate::proxy) fn live(
+        placed: Live<Placed>,
+        head: &response::Parts,
+        connect: Duration,
+        is_decoded: bool,
+        is_held: bool,
+    ) -> Live<Self> {
+        placed.next(|mut placed| {
+            let authorised = &mut placed.inspected.authorised;
+            if let Some(capture) = &mut authorised.capture {
+                capture.answered(head, connect);
+            }
+            let method = &authorised.arrival.method;
+            Self {
+                head: match is_held {
+                    true => Head::Held(head.status),
+                    false => Head::Sent(head.status),
+                },
+                is_stream: respond::is_event_stream(&head.headers),
+                measure: Measure::of(method, head, placed.pool, is_decoded),
+                span: Span::new(authorised.arrival.at),
+                gaps: Gaps {
+                    seconds: [0.0; GAPS_MAX],
+                    len: 0,
+                },
+                bytes_out: 0,
+                end: End::Left,
+                placed,
+            }
+        })
+    }
+
+    /// Its route.
+    pub(in crate::proxy) fn route(&self) -> &Arc<Route> {
+        self.placed.route()
+    }
+
+    /// The client's connection.
+    pub(in crate::proxy) fn connection(&self) -> &HeadWatch {
+        &self.placed.inspected.authorised.arrival.head
+    }
+
+    /// Whether the head waits for the body.
+    pub(in crate::proxy) fn is_head_held(&self) -> bool {
+        matches!(self.head, Head::Held(_))
+    }
+
+    /// The head is sent.
+    pub(in crate::proxy) fn head_sent(&mut self) {
+        let (Head::Held(status) | Head::Sent(status)) = self.head;
+        self.head = Head::Sent(status);
+    }
+
+    /// An error of the router is sent in place of the answer.
+    pub(in crate::proxy) fn replaced(
+        &mut self,
+        error: &ApiError,
+        status: StatusCode,
+        bytes: usize,
+    ) {
+        if let Some(capture) = &mut self.placed.inspected.authorised.capture {
+            capture.refused(error.code());
+        }
+        self.head = Head::Sent(status);
+        self.bytes_out = bytes as u64;
+    }
+
+    /// A chunk of the peer's body came, not an empty one.
+    pub(in crate::proxy) fn arrived(&mut self, data: &Bytes, now: Instant) {
+        if self.is_stream {
+            self.stream_times(now);
+        }
+        self.span.chunk(now);
+        if let Some(capture) = &mut self.placed.inspected.authorised.capture {
+            capture.chunk(data, now);
+        }
+    }
+
+    fn stream_times(&mut self, now: Instant) {
+        match self.span.last {
+            None => {
+                // At once: a signal of overload that waits for the end of a stream comes too late.
+                if let Some(measure) = &self.measure
+                    && let Some(sample) = measure.first_byte(&self.span, now)
+                {
+                    self.route().sample(measure.pool, sample);
+                }
+            }
+            Some(last) => {
+                if self.gaps.len == GAPS_MAX {
+                    self.flush_gaps();
+                }
+                self.gaps.seconds[self.gaps.len] =
+                    now.saturating_duration_since(last).as_secs_f32();
+                self.gaps.len += 1;
+            }
+        }
+    }
+
+    fn flush_gaps(&mut self) {
+        let gaps = &self.gaps.seconds[..self.gaps.len];
+        self.route().state.metrics.chunk_gaps(gaps);
+        self.gaps.len = 0;
+    }
+
+    /// Reads a part of the peer's answer, decoded where it comes compressed and is decoded at all.
+    pub(in crate::proxy) fn read(&mut self, data: &[u8]) {
+        if let Some(measure) = &mut self.measure {
+            measure.feed(data);
+        }
+    }
+
+    /// Events read so far.
+    pub(in crate::proxy) fn events(&self) -> u64 {
+        let meter = self.measure.as_ref().and_then(|it| it.meter.as_ref());
+        meter.map_or(0, Meter::events)
+    }
+
+    /// The client is sent this many bytes.
+    pub(in crate::proxy) fn sent(&mut self, bytes: usize) {
+        self.bytes_out += bytes as u64;
+    }
+
+    /// A handler looked at the answer.
+    pub(in crate::proxy) fn postprocessed(&self, outcome: Outcome) {
+        self.route().state.metrics.postprocessed(outcome);
+    }
+
+    /// Everything was handed over, unless the answer broke off before.
+    pub(in crate::proxy) fn is_whole(&mut self) {
+        if self.end == End::Left {
+            self.end = End::Whole;
+        }
+    }
+
+    /// The answer breaks off.
+    pub(in crate::proxy) fn broke(&mut self, cause: &str) {
+        self.placed.tries.failed(&cause.into());
+        self.end = End::Broken;
+    }
+
+    /// The rate of the whole answer becomes a sample; what was read of it is left.
+    fn finish_measure(&mut self) -> Option<Meter> {
+        let mut measure = self.measure.take()?;
+        if let Some(meter) = &mut measure.meter {
+            meter.finish();
+        }
+        let route = self.route();
+        let least = Least {
+            tokens: route.options.tps_min_tokens.value,
+            decode: route.options.tps_min_decode.value,
+        };
+        if let Some(sample) = measure.rate(&self.span, self.end, least) {
+            route.sample(measure.pool, sample);
+        }
+        let meter = measure.meter?;
+        if let Some(usage) = meter.usage() {
+            route.tokens(&self.placed.facts, usage.prompt, usage.cached);
+        }
+        Some(meter)
+    }
+}
+
+impl Phase for Answered {
+    fn settle(mut self) {
+        self.placed.tries.reservation.release();
+        self.flush_gaps();
+        let meter = self.finish_measure();
+        let status = match self.head {
+            Head::Held(_) => Ending::left().status,
+            Head::Sent(status) => status.as_u16(),
+        };
+        Progress::from(self.placed).settle(Ending {
+            status,
+            bytes_out: self.bytes_out,
+            end: self.end,
+            is_stream: self.is_stream,
+            first_chunk: self.span.first,
+            last_chunk: self.span.last,
+            meter,
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! The first phase: a request whose head was read.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Uri};
+use router_bodylog::BodyLog;
+
+use super::Live;
+use crate::proxy::dispatch;
+use crate::proxy::head::HeadWatch;
+use crate::proxy::respond;
+use crate::telemetry::access::AccessLog;
+use crate::telemetry::events::Events;
+use crate::telemetry::metrics::Metrics;
+
+/// Where settled exchanges go.
+#[derive(Debug)]
+pub struct Sinks {
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Log lines with their counters.
+    pub events: Arc<Events>,
+    /// Access lines; `None` with `access_log: false`.
+    pub access: Option<Arc<AccessLog>>,
+    /// Records of exchanges.
+    pub bodylog: Arc<BodyLog>,
+}
+
+/// A request whose head was read.
+#[derive(Debug)]
+pub(in crate::proxy) struct Arrival {
+    /// `x-request-id`.
+    pub(in crate::proxy) rid: Arc<str>,
+    /// Request method.
+    pub(in crate::proxy) method: Method,
+    /// As the client sent it; only the path is ever logged.
+    pub(in crate::proxy) uri: Uri,
+    /// When the head was read.
+    pub(in crate::proxy) at: Instant,
+    /// The client's connection.
+    pub(in crate::proxy) head: Arc<HeadWatch>,
+    /// Where the request is settled.
+    pub(in crate::proxy) sinks: Arc<Sinks>,
+    pub(super) trace_id: Option<Box<str>>,
+    /// False for health checks: they would be most of the access log.
+    pub(super) is_logged: bool,
+}
+
+impl Arrival {
+    /// A request whose head was read at `at`.
+    pub(in crate::proxy) fn live(
+        parts: &Parts,
+        head: &Arc<HeadWatch>,
+        sinks: &Arc<Sinks>,
+        at: Instant,
+    ) -> Live<Self> {
+        Live::new(Self {
+            rid: match respond::client_request_id(&parts.headers) {
+                Some(id) => Arc::from(id),
+                None => Arc::from(respond::new_request_id()),
+            },
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            at,
+            head: Arc::clone(head),
+            sinks: Arc::clone(sinks),
+            trace_id: trace_id(&parts.headers),
+            is_logged: !dispatch::is_polled(parts.uri.path()),
+        })
+    }
+}
+
+/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.
+fn trace_id(headers: &HeaderMap) -> Option<Box<str>> {
+    let parent = headers.get("traceparent")?.to_str().ok()?;
+    let id = parent.split('-').nth(1)?;
+    (id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| id.into())
+}

@@ -1,0 +1,64 @@
+//! The second phase: a request whose caller may use its route.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use router_bodylog::Capture;
+
+use super::{Arrival, Live};
+use crate::state::Route;
+
+/// A request whose caller may use its route.
+#[derive(Debug)]
+pub(in crate::proxy) struct Authorised {
+    /// Its head.
+    pub(in crate::proxy) arrival: Arrival,
+    /// The route it is for.
+    pub(in crate::proxy) route: Arc<Route>,
+    /// The path without the route prefix starts here.
+    pub(in crate::proxy) path_at: usize,
+    /// Owner of the key; `None` on an open route.
+    pub(in crate::proxy) owner: Option<Arc<str>>,
+    /// What the body log takes of it; `None` where it is not recorded.
+    pub(in crate::proxy) capture: Option<Box<Capture>>,
+}
+
+/// A caller's permission to use a route.
+#[derive(Debug)]
+pub(in crate::proxy) struct Grant<'t> {
+    /// The route.
+    pub(in crate::proxy) route: &'t Arc<Route>,
+    /// Length of the route prefix.
+    pub(in crate::proxy) path_at: usize,
+    /// Owner of the key; `None` on an open route.
+    pub(in crate::proxy) owner: Option<Arc<str>>,
+}
+
+impl Authorised {
+    /// A request whose caller was granted its route.
+    pub(in crate::proxy) fn live(
+        arrival: Live<Arrival>,
+        grant: Grant<'_>,
+        capture: Option<Box<Capture>>,
+    ) -> Live<Self> {
+        arrival.next(|arrival| Self {
+            arrival,
+            route: Arc::clone(grant.route),
+            path_at: grant.path_at,
+            owner: grant.owner,
+            capture,
+        })
+    }
+
+    /// The path without the route prefix and without the query.
+    pub(in crate::proxy) fn path(&self) -> &str {
+        let path = self.arrival.uri.path();
+        path.get(self.path_at..).unwrap_or_default()
+    }
+
+    /// The end of the whole request, and the option's value for messages.
+    pub(in crate::proxy) fn deadline(&self) -> Option<(Instant, Duration)> {
+        let limit = self.route.options.request_timeout.value?;
+        Some((self.arrival.at + limit, limit))
+    }
+}

@@ -1,0 +1,337 @@
+//! How far a request came, whatever phase it ends in: the answers that the router makes itself, and
+//! the last step of all, where the settled value is made and handed to everyone who reads it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use chrono::Utc;
+use http::StatusCode;
+use router_bodylog::{Capture, End};
+use router_core::decision::{Attempt, Choice};
+
+use super::placed::Tries;
+use super::{Arrival, Asked, Authorised, Inspected, Live, Phase, Placed, Queued, Received};
+use crate::clock::now;
+use crate::proxy::error::ApiError;
+use crate::proxy::respond::Routing;
+use crate::settled::{Settled, Times, dash, no_source};
+use crate::state::{Peer, Reservation, Route};
+use answers::Meter;
+
+/// Status recorded for a client that left before it was sent one (nginx's number).
+const CLIENT_CLOSED: u16 = 499;
+
+/// What a phase knew when the request ended in it. Facts of later phases are absent.
+#[derive(Debug)]
+pub(in crate::proxy) struct Progress {
+    arrival: Arrival,
+    route: Option<Arc<Route>>,
+    path_at: usize,
+    owner: Option<Arc<str>>,
+    capture: Option<Box<Capture>>,
+    received: Option<Received>,
+    asked: Option<Asked>,
+    choice: Option<Choice>,
+    reservation: Option<Reservation>,
+    sent: Option<Instant>,
+    peer: Option<Arc<Peer>>,
+    attempts: Vec<Attempt>,
+}
+
+/// How an answer ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) status: u16,
+    pub(super) bytes_out: u64,
+    pub(super) end: End,
+    pub(super) is_stream: bool,
+    pub(super) first_chunk: Option<Instant>,
+    pub(super) last_chunk: Option<Instant>,
+    pub(super) meter: Option<Meter>,
+}
+
+impl Ending {
+    /// An answer of which the client was sent nothing.
+    pub(super) fn left() -> Self {
+        Self {
+            status: CLIENT_CLOSED,
+            bytes_out: 0,
+            end: End::Left,
+            is_stream: false,
+            first_chunk: None,
+            last_chunk: None,
+            meter: None,
+        }
+    }
+}
+
+impl From<Arrival> for Progress {
+    fn from(arrival: Arrival) -> Self {
+        Self {
+            arrival,
+            route: None,
+            path_at: 0,
+            owner: None,
+            capture: None,
+            received: None,
+            asked: None,
+            choice: None,
+            reservation: None,
+            sent: None,
+            peer: None,
+            attempts: Vec::new(),
+        }
+    }
+}
+
+impl From<Authorised> for Progress {
+    fn from(authorised: Authorised) -> Self {
+        Self {
+            route: Some(authorised.route),
+            path_at: authorised.path_at,
+            owner: authorised.owner,
+            capture: authorised.capture,
+            ..Self::from(authorised.arrival)
+        }
+    }
+}
+
+impl From<Inspected> for Progress {
+    fn from(inspected: Inspected) -> Self {
+        Self {
+            received: Some(inspected.received),
+            asked: Some(inspected.asked),
+            ..Self::from(inspected.authorised)
+        }
+    }
+}
+
+impl From<Queued> for Progress {
+    fn from(queued: Queued) -> Self {
+        Self {
+            choice: Some(Choice::Wait {
+                ahead: queued.ahead,
+            }),
+            ..Self::from(queued.inspected)
+        }
+    }
+}
+
+impl From<Placed> for Progress {
+    fn from(placed: Placed) -> Self {
+        let (mode, facts) = (placed.mode, placed.facts);
+        let Tries {
+            reservation,
+            sent,
+            peer,
+            attempts,
+        } = placed.tries;
+        Self {
+            choice: Some(Choice::Send { mode, facts }),
+            reservation: Some(reservation),
+            sent: Some(sent),
+            peer: Some(peer),
+            attempts,
+            ..Self::from(placed.inspected)
+        }
+    }
+}
+
+/// A phase in which only a client that leaves ends the request.
+impl<P> Phase for P
+where
+    Progress: From<P>,
+{
+    fn settle(self) {
+        Progress::from(self).settle(Ending::left());
+    }
+}
+
+impl Progress {
+    /// Its head.
+    pub(in crate::proxy) fn arrival(&self) -> &Arrival {
+        &self.arrival
+    }
+
+    /// The route, where one was found.
+    pub(in crate::proxy) fn route(&self) -> Option<&Arc<Route>> {
+        self.route.as_ref()
+    }
+
+    /// The path without the route prefix and without the query.
+    pub(in crate::proxy) fn path(&self) -> &str {
+        let path = self.arrival.uri.path();
+        path.get(self.path_at..).unwrap_or_default()
+    }
+
+    /// How it was routed, where a peer was tried.
+    pub(in crate::proxy) fn routing(&self) -> Option<Routing<'_>> {
+        let (Some(asked), Some(peer)) = (&self.asked, &self.peer) else {
+            return None;
+        };
+        let Some(Choice::Send { mode, .. }) = self.choice else {
+            return None;
+        };
+        Some(Routing {
+            session: &asked.session,
+            source: &asked.source,
+            mode,
+            peer,
+            retries: self.attempts.len().saturating_sub(1),
+        })
+    }
+
+    /// The end of the request: everyone who writes about it reads the same value.
+    pub(super) fn settle(mut self, ending: Ending) {
+        drop(self.reservation.take());
+        let (route, capture) = (self.route.take(), self.capture.take());
+        let (sinks, head) = (
+            Arc::clone(&self.arrival.sinks),
+            Arc::clone(&self.arrival.head),
+        );
+        let is_logged = self.arrival.is_logged;
+        let settled = self.settled(route.as_deref(), ending);
+        let counters = match &route {
+            Some(route) => &route.state.metrics,
+            None => sinks.metrics.unrouted(),
+        };
+        counters.request_done(&settled);
+        if let Some(access) = sinks.access.as_ref().filter(|_| is_logged) {
+            access.write(&settled);
+        }
+        if let (Some(route), Some(receipt)) = (&route, settled.receipt()) {
+            route.state.decisions.push(receipt);
+        }
+        if let Some(capture) = capture {
+            capture.settle(Box::new(settled));
+        }
+        head.expect();
+    }
+
+    fn settled(self, route: Option<&Route>, ending: Ending) -> Settled {
+        let arrival = self.arrival;
+        let (model, session, source) = match self.asked {
+            Some(asked) => (asked.model, asked.session, asked.source),
+            None => (None, dash(), no_source()),
+        };
+        Settled {
+            rid: arrival.rid,
+            method: arrival.method,
+            uri: arrival.uri,
+            path_at: self.path_at,
+            trace_id: arrival.trace_id,
+            route: route.map(|route| Arc::clone(&route.name)),
+            owner: self.owner,
+            model,
+            session,
+            source,
+            choice: self.choice,
+            attempts: self.attempts,
+            peer_name: self.peer.map(|peer| Arc::clone(&peer.spec.name)),
+            status: ending.status,
+            bytes_in: self.received.map_or(0, |received| received.bytes),
+            bytes_out: ending.bytes_out,
+            is_stream: ending.is_stream,
+            times: Times {
+                arrived: arrival.at,
+                received: self.received.map(|received| received.at),
+                sent: self.sent,
+                first_chunk: ending.first_chunk,
+                last_chunk: ending.last_chunk,
+                ended: now(),
+            },
+            ended_at: Utc::now(),
+            end: ending.end,
+            meter: ending.meter,
+        }
+    }
+}
+
+/// A request that the router refuses, in whatever phase.
+#[derive(Debug)]
+pub(in crate::proxy) struct Refused {
+    /// How far it came.
+    pub(in crate::proxy) progress: Live<Progress>,
+    /// Why.
+    pub(in crate::proxy) error: ApiError,
+}
+
+impl Refused {
+    /// Refuses a request in the phase it is in.
+    pub(in crate::proxy) fn new<P: Phase>(phase: Live<P>, error: ApiError) -> Box<Self>
+    where
+        Progress: From<P>,
+    {
+        let mut progress = phase.next(Progress::from);
+        if let Some(capture) = &mut progress.capture {
+            capture.refused(error.code());
+        }
+        Box::new(Self { progress, error })
+    }
+
+    /// Refuses a request whose caller may not use the route that was found.
+    pub(in crate::proxy) fn on_route(
+        arrival: Live<Arrival>,
+        route: &Arc<Route>,
+        path_at: usize,
+        error: ApiError,
+    ) -> Box<Self> {
+        let mut refused = Self::new(arrival, error);
+        refused.progress.route = Some(Arc::clone(route));
+        refused.progress.path_at = path_at;
+        refused
+    }
+
+    /// Refuses an inspected request by a decision.
+    pub(in crate::proxy) fn decided(
+        inspected: Live<Inspected>,
+        choice: Choice,
+        error: ApiError,
+    ) -> Box<Self> {
+        let mut refused = Self::new(inspected, error);
+        refused.progress.choice = Some(choice);
+        refused
+    }
+
+    /// Notes the body of a request that is refused before it was inspected.
+    pub(in crate::proxy) fn having_read(mut self: Box<Self>, received: Received) -> Box<Self> {
+        self.progress.received = Some(received);
+        self
+    }
+}
+
+/// An answer that the router made, until it is handed over.
+#[derive(Debug)]
+pub(in crate::proxy) struct LocalAnswer {
+    progress: Progress,
+    status: StatusCode,
+    bytes_out: u64,
+}
+
+impl LocalAnswer {
+    /// The answer to a request, with this body.
+    pub(in crate::proxy) fn of(mut progress: Progress, status: StatusCode, body: &Bytes) -> Self {
+        if let Some(capture) = &mut progress.capture {
+            capture.local(body);
+        }
+        Self {
+            progress,
+            status,
+            bytes_out: body.len() as u64,
+        }
+    }
+}
+
+impl Phase for LocalAnswer {
+    fn settle(self) {
+        let last = self.progress.attempts.last();
+        let is_broken = last.is_some_and(|attempt| attempt.error.is_some());
+        self.progress.settle(Ending {
+            status: self.status.as_u16(),
+            bytes_out: self.bytes_out,
+            end: if is_broken { End::Broken } else { End::Whole },
+            ..Ending::left()
+        });
+    }
+}
