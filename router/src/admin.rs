@@ -6,6 +6,7 @@
 
 pub mod access;
 mod answer;
+mod findings;
 mod process;
 pub mod public;
 mod query;
@@ -22,13 +23,14 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use http::request::Parts;
+use http::request;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use router_bodylog::BodyLog;
 
 use self::access::{Caller, Denied};
 use self::status::{Endpoint, Together};
 use crate::control::Control;
+use crate::findings::Watch;
 use crate::proxy::serve::PeerAddr;
 use crate::state::{Lifecycle, RouteTable};
 use crate::telemetry::events::Events;
@@ -36,6 +38,7 @@ use crate::telemetry::metrics::{Live, Metrics, Page};
 use service::budget::ByteBudget;
 
 pub use answer::Answer;
+pub use findings::watch;
 pub(crate) use process::ready;
 
 /// What the admin port's handlers share. Cheap to clone.
@@ -47,20 +50,44 @@ pub struct AdminState {
     metrics: Arc<Metrics>,
     events: Arc<Events>,
     bodylog: Arc<BodyLog>,
+    findings: Arc<Watch>,
     page: Arc<Page>,
+}
+
+/// The parts of the process that the admin port shows or acts on.
+#[derive(Debug)]
+pub struct Parts {
+    /// The routes in force.
+    pub tables: Arc<ArcSwap<RouteTable>>,
+    /// Whether the process serves or drains.
+    pub lifecycle: Lifecycle,
+    /// Reload, drain, cut.
+    pub control: Control,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Log lines with their counters.
+    pub events: Arc<Events>,
+    /// Bytes of bodies in memory.
+    pub budget: ByteBudget,
+    /// Records of exchanges.
+    pub bodylog: Arc<BodyLog>,
+    /// Counts for findings.
+    pub findings: Arc<Watch>,
 }
 
 impl AdminState {
     /// The state over the process's parts.
-    pub fn new(
-        tables: Arc<ArcSwap<RouteTable>>,
-        lifecycle: Lifecycle,
-        control: Control,
-        metrics: Arc<Metrics>,
-        events: Arc<Events>,
-        budget: ByteBudget,
-        bodylog: Arc<BodyLog>,
-    ) -> Self {
+    pub fn new(parts: Parts) -> Self {
+        let Parts {
+            tables,
+            lifecycle,
+            control,
+            metrics,
+            events,
+            budget,
+            bodylog,
+            findings,
+        } = parts;
         let live = Live::new(Arc::clone(&tables), budget, Arc::clone(&bodylog));
         let page = Arc::new(Page::new(&metrics, live));
         Self {
@@ -70,6 +97,7 @@ impl AdminState {
             metrics,
             events,
             bodylog,
+            findings,
             page,
         }
     }
@@ -81,6 +109,7 @@ pub fn router(state: AdminState) -> Router {
     let reads = Router::new()
         .route("/_routes", get(process::routes))
         .route("/_keys", get(process::keys))
+        .route("/_findings", get(findings::page))
         .route(
             "/_decisions",
             get(process::together).layer(Extension(Together::Decisions)),
@@ -125,19 +154,19 @@ async fn guard_write(State(state): State<AdminState>, request: Request, next: Ne
     }
 }
 
-async fn may_read(state: &AdminState, parts: &Parts) -> Result<(), Denied> {
+async fn may_read(state: &AdminState, parts: &request::Parts) -> Result<(), Denied> {
     let server = Arc::clone(&state.tables.load().server);
     let token = token::check(server.admin_token_file.as_deref(), &parts.headers).await;
     access::admin_read(server.admin_read, caller(parts), token)
 }
 
-async fn may_write(state: &AdminState, parts: &Parts) -> Result<(), Denied> {
+async fn may_write(state: &AdminState, parts: &request::Parts) -> Result<(), Denied> {
     let server = Arc::clone(&state.tables.load().server);
     let token = token::check(server.admin_token_file.as_deref(), &parts.headers).await;
     access::admin_write(caller(parts), token)
 }
 
-fn caller(parts: &Parts) -> Caller {
+fn caller(parts: &request::Parts) -> Caller {
     let mut caller = Caller {
         is_loopback: false,
         is_from_a_page: access::is_from_a_page(&parts.headers),

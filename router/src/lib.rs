@@ -11,6 +11,7 @@ pub mod clock;
 pub mod content;
 pub mod control;
 pub mod explain;
+pub mod findings;
 mod healthcheck;
 pub mod placement;
 pub mod proxy;

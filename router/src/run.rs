@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState};
+use crate::clock::now;
 use crate::control::{Control, Controlled};
+use crate::findings::Watch;
 use crate::proxy::serve::{self, Stop};
 use crate::proxy::{Proxy, Sinks};
 use crate::reload::Reloader;
@@ -137,11 +139,13 @@ pub async fn run(
 
     let bodylog = Arc::new(BodyLog::new(tables.load().bodylog.memory));
     let (access, access_end) = access_log(&server, &options, &metrics)?;
+    let findings = Arc::new(Watch::new(now()));
     let sinks = Arc::new(Sinks {
         metrics: Arc::clone(&metrics),
         events: Arc::clone(&events),
         access,
         bodylog: Arc::clone(&bodylog),
+        findings: Arc::clone(&findings),
     });
     let budget = ByteBudget::default();
     let client = PeerClient::new(connect_timeout.clone());
@@ -153,18 +157,20 @@ pub async fn run(
         sinks,
     });
 
-    let admin_state = AdminState::new(
-        Arc::clone(&tables),
-        lifecycle.clone(),
+    let admin_state = AdminState::new(admin::Parts {
+        tables: Arc::clone(&tables),
+        lifecycle: lifecycle.clone(),
         control,
         metrics,
-        Arc::clone(&events),
-        budget.clone(),
-        Arc::clone(&bodylog),
-    );
+        events: Arc::clone(&events),
+        budget: budget.clone(),
+        bodylog: Arc::clone(&bodylog),
+        findings,
+    });
 
     let tasks = TaskTracker::new();
     let background = CancellationToken::new();
+    tasks.spawn(admin::watch(admin_state.clone(), background.clone()));
     changes.follow(reloader.watched());
     tasks.spawn(watcher.run(background.clone()));
     tasks.spawn(client.close_idle(background.clone()));

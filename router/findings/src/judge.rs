@@ -94,7 +94,6 @@ impl Cause {
 /// What is wrong with one route.
 pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cause> {
     let mut found = Vec::new();
-    process::file(route, &mut found);
     peers::judge(route, traffic, now, &mut found);
     gates::judge(route, traffic, now, &mut found);
     clients::judge(route, traffic, now, &mut found);

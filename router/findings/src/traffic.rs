@@ -96,8 +96,6 @@ const REFUSALS: usize = 9;
 pub struct Ended<'a> {
     /// Why the router refused it; `None` where a peer was asked.
     pub refused: Option<Refused<'a>>,
-    /// Attempts in order: `host:port`, and what went wrong; how long a client waited in vain.
-    pub attempts: &'a [(&'a str, Option<Trouble>)],
     /// How long it had waited when the client left or the time ran out without a first byte.
     pub waited: Option<Duration>,
     /// Arrival to the first token.
@@ -159,8 +157,13 @@ impl RouteTraffic {
         }
     }
 
-    /// Counts a request that is over. O(attempts).
-    pub fn observe(&mut self, ended: &Ended<'_>, now: Instant) {
+    /// Counts a request that is over. `attempts` are in order: `host:port`, and what went wrong.
+    pub fn observe<'p>(
+        &mut self,
+        ended: &Ended<'_>,
+        attempts: impl IntoIterator<Item = (&'p str, Option<Trouble>)>,
+        now: Instant,
+    ) {
         let at = At::new(self.epoch, now);
         self.requests.add(at, 1);
         if let Some(refused) = ended.refused {
@@ -174,15 +177,17 @@ impl RouteTraffic {
         if let Some(session) = ended.session {
             self.sessions.see(session, now);
         }
-        for (peer, trouble) in ended.attempts {
-            let peer = self.peer(peer);
-            peer.attempts.add(at, 1);
+        let mut last = None;
+        for (peer, trouble) in attempts {
+            let counts = self.peer(peer);
+            counts.attempts.add(at, 1);
             if let Some(trouble) = trouble {
-                peer.troubles[*trouble as usize].add(at, 1);
+                counts.troubles[trouble as usize].add(at, 1);
             }
+            last = Some((peer, trouble));
         }
-        if let Some((peer, trouble)) = ended.attempts.last() {
-            self.peer(peer).served(ended, *trouble, at);
+        if let Some((peer, trouble)) = last {
+            self.peer(peer).served(ended, trouble, at);
         }
     }
 
@@ -390,11 +395,8 @@ mod tests {
         let mut traffic = RouteTraffic::new(now);
         let attempts = [("a:1", Some(Trouble::NoConnection)), ("b:1", None)];
         for _ in 0..6 {
-            let ended = Ended {
-                attempts: &attempts,
-                ..Ended::default()
-            };
-            traffic.observe(&ended, now);
+            let ended = Ended { ..Ended::default() };
+            traffic.observe(&ended, attempts, now);
         }
         let seen = |peer| {
             let events = traffic.trouble(peer, Trouble::NoConnection, MINUTE, now);
@@ -412,12 +414,11 @@ mod tests {
         let mut answer = |peer: &str, prompt: u64, ms: u64| {
             let attempts = [(peer, None)];
             let ended = Ended {
-                attempts: &attempts,
                 ttft: Some(Duration::from_millis(ms)),
                 prompt: Some((prompt, 0)),
                 ..Ended::default()
             };
-            traffic.observe(&ended, now);
+            traffic.observe(&ended, attempts, now);
         };
         // The first peer gets the long prompts: it is slower, and not to blame.
         for _ in 0..20 {
@@ -444,7 +445,7 @@ mod tests {
                     refused: Some(Refused::Model(name)),
                     ..Ended::default()
                 };
-                traffic.observe(&ended, now);
+                traffic.observe(&ended, [], now);
             }
         }
         let now = epoch + Duration::from_secs(100);
@@ -461,11 +462,10 @@ mod tests {
         let attempts = [("a:1", None)];
         for cached in [0, 80, 90] {
             let ended = Ended {
-                attempts: &attempts,
                 prompt: Some((100, cached)),
                 ..Ended::default()
             };
-            traffic.observe(&ended, now);
+            traffic.observe(&ended, attempts, now);
         }
         assert_eq!(traffic.hits("a:1", MINUTE, now), Some((300, 170, 3)));
         assert_eq!(traffic.route_hits(MINUTE, now), (300, 170, 3));

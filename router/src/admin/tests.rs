@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
+use crate::clock::now;
 use crate::control::Controlled;
 use crate::state::{Reservation, Route};
 use crate::testing::Tables;
@@ -63,15 +64,16 @@ impl Port {
         let metrics = Arc::clone(&tables.metrics);
         let events = Arc::new(Events::new(Arc::clone(&metrics)));
         let budget = ByteBudget::default();
-        let state = AdminState::new(
-            Arc::clone(&current),
-            lifecycle.clone(),
+        let state = AdminState::new(Parts {
+            tables: Arc::clone(&current),
+            lifecycle: lifecycle.clone(),
             control,
             metrics,
             events,
             budget,
-            Arc::new(BodyLog::new(1 << 20)),
-        );
+            bodylog: Arc::new(BodyLog::new(1 << 20)),
+            findings: Arc::new(Watch::new(now())),
+        });
         Self {
             tables,
             current,

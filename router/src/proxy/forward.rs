@@ -333,6 +333,7 @@ mod tests {
             events: Arc::new(Events::new(Arc::clone(&tables.metrics))),
             access: None,
             bodylog: Arc::new(BodyLog::new(0)),
+            findings: Arc::new(crate::findings::Watch::new(now())),
         });
         let outgoing = Outgoing {
             method: Method::POST,

@@ -18,6 +18,7 @@ use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
 use router_core::session::Place;
+use router_findings::RouteTraffic;
 
 use super::carried::Carried;
 use super::guard::guard_of;
@@ -340,6 +341,8 @@ pub struct RouteState {
     pub bodylog: Arc<RouteCounters>,
     /// The last receipts.
     pub decisions: Decisions,
+    /// What ended requests told, for findings.
+    pub traffic: Mutex<RouteTraffic>,
     /// What the peers said they serve.
     pub models: ModelLists,
     /// What the transforms changed.
@@ -372,6 +375,7 @@ impl RouteState {
             capture: CaptureOverrides::default(),
             bodylog: Arc::default(),
             decisions: Decisions::default(),
+            traffic: Mutex::new(RouteTraffic::new(now())),
             models: ModelLists::default(),
             transforms: Transforms::default(),
             metrics,

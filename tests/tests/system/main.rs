@@ -13,6 +13,7 @@ mod disconnect;
 mod dispatch;
 mod drain;
 mod errors;
+mod findings;
 mod gates;
 mod gpu;
 mod headers;

@@ -33,7 +33,7 @@ pub struct BodylogFacts {
     pub dropped_last: Option<Instant>,
 }
 
-/// What is wrong with the router as a whole. `unrouted` counts requests that found no route.
+/// What is wrong with the router as a whole, its files included. `unrouted` counts requests that found no route.
 pub fn router(
     status: &Routes,
     unrouted: &RouteTraffic,
@@ -54,6 +54,9 @@ pub fn router(
     }
     if let Some(problem) = status.config.errors.first() {
         found.push(invalid(problem, "the configuration in force is older"));
+    }
+    for route in &status.routes {
+        file(route, &mut found);
     }
     keys(status, &mut found);
     let unauthorized = unrouted.refused(Refused::Unauthorized, WINDOW, now);
@@ -85,7 +88,7 @@ pub fn router(
 }
 
 /// Whether the file of a route is in force.
-pub(super) fn file(route: &Route, found: &mut Vec<Cause>) {
+fn file(route: &Route, found: &mut Vec<Cause>) {
     let Some(problem) = route.errors.first() else {
         return;
     };

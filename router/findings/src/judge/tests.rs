@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use proto::admin::{
-    Auth, Config, FindingCode, Findings, Keys, KeysInForce, Peer, Pool, Reasons, Route,
+    Auth, Config, FindingCode, Findings, Keys, KeysInForce, Peer, Pool, Problem, Reasons, Route,
     RouteStatus, Routes, Severity, SwitchState, Trips,
 };
 
@@ -92,11 +92,10 @@ impl Scene {
         for _ in 0..times {
             let attempts = [(peer, trouble)];
             let ended = Ended {
-                attempts: &attempts,
                 waited: Some(Duration::from_secs(6)),
                 ..Ended::default()
             };
-            self.traffic.observe(&ended, self.now);
+            self.traffic.observe(&ended, attempts, self.now);
         }
     }
 
@@ -106,7 +105,7 @@ impl Scene {
                 refused: Some(refused),
                 ..Ended::default()
             };
-            self.traffic.observe(&ended, self.now);
+            self.traffic.observe(&ended, [], self.now);
         }
     }
 
@@ -114,12 +113,11 @@ impl Scene {
         for _ in 0..times {
             let attempts = [(peer, None)];
             let ended = Ended {
-                attempts: &attempts,
                 ttft: Some(Duration::from_millis(ms)),
                 prompt: Some((100, cached)),
                 ..Ended::default()
             };
-            self.traffic.observe(&ended, self.now);
+            self.traffic.observe(&ended, attempts, self.now);
         }
     }
 
@@ -229,7 +227,7 @@ fn new_ids_with_each_request_are_named() {
             session: Some(session),
             ..Ended::default()
         };
-        scene.traffic.observe(&ended, scene.now);
+        scene.traffic.observe(&ended, [], scene.now);
     }
     let causes = scene.judged();
     assert_eq!(causes[0].code, FindingCode::SessionsSeenOnce);
@@ -239,7 +237,7 @@ fn new_ids_with_each_request_are_named() {
             session: Some(session),
             ..Ended::default()
         };
-        scene.traffic.observe(&ended, scene.now);
+        scene.traffic.observe(&ended, [], scene.now);
     }
     assert_eq!(scene.codes(), []);
 }
@@ -275,6 +273,28 @@ fn a_router_that_is_open_on_purpose_is_clean() {
     page.routes[0].auth = Auth::Shared;
     let causes = super::router(&page, &unrouted, None, now);
     assert_eq!(causes[0].code, FindingCode::KeyFileBad);
+}
+
+#[test]
+fn a_route_without_a_good_file_is_named_with_file_and_line() {
+    let now = Instant::now();
+    let mut invalid = route_of(&[]);
+    invalid.status = RouteStatus::Invalid;
+    invalid.errors.push(Problem {
+        file: "routes/chat.yaml".to_owned(),
+        line: 3,
+        column: 1,
+        message: "unknown key 'peeers'".to_owned(),
+        severity: "error".to_owned(),
+        code: None,
+    });
+    let causes = super::router(&status(vec![invalid]), &RouteTraffic::new(now), None, now);
+    assert_eq!(causes[0].code, FindingCode::FileInvalid);
+    assert_eq!(causes[0].severity, Severity::Critical);
+    assert_eq!(
+        causes[0].subject.file.as_deref(),
+        Some("routes/chat.yaml:3")
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, Uri};
 use router_bodylog::BodyLog;
 
 use super::Live;
+use crate::findings::Watch;
 use crate::proxy::dispatch;
 use crate::proxy::head::HeadWatch;
 use crate::proxy::respond;
@@ -26,6 +27,8 @@ pub struct Sinks {
     pub access: Option<Arc<AccessLog>>,
     /// Records of exchanges.
     pub bodylog: Arc<BodyLog>,
+    /// Counts for findings.
+    pub findings: Arc<Watch>,
 }
 
 /// A request whose head was read.

@@ -197,6 +197,7 @@ impl Progress {
             None => sinks.metrics.unrouted(),
         };
         counters.request_done(&settled);
+        sinks.findings.observe(&settled, route.as_deref());
         if let Some(access) = sinks.access.as_ref().filter(|_| is_logged) {
             access.write(&settled);
         }

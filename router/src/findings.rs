@@ -1,0 +1,198 @@
+//! What is wrong right now: the shell around [`router_findings`].
+//!
+//! Every request that is over is counted, by route. A task judges the counts beside the router's own
+//! state every few seconds, so that a finding has an age even if nobody looks; whoever asks for the
+//! page gets a fresh judgement.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use parking_lot::Mutex;
+use proto::admin::{Findings, Routes};
+use router_bodylog::{BodyLog, End};
+use router_core::admission::Refusal;
+use router_core::decision::Choice;
+use router_findings::judge::{self, BodylogFacts};
+use router_findings::{Board, Ended, Refused, RouteTraffic, Trouble};
+
+use crate::settled::Settled;
+use crate::state::{Entry, Route, RouteTable};
+
+/// How long a finding outlives its cause.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Losses of records are counted over this time.
+const LOSSES_SPAN: Duration = Duration::from_secs(300);
+
+/// Counts of ended requests, and what they lead to.
+#[derive(Debug)]
+pub struct Watch {
+    board: Mutex<Board>,
+    /// Requests that found no route.
+    unrouted: Mutex<RouteTraffic>,
+    losses: Mutex<Losses>,
+    /// Sessions are kept as hashes with a seed of this process.
+    hasher: RandomState,
+}
+
+/// How many records were lost when, so that old losses stop being a finding.
+#[derive(Debug)]
+struct Losses {
+    before: u64,
+    since: Instant,
+    now: u64,
+    last: Option<Instant>,
+}
+
+impl Watch {
+    /// Nothing counted yet.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            board: Mutex::new(Board::new(LINGER)),
+            unrouted: Mutex::new(RouteTraffic::new(now)),
+            losses: Mutex::new(Losses {
+                before: 0,
+                since: now,
+                now: 0,
+                last: None,
+            }),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Counts a request that is over. Requests of the router's own pages are not counted.
+    pub fn observe(&self, settled: &Settled, route: Option<&Route>) {
+        let refused = refused(settled);
+        if route.is_none() && refused.is_none() {
+            return;
+        }
+        let has_session = &*settled.session != "-";
+        let ended = Ended {
+            refused,
+            waited: settled.ttfb().is_none().then(|| settled.took()),
+            ttft: settled.ttft(),
+            prompt: settled.usage().map(|usage| (usage.prompt, usage.cached)),
+            session: has_session.then(|| self.hasher.hash_one(&*settled.session)),
+        };
+        let last = settled.attempts.len().saturating_sub(1);
+        let attempts = settled.attempts.iter().enumerate().map(|(at, attempt)| {
+            let trouble = match at == last {
+                true => last_trouble(settled),
+                // Only a peer that took nothing is passed over for another one.
+                false => attempt.error.as_ref().map(|_| Trouble::NoConnection),
+            };
+            (attempt.peer.as_str(), trouble)
+        });
+        let traffic = route.map_or(&self.unrouted, |route| &route.state.traffic);
+        traffic
+            .lock()
+            .observe(&ended, attempts, settled.times.ended);
+    }
+
+    /// Judges what is wrong `now`, from the page of all routes and what was counted.
+    pub fn judge(&self, table: &RouteTable, status: &Routes, bodylog: &BodyLog, now: Instant) {
+        let facts = self.bodylog_facts(bodylog, now);
+        let mut causes = judge::router(status, &self.unrouted.lock(), facts.as_ref(), now);
+        // The page lists the entries of the table in their order.
+        for (shown, entry) in status.routes.iter().zip(&table.entries) {
+            if let Entry::Ready { route, .. } = entry {
+                let mut traffic = route.state.traffic.lock();
+                causes.extend(judge::route(shown, &mut traffic, now));
+            }
+        }
+        self.board.lock().update(causes, now);
+    }
+
+    /// The page, as of the last judgement.
+    pub fn page(&self, now: Instant) -> Findings {
+        let wall = Utc::now();
+        let at = |moment: Instant| -> String {
+            let ago = now.saturating_duration_since(moment);
+            let moment: DateTime<Utc> = wall - ago;
+            moment.to_rfc3339_opts(SecondsFormat::Secs, true)
+        };
+        self.board.lock().page(now, &at)
+    }
+
+    /// Findings in force, by code.
+    pub fn in_force(&self) -> Vec<(proto::admin::FindingCode, u64)> {
+        let board = self.board.lock();
+        let of = |code| board.in_force().filter(|cause| cause.code == code).count() as u64;
+        proto::admin::FindingCode::ALL
+            .iter()
+            .map(|code| (*code, of(*code)))
+            .collect()
+    }
+
+    fn bodylog_facts(&self, bodylog: &BodyLog, now: Instant) -> Option<BodylogFacts> {
+        let status = bodylog.status();
+        if !status.is_on {
+            return None;
+        }
+        let mut losses = self.losses.lock();
+        losses.see(status.counts.dropped.iter().sum(), now);
+        let limit = status.spool_limit_bytes;
+        Some(BodylogFacts {
+            is_connected: status.counts.is_connected,
+            reason: None,
+            oldest: status.unacked_age,
+            spool: (limit > 0).then_some((status.spool_bytes, limit)),
+            spool_error: status.spool_error,
+            dropped: losses.now - losses.before,
+            dropped_last: losses.last,
+        })
+    }
+}
+
+impl Losses {
+    fn see(&mut self, total: u64, now: Instant) {
+        if total > self.now {
+            self.now = total;
+            self.last = Some(now);
+        }
+        if now.saturating_duration_since(self.since) >= LOSSES_SPAN {
+            self.before = self.now;
+            self.since = now;
+        }
+    }
+}
+
+/// Why the router itself refused a request, if it did.
+fn refused(settled: &Settled) -> Option<Refused<'_>> {
+    match &settled.choice {
+        Some(Choice::Refuse(refusal)) => Some(match refusal {
+            Refusal::NoHealthyPeer { .. } => Refused::NoPeer,
+            Refusal::ConcurrencyLimit(_) => Refused::Concurrency,
+            Refusal::TtftLimit(_) => Refused::Ttft,
+            Refusal::TpsLimit(_) => Refused::Tps,
+        }),
+        Some(Choice::Rule { name, .. }) => Some(Refused::Rule(name)),
+        Some(Choice::Send { .. } | Choice::Wait { .. }) => None,
+        None if settled.attempts.is_empty() => match settled.status {
+            401 => Some(Refused::Unauthorized),
+            404 => settled.model.as_deref().map(Refused::Model),
+            503 => Some(Refused::Overloaded),
+            _ => None,
+        },
+        None => None,
+    }
+}
+
+/// What went wrong at the peer that was tried last.
+fn last_trouble(settled: &Settled) -> Option<Trouble> {
+    let has_begun = settled.times.first_chunk.is_some();
+    let error = settled.attempts.last()?.error.as_ref();
+    match (settled.end, has_begun) {
+        (End::Left, false) => Some(Trouble::WaitedInVain),
+        (End::Left, true) => None,
+        (End::Broken, true) => Some(Trouble::CutOff),
+        (End::Broken, false) if settled.status == 504 => Some(Trouble::NoFirstByte),
+        (End::Broken, false) => Some(Trouble::NoConnection),
+        (End::Whole, _) => match settled.status {
+            404 => Some(Trouble::NotFound),
+            500..=599 if error.is_none() => Some(Trouble::ServerError),
+            _ => None,
+        },
+    }
+}
