@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
+    "crates",
     "proto",
     "router",
     "bodylog-listener",
