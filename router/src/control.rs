@@ -19,6 +19,13 @@ pub struct Reloaded {
     pub refused: bool,
 }
 
+impl Reloaded {
+    /// True when everything that the files say is in force.
+    pub fn is_whole(&self) -> bool {
+        !self.refused && !self.problems.iter().any(Problem::is_error)
+    }
+}
+
 /// Held by whoever may pull a string. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {

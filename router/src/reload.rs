@@ -28,6 +28,7 @@ use router_config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
 use router_config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
 use router_config::report::{Problem, Severity};
 use router_config::valid::{Main, Server};
+use router_core::layered::Source;
 use service::supervisor;
 
 /// Owns everything a reload compares with.
@@ -155,8 +156,9 @@ impl Reloader {
         }
     }
 
-    fn apply(&mut self, loaded: Loaded, keys: KeyRead) -> (RouteTable, Reloaded) {
+    fn apply(&mut self, mut loaded: Loaded, keys: KeyRead) -> (RouteTable, Reloaded) {
         self.seen = Some(Seen::of(&loaded, &keys));
+        self.keep_own_keys(&mut loaded);
         let mut problems = loaded.problems.clone();
         let mut of_no_route = Vec::new();
         let keys = self.take_keys(keys, loaded.main.result.as_ref().ok());
@@ -166,6 +168,10 @@ impl Reloader {
                 problems.extend(self.fixed.kept_from(&main));
                 // Without a main file both are `None`; one that is new brings its defaults along.
                 let same_defaults = self.main_hash == loaded.main.hash;
+                let flaws = |problem: &&Problem| {
+                    problem.is_error() && Some(problem.path()) == main.path.as_deref()
+                };
+                of_no_route.extend(problems.iter().filter(flaws).cloned());
                 self.main = main;
                 self.main_hash = loaded.main.hash;
                 self.routes_dir = loaded.routes_dir;
@@ -203,6 +209,26 @@ impl Reloader {
         )
     }
 
+    /// Refuses a file that drops the keys of its route without saying what opens it now: an editor
+    /// that writes in place shows us the first half of the file first.
+    fn keep_own_keys(&self, loaded: &mut Loaded) {
+        for load in &mut loaded.routes {
+            let before = self.entries.iter().find(|entry| *entry.name() == load.name);
+            let had_keys = before
+                .and_then(Entry::route)
+                .is_some_and(|route| has_own_keys(&route.options.api_keys.value));
+            let drops_keys = load
+                .result
+                .as_ref()
+                .is_ok_and(|route| route.options.api_keys.source == Source::Default);
+            if had_keys && drops_keys {
+                let problem = dropped_keys(&load.path);
+                loaded.problems.push(problem.clone());
+                load.refuse(problem);
+            }
+        }
+    }
+
     fn take_routes(&mut self, loads: Vec<RouteLoad>, same_defaults: bool) {
         let before: BTreeMap<Arc<str>, Entry> = self
             .entries
@@ -232,6 +258,7 @@ impl Reloader {
                 Entry::Ready {
                     route,
                     stale: Arc::default(),
+                    flaws: load.flaws.into(),
                 },
             );
         }
@@ -250,9 +277,15 @@ impl Reloader {
                 .or_else(|| before.get(name))
                 .cloned();
             let (name, entry) = match held {
-                Some(Entry::Ready { route, .. }) => {
+                Some(Entry::Ready { route, flaws, .. }) => {
+                    let name = Arc::clone(&route.name);
                     let stale = problems.into();
-                    (Arc::clone(&route.name), Entry::Ready { route, stale })
+                    let entry = Entry::Ready {
+                        route,
+                        stale,
+                        flaws,
+                    };
+                    (name, entry)
                 }
                 _ => {
                     let name = Arc::clone(name);
@@ -385,6 +418,22 @@ impl Seen {
             state: loaded.routes_state,
             keys: (keys.status, keys.hash),
         }
+    }
+}
+
+fn has_own_keys(keys: &Option<Arc<BTreeMap<String, String>>>) -> bool {
+    keys.as_ref().is_some_and(|keys| !keys.is_empty())
+}
+
+fn dropped_keys(path: &Path) -> Problem {
+    let message = "`api_keys` is missing, and the route has keys of its own: they stay in force, with the file as it was";
+    Problem {
+        key: "api_keys".to_owned(),
+        help: Some(
+            "write `api_keys: shared` for the keys of the shared file, or `api_keys: {}` to open the route"
+                .to_owned(),
+        ),
+        ..Problem::of_file(Severity::Error, path, message)
     }
 }
 

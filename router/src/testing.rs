@@ -67,6 +67,7 @@ impl Tables {
             Ok(route) => Entry::Ready {
                 route: self.builder.attach(route),
                 stale: Arc::default(),
+                flaws: load.flaws.into(),
             },
             Err(problems) => Entry::Invalid {
                 name: load.name,

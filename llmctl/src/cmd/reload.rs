@@ -64,7 +64,7 @@ fn show(round: &Round<Reload>, screen: &mut Screen) {
         let (word, paint) = if reload.ok {
             ("done", Paint::Green)
         } else {
-            ("refused a file", Paint::Red)
+            ("not all in force", Paint::Red)
         };
         let plain = |text: String| (text, Paint::Plain);
         table.painted_row(vec![

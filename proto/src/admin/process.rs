@@ -18,11 +18,11 @@ pub struct Readiness {
 /// `POST /_reload`: 200, or 422 when a file was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Whether every file on disk is in force now.
+    /// Whether everything that the files say is in force now.
     pub ok: bool,
     /// Names of the routes in force, ascending.
     pub routes: Vec<String>,
-    /// Why files were refused. Valid files are in force all the same.
+    /// Why files, or some of their values, are not in force. The rest is in force all the same.
     pub errors: Vec<Problem>,
     /// What was accepted with a remark.
     pub warnings: Vec<Problem>,

@@ -56,6 +56,8 @@ pub struct Route {
 pub enum RouteStatus {
     /// The file on disk is in force.
     Ok,
+    /// The file on disk is in force but for the values that `errors` names.
+    Partly,
     /// The file on disk is invalid; its last good version is in force.
     Stale,
     /// The file on disk is invalid and nothing is in force.

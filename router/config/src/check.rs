@@ -15,7 +15,7 @@ mod scalar;
 mod section;
 mod tables;
 
-pub(crate) use auth::api_keys;
+pub(crate) use auth::{SHARED, api_keys};
 pub(crate) use main_file::{Base, MainFile, main_file, state};
 pub(crate) use names::{
     NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,

@@ -47,6 +47,10 @@ const fn load(code: &'static str, sentence: &'static str) -> Advice {
 
 /// Every warning with a code, by code.
 pub static CATALOGUE: &[Advice] = &[
+    load(
+        "adaptive-unmoved",
+        "`adaptive_cc` is on and no signal that moves the limit has a threshold: the static limit holds.",
+    ),
     lint(
         "affinity-unused",
         "`session_sources` is set and affinity is off: session ids are looked for, and place nothing.",

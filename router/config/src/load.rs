@@ -18,7 +18,7 @@ use self::listing::Listing;
 use self::main::MainRead;
 use self::routes::{RouteRead, same_names};
 use super::env::Env;
-use super::report::{Problem, Severity};
+use super::report::Problem;
 use super::valid::{Main, Route};
 
 pub use file::read_bounded;
@@ -105,6 +105,17 @@ pub struct RouteLoad {
     pub hash: Option<ContentHash>,
     /// The route, or why it is invalid.
     pub result: Result<Route, Vec<Problem>>,
+    /// What a valid file says and is not in force: a boolean that is none, a rule that cannot be
+    /// read.
+    pub flaws: Vec<Problem>,
+}
+
+impl RouteLoad {
+    /// Refuses the file for what only a running router can know.
+    pub fn refuse(&mut self, problem: Problem) {
+        self.result = Err(vec![problem]);
+        self.flaws.clear();
+    }
 }
 
 /// How the directory of route files was found.
@@ -121,9 +132,7 @@ pub enum RoutesState {
 impl Loaded {
     /// True when a check must fail: an error of any kind in any file.
     pub fn has_errors(&self) -> bool {
-        self.problems
-            .iter()
-            .any(|p| p.severity != Severity::Warning)
+        self.problems.iter().any(Problem::is_error)
     }
 
     /// True when no route file was found at all, for whatever reason. A router that has routes

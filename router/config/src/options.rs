@@ -272,7 +272,7 @@ impl Kind {
             Self::SessionSources => {
                 "a list such as `[\"header:x-session-id\", \"body:user\"]`".to_owned()
             }
-            Self::ApiKeys => "a mapping `key: owner`".to_owned(),
+            Self::ApiKeys => "a mapping `key: owner`, or `shared`".to_owned(),
             Self::Thresholds(bounds) => {
                 format!("a mapping from model to {}", bounds.allowed())
             }

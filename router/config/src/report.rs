@@ -128,6 +128,11 @@ impl Problem {
         self.severity == Severity::Error
     }
 
+    /// True for an error of either kind: something that the file says is not in force.
+    pub fn is_error(&self) -> bool {
+        self.severity != Severity::Warning
+    }
+
     /// The file's path.
     pub fn path(&self) -> &Path {
         &self.source.path

@@ -259,11 +259,14 @@ fn collection(kind: &Kind) -> Value {
             "minProperties": 1,
             "additionalProperties": peers(),
         }),
-        Kind::ApiKeys => json!({
-            "type": "object",
-            "propertyNames": { "pattern": r"^[\x21-\x7e]+$" },
-            "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },
-        }),
+        Kind::ApiKeys => json!({ "anyOf": [
+            {
+                "type": "object",
+                "propertyNames": { "pattern": r"^[\x21-\x7e]+$" },
+                "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },
+            },
+            { "enum": [check::SHARED] },
+        ] }),
         Kind::Thresholds(bounds) => json!({
             "type": "object",
             "additionalProperties": { "anyOf": [number(&bounds), { "$ref": "#/$defs/variable" }] },

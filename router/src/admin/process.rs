@@ -125,7 +125,7 @@ pub(super) async fn finish_session_on(
     answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 
-/// `POST /_reload`: 200 when every file is in force as it is on disk, else 422 with the reasons.
+/// `POST /_reload`: 200 when everything that the files say is in force, else 422 with the reasons.
 pub(super) async fn reload(State(state): State<AdminState>) -> Response {
     match state.control.reload().await {
         Some(reloaded) => reload_answer(reloaded).into_axum(),
@@ -137,14 +137,15 @@ fn reload_answer(reloaded: crate::control::Reloaded) -> Answer {
     let (errors, warnings): (Vec<_>, Vec<_>) = reloaded
         .problems
         .iter()
-        .partition(|problem| problem.is_fatal());
-    let status = if reloaded.refused {
-        StatusCode::UNPROCESSABLE_ENTITY
-    } else {
+        .partition(|problem| problem.is_error());
+    let is_whole = reloaded.is_whole();
+    let status = if is_whole {
         StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
     };
     let body = Reload {
-        ok: !reloaded.refused,
+        ok: is_whole,
         routes: reloaded.routes,
         errors: listing::problems(errors),
         warnings: listing::problems(warnings),

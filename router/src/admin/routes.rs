@@ -29,7 +29,7 @@ pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) ->
         config: Config {
             last_reload_success: reloads.is_last_success(),
             last_success_unix_ms: (last_success > 0).then_some(last_success),
-            errors: problems(table.problems.iter().filter(|problem| problem.is_fatal())),
+            errors: problems(table.problems.iter().filter(|problem| problem.is_error())),
         },
         phase: match phase {
             Phase::Serving => "serving",
@@ -69,15 +69,19 @@ pub(super) fn problems<'p>(
 
 fn route(table: &RouteTable, entry: &Entry) -> Route {
     match entry {
-        Entry::Ready { route, stale } => Route {
+        Entry::Ready {
+            route,
+            stale,
+            flaws,
+        } => Route {
             name: route.name.to_string(),
             path: shown(&route.path),
-            status: if stale.is_empty() {
-                RouteStatus::Ok
-            } else {
-                RouteStatus::Stale
+            status: match (stale.is_empty(), flaws.is_empty()) {
+                (false, _) => RouteStatus::Stale,
+                (true, false) => RouteStatus::Partly,
+                (true, true) => RouteStatus::Ok,
             },
-            errors: problems(stale.iter()),
+            errors: problems(stale.iter().chain(flaws.iter())),
             pools: pools(route),
             auth: auth(table, &route.keys),
             switches: Switch::ALL

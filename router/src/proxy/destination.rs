@@ -128,10 +128,12 @@ impl<'t> Destination<'t> {
 
     /// `/v1/…`: the default route, else the only route, else the route of the body's model.
     fn unprefixed(table: &'t RouteTable) -> Self {
-        let entry = match (&table.server.default_route, &*table.entries) {
-            (Some(name), _) => table.get(name),
-            (None, [only]) => Some(only),
-            (None, _) => return Self::ByModel,
+        let entry = match &table.server.default_route {
+            Some(name) => table.get(name),
+            None => match table.only_entry() {
+                Some(only) => Some(only),
+                None => return Self::ByModel,
+            },
         };
         match entry {
             Some(Entry::Ready { route, .. }) => Self::Serve { route, path_at: 0 },

@@ -12,10 +12,9 @@ pub(super) fn names(table: &RouteTable) -> Vec<&str> {
 
 /// The route that an unprefixed path means without looking at a body.
 pub(super) fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
-    match (&table.server.default_route, &*table.entries) {
-        (Some(name), _) => table.get(name)?.route(),
-        (None, [only]) => only.route(),
-        _ => None,
+    match &table.server.default_route {
+        Some(name) => table.get(name)?.route(),
+        None => table.only_entry()?.route(),
     }
 }
 

@@ -14,12 +14,15 @@ use router_config::valid::{self, Bodylog, Server};
 /// One route of a table: usable, or why not.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// In force. `stale` holds the problems of a newer file version that was refused.
+    /// In force.
     Ready {
         /// The route.
         route: Arc<Route>,
-        /// Empty when the file on disk is the version in force.
+        /// Why a newer version of the file was refused; empty when the file on disk is the version
+        /// in force.
         stale: Arc<[Problem]>,
+        /// What the version in force says and the router cannot do.
+        flaws: Arc<[Problem]>,
     },
     /// The file was invalid at start: the route answers 503 `route_invalid`.
     Invalid {
@@ -73,6 +76,16 @@ impl RouteTable {
     /// The route of a first path segment.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.by_name.get(name).map(|&i| &self.entries[i])
+    }
+
+    /// What an unprefixed path means when nothing else says: the only route in force, else the only
+    /// file. Beside a route in force, files that are not do not count.
+    pub fn only_entry(&self) -> Option<&Entry> {
+        let mut in_force = self.entries.iter().filter(|entry| entry.route().is_some());
+        match (in_force.next(), in_force.next(), &*self.entries) {
+            (Some(only), None, _) | (None, _, [only]) => Some(only),
+            _ => None,
+        }
     }
 
     /// The routes in force, by name.

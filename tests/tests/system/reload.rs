@@ -337,3 +337,73 @@ async fn an_admin_token_that_cannot_be_read_is_said_at_start_and_at_reload() {
     let reply = router.admin_post("/_reload").await;
     assert_eq!(reply.json()["warnings"], json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_partly_in_force_serves_and_says_so() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let flawed = [
+        "affinity_enabled: maybe",
+        "reject_rules: [{field: max_tokens, op: matchh, value: 1}]",
+    ];
+    for line in flawed {
+        router.replace("routes/r.yaml", &format!("{}{line}\n", peers(&[&peer])));
+        let reload = router.admin_post("/_reload").await;
+        assert_eq!(reload.status, 422, "{line}");
+        assert_eq!(reload.json()["ok"], json!(false));
+        assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+        let route = router.admin_get("/_routes").await.json()["routes"][0].clone();
+        assert_eq!(route["status"], "partly", "{line}");
+        let error = &route["errors"][0];
+        let file = error["file"].as_str().unwrap();
+        assert!(file.ends_with("routes/r.yaml"), "{file}");
+        assert_eq!(error["line"], 2);
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains("maybe") || message.contains("matchh"),
+            "{message}"
+        );
+    }
+    router.replace("routes/r.yaml", &peers(&[&peer]));
+    assert_eq!(router.admin_post("/_reload").await.status, 200);
+    let routes = router.admin_get("/_routes").await.json();
+    assert_eq!(routes["routes"][0]["status"], "ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_broken_file_changes_nothing_for_the_only_route() {
+    const EMBEDDINGS: &str = r#"{"input":"x"}"#;
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let embeddings = async || router.post("/v1/embeddings", EMBEDDINGS).await.status;
+    assert_eq!(embeddings().await, 200);
+    router.replace("routes/new.yaml", "peerz: []\n");
+    assert_eq!(router.admin_post("/_reload").await.status, 422);
+    assert_eq!(embeddings().await, 200);
+    assert_eq!(
+        router.post("/new/v1/embeddings", EMBEDDINGS).await.status,
+        503
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_with_keys_opens_only_when_its_file_says_so() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "api_keys: {sk-own: team}").start().await;
+    let without_key = async || router.post(CHAT_PATH, CHAT).await.status;
+    assert_eq!(without_key().await, 401);
+    router.replace("routes/r.yaml", &peers(&[&peer]));
+    let reload = router.admin_post("/_reload").await;
+    assert_eq!(reload.status, 422);
+    let message = reload.json()["errors"][0]["message"].to_string();
+    assert!(message.contains("api_keys: shared"), "{message}");
+    assert_eq!(without_key().await, 401);
+    let key = [("authorization", "Bearer sk-own")];
+    assert_eq!(router.post_with(CHAT_PATH, &key, CHAT).await.status, 200);
+    router.replace(
+        "routes/r.yaml",
+        &format!("{}api_keys: {{}}\n", peers(&[&peer])),
+    );
+    assert_eq!(router.admin_post("/_reload").await.status, 200);
+    assert_eq!(without_key().await, 200);
+}

@@ -91,10 +91,10 @@ pub async fn run(
 fn of_file(route: &RouteLoad) -> Row {
     Row {
         name: route.name.to_string(),
-        status: if route.result.is_ok() {
-            RouteStatus::Ok
-        } else {
-            RouteStatus::Invalid
+        status: match &route.result {
+            Ok(_) if route.flaws.is_empty() => RouteStatus::Ok,
+            Ok(_) => RouteStatus::Partly,
+            Err(_) => RouteStatus::Invalid,
         },
         file: route.path.display().to_string(),
         facts: route.result.as_ref().ok().map(facts),
@@ -168,6 +168,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         let (status, paint) = match row.status {
             RouteStatus::Ok => ("ok", Paint::Green),
+            RouteStatus::Partly => ("partly", Paint::Yellow),
             RouteStatus::Stale => ("stale", Paint::Yellow),
             RouteStatus::Invalid => ("invalid", Paint::Red),
         };

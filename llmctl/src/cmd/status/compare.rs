@@ -130,6 +130,7 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
 fn file(route: &Route) -> String {
     match route.status {
         RouteStatus::Ok => "ok",
+        RouteStatus::Partly => "partly",
         RouteStatus::Stale => "stale",
         RouteStatus::Invalid => "invalid",
     }

@@ -132,6 +132,11 @@ fn file(route: &Route, add: &mut impl FnMut(&'static str, String, String)) {
     });
     match route.status {
         RouteStatus::Ok => {}
+        RouteStatus::Partly => add(
+            "partly_in_force",
+            format!("a value of its file is not in force{why}"),
+            "llmctl route check".to_owned(),
+        ),
         RouteStatus::Stale => add(
             "stale_file",
             format!("its file is refused and an older version is in force{why}"),

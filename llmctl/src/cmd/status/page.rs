@@ -104,6 +104,7 @@ fn routes(routes: &[Route]) -> Table {
     for route in routes {
         let (status, paint) = match route.status {
             RouteStatus::Ok => ("ok", Paint::Green),
+            RouteStatus::Partly => ("partly", Paint::Yellow),
             RouteStatus::Stale => ("stale", Paint::Yellow),
             RouteStatus::Invalid => ("invalid", Paint::Red),
         };

@@ -9,16 +9,22 @@ use crate::keys::is_bad_hash;
 use crate::options::Meta;
 use crate::tree::{Key, Node, Style, Value};
 
+/// The value of a route whose callers need a key of the shared file.
+pub(crate) const SHARED: &str = "shared";
+
 /// Key → owner. `Some(empty)` is an open route; the check of an absent option is the caller's.
 pub(crate) fn api_keys(
     reader: &mut Reader,
     node: &Node,
     meta: &Meta,
 ) -> Option<Option<Arc<BTreeMap<String, String>>>> {
+    if usable(node).is_some_and(|scalar| scalar.text == SHARED) {
+        return Some(None);
+    }
     reader.mask_tree(node);
     let Value::Map(pairs) = &node.value else {
         if let Some(draft) = reader.unexpected(node, &meta.kind.allowed()) {
-            draft.help("`{}` opens the route; leave the option out to use the shared key file");
+            draft.help("`{}` opens the route; `shared` uses the shared key file");
         }
         return None;
     };

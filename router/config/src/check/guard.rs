@@ -1,5 +1,7 @@
 //! The load gates of a route: their options, group by group, and the combinations that cannot work.
 
+use router_core::layered::{Setting, Source};
+
 use super::reader::{Reader, short};
 use super::scalar::nearest;
 use super::section::Layers;
@@ -81,32 +83,37 @@ fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptio
 pub(super) fn whole_route(
     reader: &mut Reader,
     layers: &Layers<'_>,
-    options: &RouteOptions,
+    options: &mut RouteOptions,
     pools: &[Pool],
 ) {
-    let adaptive = &options.adaptive;
-    if adaptive.enabled.value {
-        let by_ttft = options.ttft.has_threshold() && adaptive.use_ttft.value;
-        if !by_ttft && !options.tps.has_threshold() {
-            let (key, span) = place(
-                layers,
-                &[ADAPTIVE.enabled.meta.key, ADAPTIVE.use_ttft.meta.key],
-            )
-            .unwrap_or((ADAPTIVE.enabled.meta.key, 0..0));
-            let message = if options.ttft.has_threshold() {
-                "nothing moves the limit: `adaptive_cc_use_ttft` is off, and no decode rate has a threshold"
-            } else {
-                "nothing moves the limit: neither TTFT nor the decode rate has a threshold"
-            };
-            reader.key(key, |reader| {
-                reader
-                    .error(span, message)
-                    .help("set `ttft_limit_ms` or `tps_limit_tps`, or `adaptive_cc: false`");
-            });
-        }
-    }
-    bounds(reader, layers, adaptive, pools);
+    unmoved(reader, layers, options);
+    bounds(reader, layers, &options.adaptive, pools);
     models(reader, layers, pools);
+}
+
+/// An adaptive limit that no signal moves would stay at its floor: the static limit holds instead.
+fn unmoved(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions) {
+    let by_ttft = options.ttft.has_threshold() && options.adaptive.use_ttft.value;
+    if !options.adaptive.enabled.value || by_ttft || options.tps.has_threshold() {
+        return;
+    }
+    options.adaptive.enabled = Setting {
+        value: false,
+        source: Source::DefaultInvalid,
+    };
+    let keys = [ADAPTIVE.enabled.meta.key, ADAPTIVE.use_ttft.meta.key];
+    let (key, span) = place(layers, &keys).unwrap_or((keys[0], 0..0));
+    let why = if options.ttft.has_threshold() {
+        "`adaptive_cc_use_ttft` is off, and no decode rate has a threshold"
+    } else {
+        "neither TTFT nor the decode rate has a threshold"
+    };
+    reader.key(key, |reader| {
+        let message = format!("nothing moves the limit: {why}; the static limit holds");
+        reader
+            .warning("adaptive-unmoved", span, message)
+            .help("set `ttft_limit_ms` or `tps_limit_tps`, or `adaptive_cc: false`");
+    });
 }
 
 /// Absolute bounds that no pool of the route can reach.

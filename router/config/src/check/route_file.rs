@@ -44,13 +44,13 @@ pub(crate) fn route_file(reader: &mut Reader, path: &Path, root: &Node, base: &B
         global: Some(&base.defaults),
     };
     let name = name(reader, path, root);
-    let options = options(reader, &layers, base);
+    let mut options = options(reader, &layers, base);
     let pools = if is_mapping {
         pools(reader, root, options.default_max.value)
     } else {
         Vec::new()
     };
-    guard::whole_route(reader, &layers, &options, &pools);
+    guard::whole_route(reader, &layers, &mut options, &pools);
     RouteFile {
         route: Route {
             name,

@@ -19,6 +19,11 @@ const PEERS: &str = "peers: [{address: a:1}, {address: b:1}]\n";
 /// A warning, a route that earns it, and one next to it that does not.
 const ROUTES: &[(&str, &str, &str)] = &[
     (
+        "adaptive-unmoved",
+        "adaptive_cc: true\n",
+        "adaptive_cc: true\nttft_limit_ms: 500\n",
+    ),
+    (
         "affinity-unused",
         "affinity: none\nsession_sources: [\"header:x-chat\"]\n",
         "affinity: none\n",

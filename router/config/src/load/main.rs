@@ -155,7 +155,7 @@ fn session_ttl(env: &Env) -> Option<Duration> {
 /// The bodylog listener that the environment names: `host:port`, or nothing.
 fn listener(env: &Env) -> Result<Option<Arc<str>>, String> {
     let read = |name: &str| match env.get(name) {
-        Ok(value) => Ok(value.filter(|value| !value.is_empty())),
+        Ok(value) => Ok(value.filter(|value| !value.trim().is_empty())),
         Err(_) => Err(format!("the variable `{name}` is not UTF-8")),
     };
     let Some(host) = read(LISTENER_HOST)? else {
@@ -163,15 +163,24 @@ fn listener(env: &Env) -> Result<Option<Arc<str>>, String> {
     };
     let port = match read(LISTENER_PORT)? {
         None => LISTENER_PORT_DEFAULT,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| format!("the variable `{LISTENER_PORT}` is not a port"))?,
+        Some(text) => port(&text).ok_or_else(|| {
+            format!("the variable `{LISTENER_PORT}` is neither a port nor `tcp://host:port`")
+        })?,
     };
     check::host_port_text(&host, port)
         .map(Some)
         .ok_or_else(|| format!("the variable `{LISTENER_HOST}` is neither `host` nor `host:port`"))
+}
+
+/// A port, or the port of the `tcp://10.96.13.7:9999` that Kubernetes sets for a Service of the name
+/// `bodylog-listener`.
+fn port(text: &str) -> Option<u16> {
+    let text = text.trim();
+    let number = match text.strip_prefix("tcp://") {
+        Some(address) => address.rsplit_once(':')?.1,
+        None => text,
+    };
+    number.parse().ok().filter(|port| *port != 0)
 }
 
 fn main_path(sources: &Sources) -> Option<PathBuf> {

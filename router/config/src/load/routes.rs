@@ -68,12 +68,17 @@ impl RouteRead {
             Some(route) if !problems.iter().any(Problem::is_fatal) => Ok(route),
             _ => Err(problems.clone()),
         };
+        let flaws = match &result {
+            Ok(_) => problems.iter().filter(|p| p.is_error()).cloned().collect(),
+            Err(_) => Vec::new(),
+        };
         (
             RouteLoad {
                 name: self.name,
                 path: self.path,
                 hash: self.hash,
                 result,
+                flaws,
             },
             problems,
         )

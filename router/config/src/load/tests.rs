@@ -334,8 +334,9 @@ fn off_in_a_route_beats_the_threshold_of_the_defaults() {
     let (ttft, tps) = (a.options.ttft.limit, a.options.tps.limit);
     assert_eq!((ttft.value, ttft.source), (None, Source::Route));
     assert_eq!((tps.value, tps.source), (Some(20.0), Source::Global));
+    let b = loaded.routes[1].result.as_ref().unwrap();
     assert!(
-        loaded.routes[1].result.is_err(),
+        !b.options.adaptive.enabled.value,
         "nothing is left that moves the adaptive limit"
     );
 }
@@ -363,7 +364,16 @@ fn the_environment_names_the_bodylog_listener_over_the_file() {
         listener(&[(host, "[::1]"), (port, "7")]).unwrap(),
         named("[::1]:7")
     );
+    assert_eq!(listener(&[(host, " ")]).unwrap(), named("file:1"));
+    for port_of_a_service in ["tcp://10.96.13.7:9999", "", " "] {
+        let variables = [(host, "log"), (port, port_of_a_service)];
+        assert_eq!(listener(&variables).unwrap(), named("log:9999"));
+    }
+    let variables = [(host, "log"), (port, "tcp://[fd00::7]:7")];
+    assert_eq!(listener(&variables).unwrap(), named("log:7"));
     for bad in [
+        [(host, "log"), (port, "tcp://10.96.13.7")],
+        [(host, "log"), (port, "udp://10.96.13.7:1")],
         [(host, "a b"), (port, "7")],
         [(host, "log:"), (port, "7")],
         [(host, "log"), (port, "0")],

@@ -19,7 +19,8 @@ options! {
 
     "adaptive" {
         /// A pool's limit follows its TTFT and decode rate, between a floor and the sum of its
-        /// peers' maxima. Needs a threshold for one of the two.
+        /// peers' maxima. Without a
+        /// threshold for one of the two the static limit holds.
         enabled: bool = switch("adaptive_cc").default("false");
 
         /// Between two steps of the limit.

@@ -232,8 +232,9 @@ options! {
     }
 
     "auth" {
-        /// Keys of this route alone, `key: owner`; `{}` opens it. A key may be given as
-        /// `sha256:<hex>`.
+        /// Keys of this route alone, `key: owner`; `{}` opens it, `shared` asks for a key of the
+        /// shared file. A key may be given as `sha256:<hex>`. A running router refuses a file that
+        /// drops `api_keys` from a route with keys of its own: write which of the two is meant.
         api_keys: Option<Arc<BTreeMap<String, String>>> = option("api_keys", Kind::ApiKeys)
             .inherits("the shared key file")
             .secret();

@@ -94,11 +94,12 @@ fn file(route: &Route, found: &mut Vec<Cause>) {
     };
     let consequence = match route.status {
         RouteStatus::Ok => return,
+        RouteStatus::Partly => "the rest of the file is in force",
         RouteStatus::Stale => "an older version of the file is in force",
         RouteStatus::Invalid => "the route answers 503",
     };
     let mut cause = invalid(problem, consequence);
-    if route.status == RouteStatus::Stale {
+    if route.status != RouteStatus::Invalid {
         cause.severity = Severity::Warning;
     }
     found.push(cause.route(&route.name));

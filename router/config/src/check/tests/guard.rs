@@ -25,15 +25,15 @@ fn combinations_that_cannot_work_are_errors_with_the_reason() {
     let cases = [
         (
             "adaptive_cc: true",
-            "error adaptive_cc: nothing moves the limit: neither TTFT nor the decode rate has a threshold",
+            "warning adaptive_cc: nothing moves the limit: neither TTFT nor the decode rate has a threshold",
         ),
         (
             "adaptive_cc: true\nttft_limit_ms: 5\nadaptive_cc_use_ttft: false",
-            "error adaptive_cc: nothing moves the limit: `adaptive_cc_use_ttft` is off",
+            "warning adaptive_cc: nothing moves the limit: `adaptive_cc_use_ttft` is off",
         ),
         (
             "adaptive_cc: true\nttft_limit_ms: off",
-            "error adaptive_cc: nothing moves the limit",
+            "warning adaptive_cc: nothing moves the limit",
         ),
         (
             "adaptive_cc_slack_frac: .9",
@@ -95,6 +95,17 @@ fn combinations_that_cannot_work_are_errors_with_the_reason() {
             "{text}: {said:?}"
         );
     }
+}
+
+#[test]
+fn an_adaptive_limit_that_nothing_moves_is_off_and_the_route_serves() {
+    let (route, problems) = route(&format!("{PEERS}adaptive_cc: true\n"));
+    assert!(!problems.iter().any(crate::report::Problem::is_error));
+    let enabled = route.options.adaptive.enabled;
+    assert_eq!(
+        (enabled.value, enabled.source),
+        (false, Source::DefaultInvalid)
+    );
 }
 
 #[test]
