@@ -34,6 +34,8 @@ pub struct HeadWatch {
     unread: AtomicBool,
     /// How often everything written had left for the socket.
     flushes: AtomicU32,
+    /// HTTP/2: several responses share the connection.
+    is_shared: AtomicBool,
     /// How long a blocked write may last.
     writes: WriteBounds,
 }
@@ -45,6 +47,7 @@ impl Default for HeadWatch {
             framing: AtomicU16::new(0),
             unread: AtomicBool::new(false),
             flushes: AtomicU32::new(0),
+            is_shared: AtomicBool::new(false),
             writes: WriteBounds::new(),
         }
     }
@@ -72,6 +75,11 @@ impl HeadWatch {
     /// Grows whenever everything written so far has left for the socket.
     pub fn flushes(&self) -> u32 {
         self.flushes.load(Ordering::Acquire)
+    }
+
+    /// Several responses share the connection, so its flushes say nothing about one of them.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
     }
 
     /// The response is done: what is read next is a head.
@@ -221,6 +229,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
                 Ordering::Release,
             );
             this.watch.expecting.store(false, Ordering::Release);
+        }
+        if this.scan.off {
+            this.watch.is_shared.store(true, Ordering::Release);
         }
         polled
     }

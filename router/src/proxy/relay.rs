@@ -34,6 +34,10 @@ const FLUSH_TICK: Duration = Duration::from_millis(10);
 /// After this many polls the abort comes anyway: the client does not read.
 const FLUSH_TICKS: u16 = 500;
 
+/// Bytes handed over to a connection and not yet written to its socket. A client that stops reading must not fill the
+/// memory: hyper alone would buffer 400 KiB for each.
+const UNWRITTEN_MAX: usize = 32 << 10;
+
 /// Ends a connection whose response cannot be completed.
 #[derive(Debug)]
 pub struct Aborted;
@@ -142,7 +146,16 @@ pub(super) struct Relay {
     failure: Option<ApiError>,
     /// Ends a stream before the process does.
     shutdown_notice: Option<ShutdownNotice>,
+    unwritten: Unwritten,
     flow: Flow,
+}
+
+/// What was handed over to the connection since it last wrote everything out.
+#[derive(Debug, Default)]
+struct Unwritten {
+    bytes: usize,
+    /// The connection's flushes at that time.
+    flushes: u32,
 }
 
 /// What an event stream needs to end with an event.
@@ -230,6 +243,7 @@ impl Relay {
             first: None,
             failure: None,
             shutdown_notice: speaks.then(|| ShutdownNotice::new(lifecycle.clone())),
+            unwritten: Unwritten::default(),
             flow,
         })
     }
@@ -293,6 +307,10 @@ impl Relay {
             Flow::Closed => return Poll::Ready(None),
             Flow::Breaking { .. } => return self.poll_abort(cx),
             Flow::Open => {}
+        }
+        if self.is_write_blocked() {
+            // The connection polls again once it has written: it flushes whenever a body is pending.
+            return Poll::Pending;
         }
         loop {
             match self.edited() {
@@ -372,6 +390,7 @@ impl Relay {
     /// Notes what the client is sent.
     fn sent(&mut self, data: Bytes) -> Bytes {
         self.answered.sent(data.len());
+        self.unwritten.bytes += data.len();
         if let Some(stream) = &mut self.stream {
             stream.passed(&data);
         }
@@ -438,6 +457,22 @@ impl Relay {
 
     fn flushes(&self) -> u32 {
         self.answered.connection().flushes()
+    }
+
+    /// Too much was handed over that has not left for the socket. Over HTTP/2 the client's window bounds it.
+    fn is_write_blocked(&mut self) -> bool {
+        if self.unwritten.bytes < UNWRITTEN_MAX {
+            return false;
+        }
+        let connection = self.answered.connection();
+        if connection.is_shared() {
+            return false;
+        }
+        let flushes = connection.flushes();
+        if flushes != self.unwritten.flushes {
+            self.unwritten = Unwritten { bytes: 0, flushes };
+        }
+        self.unwritten.bytes >= UNWRITTEN_MAX
     }
 
     /// Ready when everything handed over has left for the socket, or after its time.

@@ -20,6 +20,9 @@ use super::pool::{Link, Pools, SWEEP};
 /// Header lines of an answer's head. More are a broken answer.
 const ANSWER_HEADERS_MAX: usize = 256;
 
+/// Bytes of an answer read ahead of a client that reads slowly, and the largest head of an answer.
+const READ_AHEAD_MAX: usize = 64 << 10;
+
 /// The client of the request path. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PeerClient {
@@ -52,7 +55,8 @@ impl PeerClient {
     /// A client over its own pool.
     pub fn new(connect_timeout: ConnectTimeout) -> Self {
         let mut http = Builder::new();
-        http.max_headers(ANSWER_HEADERS_MAX);
+        http.max_headers(ANSWER_HEADERS_MAX)
+            .max_buf_size(READ_AHEAD_MAX);
         Self {
             connector: PeerConnector::new(connect_timeout),
             http,
