@@ -5,12 +5,13 @@ use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
+use http::uri::Scheme;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
@@ -70,7 +71,7 @@ type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 /// Makes connections to peers.
 #[derive(Clone, Debug)]
 pub struct PeerConnector {
-    inner: HttpsConnector<HttpConnector>,
+    inner: Connector,
     timeout: ConnectTimeout,
 }
 
@@ -79,20 +80,53 @@ impl PeerConnector {
     /// any certificate store `https` peers fail their handshake; `http` peers are not concerned.
     pub fn new(timeout: ConnectTimeout) -> Self {
         Self {
-            inner: connector(),
+            inner: Connector::new(),
             timeout,
         }
     }
 }
 
+/// A connection to a peer.
+pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// TLS over TCP, made for the first `https` peer: reading the certificates of the platform takes some megabytes and ten
+/// milliseconds, which a router without such a peer need not spend.
+static TLS: LazyLock<HttpsConnector<HttpConnector>> = LazyLock::new(tls);
+
 /// TCP, and TLS for `https`, HTTP/1.1 alone, with no time-out of its own. It trusts what the platform
 /// (or `SSL_CERT_FILE`) trusts; on a system without any certificate store, nobody.
-pub(super) fn connector() -> HttpsConnector<HttpConnector> {
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+}
+
+impl Connector {
+    pub(super) fn new() -> Self {
+        Self { tcp: tcp() }
+    }
+
+    /// Connects to the authority of a URI.
+    pub(super) fn connect(&self, uri: Uri) -> BoxFuture<Stream, BoxError> {
+        if uri.scheme() == Some(&Scheme::HTTPS) {
+            return TLS.clone().call(uri);
+        }
+        let connecting = self.tcp.clone().call(uri);
+        Box::pin(async move { Ok(MaybeHttpsStream::Http(connecting.await?)) })
+    }
+}
+
+fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp
+}
+
+fn tls() -> HttpsConnector<HttpConnector> {
     let builder = match HttpsConnectorBuilder::new().try_with_platform_verifier() {
         Ok(builder) => builder,
         Err(error) => {
@@ -104,7 +138,7 @@ pub(super) fn connector() -> HttpsConnector<HttpConnector> {
         }
     };
     let builder = builder.https_or_http().enable_http1();
-    builder.wrap_connector(tcp)
+    builder.wrap_connector(tcp())
 }
 
 impl Service<Uri> for PeerConnector {
@@ -117,7 +151,7 @@ impl Service<Uri> for PeerConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.inner.call(uri);
+        let connecting = self.inner.connect(uri);
         let timeout = self.timeout.get();
         let began = Instant::now();
         Box::pin(async move {

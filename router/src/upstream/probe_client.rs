@@ -15,18 +15,11 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::Builder;
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tower::Service;
 
-use super::connect::{connector, is_time_out};
+use super::connect::{Connector, Stream, is_time_out};
 use super::driven::Driven;
-
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// How long a connection is kept. Below the five seconds after which llama.cpp closes its own.
 pub(super) const KEEP_IDLE: Duration = Duration::from_secs(4);
@@ -47,7 +40,7 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!(
 /// Asks. No proxy, no redirect, no compression, and no time-out: the caller has one over the whole.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeClient {
-    connector: HttpsConnector<HttpConnector>,
+    connector: Connector,
     http: Builder,
 }
 
@@ -125,7 +118,7 @@ impl ProbeClient {
         // A question has no body: its head goes out in one piece.
         http.writev(false);
         Self {
-            connector: connector(),
+            connector: Connector::new(),
             http,
         }
     }
@@ -149,7 +142,7 @@ impl ProbeClient {
             }
             connected.store(false, Ordering::Relaxed);
         }
-        let connecting = self.connector.clone().call(question.place.uri.clone());
+        let connecting = self.connector.connect(question.place.uri.clone());
         let stream = connecting.await.map_err(AskError::Connect)?;
         connected.store(true, Ordering::Relaxed);
         Ok(self.send(stream, line, question).await?)
