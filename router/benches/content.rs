@@ -8,19 +8,14 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use router::content::filter::Filter;
 use router::content::postprocess::handler;
-use router::content::transform::{IdStrategy, Wanted, transform};
+use router::content::transform::{IdStrategy, SystemHoist, Wanted, transform};
 use router::content::{Fields, Inspection, Wanted as WantedFacts};
 use router_config::valid::Postprocess;
 use router_core::rules::{Condition, Field, Literal, Order, Pattern, RuleSpec, Rules, Test};
 
 const KIB: usize = 1 << 10;
 
-const NOTHING: Wanted = Wanted {
-    include_usage: false,
-    cch_strip: false,
-    kimi_normalize: None,
-    system_hoist: false,
-};
+const NOTHING: Wanted = Wanted::NOTHING;
 
 /// As for `/v1/chat/completions`.
 const CHAT: Wanted = Wanted {
@@ -37,7 +32,7 @@ const KIMI: Wanted = Wanted {
 /// As for `/v1/messages`.
 const MESSAGES: Wanted = Wanted {
     cch_strip: true,
-    system_hoist: true,
+    system_hoist: SystemHoist::Leading,
     ..NOTHING
 };
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use router::content::filter::Filter;
 use router::content::postprocess::{Editor, Handler, handler};
 use router::content::splice::Splices;
-use router::content::transform::{IdStrategy, Wanted, transform};
+use router::content::transform::{IdStrategy, SystemHoist, Wanted, transform};
 use router_config::options::Choice;
 use router_config::valid::Postprocess;
 
@@ -41,7 +41,7 @@ pub(super) fn scan(bytes: &[u8]) {
             include_usage: true,
             cch_strip: true,
             kimi_normalize: Some(strategy),
-            system_hoist: true,
+            system_hoist: SystemHoist::All,
         };
         let Some(edited) = transform(bytes, wanted).body else {
             continue;

@@ -363,6 +363,18 @@ pub enum IdStrategy {
     Keepinc,
 }
 
+/// Which messages with `role: system` move from `messages` to `system`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SystemHoist {
+    /// All of them. A message that is added in mid-conversation changes the beginning of the prompt.
+    All,
+    /// Those before the first message of another role.
+    #[default]
+    Leading,
+    /// None.
+    Off,
+}
+
 /// What rewrites the answers of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Postprocess {

@@ -16,13 +16,13 @@ use std::borrow::Cow;
 use self::edit_scan::{EditScan, Notes};
 pub use self::kimi::is_kimi;
 use super::splice::Splices;
-pub use router_config::valid::IdStrategy;
+pub use router_config::valid::{IdStrategy, SystemHoist};
 
 /// Bytes that edits may add to a body besides its own length again.
 const ADDED_MIN: usize = 64 << 10;
 
 /// Which transforms act on a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// `include_usage`.
     pub include_usage: bool,
@@ -31,7 +31,17 @@ pub struct Wanted {
     /// `kimi_normalize`, and how ids are made.
     pub kimi_normalize: Option<IdStrategy>,
     /// `system_hoist`.
-    pub system_hoist: bool,
+    pub system_hoist: SystemHoist,
+}
+
+impl Wanted {
+    /// No transform.
+    pub const NOTHING: Self = Self {
+        include_usage: false,
+        cch_strip: false,
+        kimi_normalize: None,
+        system_hoist: SystemHoist::Off,
+    };
 }
 
 /// What the transforms changed.
@@ -53,9 +63,9 @@ pub struct Transformed {
 /// edited where its beginning looks like an object that ends well.
 pub fn transform(body: &[u8], wanted: Wanted) -> Transformed {
     let mut done = in_place(body, wanted).unwrap_or_default();
-    if wanted.system_hoist {
+    if wanted.system_hoist != SystemHoist::Off {
         let edited = done.body.as_deref().map_or(body, |edited| edited);
-        if let Some((hoisted, messages)) = moved(edited) {
+        if let Some((hoisted, messages)) = moved(edited, wanted.system_hoist) {
             done.body = Some(hoisted);
             done.messages_hoisted = messages;
         }
@@ -68,7 +78,7 @@ fn in_place(body: &[u8], wanted: Wanted) -> Option<Transformed> {
     let notes = Notes {
         headers: wanted.cch_strip && billing::may_be_in(body),
         calls: wanted.kimi_normalize.is_some(),
-        systems: false,
+        systems: SystemHoist::Off,
     };
     if !(wanted.include_usage || notes.headers || notes.calls) {
         return None;
@@ -91,10 +101,10 @@ fn in_place(body: &[u8], wanted: Wanted) -> Option<Transformed> {
 }
 
 /// The second stage: system messages, moved; and how many.
-fn moved(body: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn moved(body: &[u8], hoist: SystemHoist) -> Option<(Vec<u8>, usize)> {
     let notes = Notes {
-        systems: true,
-        ..Notes::default()
+        systems: hoist,
+        ..Notes::NOTHING
     };
     let edit_scan = EditScan::of(body, notes)?;
     let mut splices = room(body);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use router_core::layered::Setting;
 use tokio::time::Instant;
 
-use router_config::valid::RouteOptions;
+use router_config::valid::{RouteOptions, SystemHoist};
 
 /// A switch with a runtime layer. Each has one row in [`Switch::ALL`]; the admin endpoint and
 /// `llmctl toggle` are spelled from it.
@@ -124,7 +124,13 @@ impl Switch {
             Self::IncludeUsage => options.include_usage,
             Self::CchStrip => options.cch_strip,
             Self::KimiNormalize => options.kimi_normalize,
-            Self::SystemHoist => options.system_hoist,
+            Self::SystemHoist => {
+                let hoist = options.system_hoist;
+                Setting {
+                    value: hoist.value != SystemHoist::Off,
+                    source: hoist.source,
+                }
+            }
         }
     }
 }

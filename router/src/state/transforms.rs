@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Route, Switch};
-use crate::content::transform::{Transformed, Wanted, is_kimi};
+use crate::content::transform::{SystemHoist, Transformed, Wanted, is_kimi};
 
 /// One counter per thing a transform does; since the start or the last reset.
 #[derive(Debug, Default)]
@@ -82,16 +82,29 @@ impl Route {
     pub fn transforms_for(&self, path: &str, model: Option<&str>) -> Wanted {
         let is_on = |switch| self.switch(switch).value;
         if self.options.transparent.value || !path.starts_with("/v1/") {
-            return Wanted::default();
+            return Wanted::NOTHING;
         }
         let tells_usage_when_asked = matches!(path, "/v1/chat/completions" | "/v1/completions");
+        // Counting a prompt's tokens takes the edits that the prompt itself gets.
+        let is_messages = matches!(path, "/v1/messages" | "/v1/messages/count_tokens");
         let strategy = &self.options.kimi_normalize_strategy;
         Wanted {
             include_usage: tells_usage_when_asked && is_on(Switch::IncludeUsage),
             cch_strip: is_on(Switch::CchStrip),
             kimi_normalize: (model.is_some_and(is_kimi) && is_on(Switch::KimiNormalize))
                 .then_some(strategy.value),
-            system_hoist: path == "/v1/messages" && is_on(Switch::SystemHoist),
+            system_hoist: match is_messages && is_on(Switch::SystemHoist) {
+                true => hoist_when_on(self.options.system_hoist.value),
+                false => SystemHoist::Off,
+            },
         }
+    }
+}
+
+/// A switch that is turned on over `off` moves what is safe to move.
+fn hoist_when_on(option: SystemHoist) -> SystemHoist {
+    match option {
+        SystemHoist::Off => SystemHoist::Leading,
+        option => option,
     }
 }

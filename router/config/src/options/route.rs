@@ -20,7 +20,7 @@ use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::{SignalOptions, TPS, TTFT};
 use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, switch, within};
 use crate::check::{self, Choice};
-use crate::valid::{AffinityFallback, AffinityKind, IdStrategy, Postprocess};
+use crate::valid::{AffinityFallback, AffinityKind, IdStrategy, Postprocess, SystemHoist};
 
 /// The headings of the options of a route, in the order in which every listing shows them.
 pub(super) const GROUPS: [&str; 17] = [
@@ -219,9 +219,11 @@ options! {
         /// numbers rise, the others get the next number.
         kimi_normalize_strategy: IdStrategy = choice("kimi_normalize_strategy").default("rerank").advanced();
 
-        /// On `/v1/messages`, messages with `role: system` move to the top-level `system`, where
-        /// that API has them.
-        system_hoist: bool = switch("system_hoist").default("true");
+        /// On `/v1/messages` and its `count_tokens`, messages with `role: system` move to the
+        /// top-level `system`, where that API has them: `leading`: those before the first other
+        /// message, so that the prompt of each turn begins as the one before; `all`: those in
+        /// mid-conversation too, which costs the prefix cache; `off`: none.
+        system_hoist: SystemHoist = choice("system_hoist").default("leading");
 
         /// The handler that rewrites successful answers, streams and JSON, on their way to the
         /// client (docs/postprocess.md). The body log and the measuring see what the engine sent.
@@ -299,6 +301,14 @@ impl Choice for FullPolicy {
         ("reject", Self::Reject),
         ("wait", Self::Wait),
         ("overflow", Self::Overflow),
+    ];
+}
+
+impl Choice for SystemHoist {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("all", Self::All),
+        ("leading", Self::Leading),
+        ("off", Self::Off),
     ];
 }
 

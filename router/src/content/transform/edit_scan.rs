@@ -7,19 +7,33 @@
 use answers::cursor::{Cursor, Span, text};
 use answers::json::unescaped;
 
+use super::SystemHoist;
 use super::billing::header_len;
 use super::hoist::Moves;
 use super::kimi::Calls;
 
 /// What is wanted of the messages. Without any of it they are skipped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Notes {
     /// Billing headers.
     pub headers: bool,
     /// Tool calls and their ids.
     pub calls: bool,
     /// System messages.
-    pub systems: bool,
+    pub systems: SystemHoist,
+}
+
+impl Notes {
+    /// The messages are skipped.
+    pub(super) const NOTHING: Self = Self {
+        headers: false,
+        calls: false,
+        systems: SystemHoist::Off,
+    };
+
+    fn has_systems(self) -> bool {
+        self.systems != SystemHoist::Off
+    }
 }
 
 /// Spans of one body, which is an object.
@@ -88,10 +102,10 @@ impl EditScan {
                 b"model" => edit_scan.model = Some(cursor.skip()?),
                 b"stream" => edit_scan.stream = Some(cursor.skip()?),
                 b"stream_options" => edit_scan.options = Some(walk.options(cursor)?),
-                b"system" if notes.headers || notes.systems => {
+                b"system" if notes.headers || notes.has_systems() => {
                     edit_scan.system = Some(walk.system(cursor)?);
                 }
-                b"messages" if notes != Notes::default() => {
+                b"messages" if notes != Notes::NOTHING => {
                     edit_scan.messages = walk.messages(cursor)?;
                 }
                 b"input" if notes.headers => edit_scan.input = walk.messages(cursor)?,
@@ -157,7 +171,7 @@ impl Walk<'_> {
         let mut content = None;
         let message = cursor.members(|cursor, key| {
             match &*unescaped(&self.body[key]) {
-                b"role" if self.notes.systems => {
+                b"role" if self.notes.has_systems() => {
                     let role = cursor.skip()?;
                     is_system = text(self.body, &role).is_some_and(|role| *role == *b"system");
                 }
@@ -165,7 +179,7 @@ impl Walk<'_> {
                     messages.headers.truncate(headers);
                     self.texts(cursor, &mut messages.headers, |_| ())?;
                 }
-                b"content" if self.notes.systems => content = Some(cursor.skip()?),
+                b"content" if self.notes.has_systems() => content = Some(cursor.skip()?),
                 b"tool_calls" if self.notes.calls => {
                     messages.calls.take(self.body, cursor, &calls)?;
                 }
@@ -177,8 +191,11 @@ impl Walk<'_> {
             Some(())
         })?;
         messages.calls.answer(calls);
-        if self.notes.systems {
-            messages.moves.message(message, is_system, content);
+        if self.notes.has_systems() {
+            let stays = self.notes.systems == SystemHoist::Leading && messages.moves.some_stay();
+            messages
+                .moves
+                .message(message, is_system && !stays, content);
         }
         Some(())
     }

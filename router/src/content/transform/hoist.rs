@@ -1,10 +1,11 @@
 //! `system_hoist`: system messages of a `/v1/messages` request move to its `system`.
 //!
-//! That API knows no `role: system` inside `messages`; clients that were written for another one send
-//! it all the same. The messages leave the list and become blocks of `system`, in order, behind what
+//! That API has no `role: system` inside `messages`, but clients that were written for another one
+//! send it. The messages leave the list and become blocks of `system`, in order, behind what
 //! was there: a text one block, the items of a list as they are, bare texts wrapped; other content
-//! goes with its message. A `system` that is neither text nor list is somebody's extension: then
-//! nothing moves.
+//! goes with its message. Messages behind the first one of another role stay by default: moved to
+//! the top, they would change the beginning of the prompt in mid-conversation. A `system` that is
+//! neither text nor list is somebody's extension: then nothing moves.
 
 use answers::cursor::{Cursor, Span};
 
@@ -45,6 +46,11 @@ impl Moves {
             self.some_stay = true;
         }
         self.end = message.end;
+    }
+
+    /// A message that stays has been seen.
+    pub(super) fn some_stay(&self) -> bool {
+        self.some_stay
     }
 
     /// After the last message.

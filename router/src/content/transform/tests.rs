@@ -4,16 +4,12 @@ mod billing;
 mod hoist;
 mod kimi;
 mod model;
+mod turns;
 mod usage;
 
 use super::*;
 
-const NOTHING: Wanted = Wanted {
-    include_usage: false,
-    cch_strip: false,
-    kimi_normalize: None,
-    system_hoist: false,
-};
+const NOTHING: Wanted = Wanted::NOTHING;
 
 const USAGE: Wanted = Wanted {
     include_usage: true,
@@ -24,7 +20,7 @@ const EVERYTHING: Wanted = Wanted {
     include_usage: true,
     cch_strip: true,
     kimi_normalize: Some(IdStrategy::Rerank),
-    system_hoist: true,
+    system_hoist: SystemHoist::Leading,
 };
 
 /// The body an engine gets.

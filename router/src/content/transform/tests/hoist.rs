@@ -3,7 +3,7 @@
 use super::*;
 
 const HOIST: Wanted = Wanted {
-    system_hoist: true,
+    system_hoist: SystemHoist::All,
     ..NOTHING
 };
 

@@ -158,7 +158,12 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         IdStrategy::Keepinc,
     ];
     let ids = prop::option::weighted(0.8, select(ids.to_vec()));
-    (any::<bool>(), any::<bool>(), ids, any::<bool>()).prop_map(|(usage, cch, ids, hoist)| Wanted {
+    let hoist = select(vec![
+        SystemHoist::All,
+        SystemHoist::Leading,
+        SystemHoist::Off,
+    ]);
+    (any::<bool>(), any::<bool>(), ids, hoist).prop_map(|(usage, cch, ids, hoist)| Wanted {
         include_usage: usage,
         cch_strip: cch,
         kimi_normalize: ids,
@@ -272,9 +277,7 @@ fn model(mut body: Value, wanted: Wanted) -> Value {
     if wanted.include_usage {
         ask(&mut body);
     }
-    if wanted.system_hoist {
-        hoist(&mut body);
-    }
+    hoist(&mut body, wanted.system_hoist);
     body
 }
 
@@ -391,12 +394,18 @@ fn ask(body: &mut Value) {
     }
 }
 
-fn hoist(body: &mut Value) {
+fn hoist(body: &mut Value, which: SystemHoist) {
     let is_system = |message: &Value| message["role"] == "system";
     let block = |text: &str| json!({"type": "text", "text": text});
     let list = body["messages"].as_array().cloned().unwrap_or_default();
+    let leading = list.iter().take_while(|message| is_system(message));
+    let moved = match which {
+        SystemHoist::All => list.len(),
+        SystemHoist::Leading => leading.count(),
+        SystemHoist::Off => 0,
+    };
     let mut blocks = Vec::new();
-    for message in list.iter().filter(|message| is_system(message)) {
+    for message in list[..moved].iter().filter(|message| is_system(message)) {
         match &message["content"] {
             Value::String(text) => blocks.push(block(text)),
             Value::Array(items) => blocks.extend(items.iter().map(|item| match item {
@@ -417,7 +426,11 @@ fn hoist(body: &mut Value) {
         body["system"] = json!(system);
     }
     if let Some(list) = body["messages"].as_array_mut() {
-        list.retain(|message| !is_system(message));
+        let mut at = 0;
+        list.retain(|message| {
+            at += 1;
+            at > moved || !is_system(message)
+        });
     }
 }
 
@@ -530,7 +543,7 @@ proptest! {
         let read: Value = serde_json::from_str(&out).unwrap();
         prop_assert_eq!(&read, &without_nothing(model(value.clone(), wanted), &value));
         prop_assert!(numbers_kept(&text, &out), "{}\n{}", text, out);
-        let in_place = sent(&text, Wanted { system_hoist: false, ..wanted });
+        let in_place = sent(&text, Wanted { system_hoist: SystemHoist::Off, ..wanted });
         prop_assert!(kept(&text, &in_place), "{}\n{}", text, in_place);
     }
 
