@@ -49,8 +49,6 @@ pub struct Settled {
     pub bytes_in: u64,
     /// Bytes of the response body that the client was sent.
     pub bytes_out: u64,
-    /// The answer is an event stream of a peer.
-    pub is_stream: bool,
     /// Monotonic times.
     pub times: Times,
     /// When it ended.
@@ -72,6 +70,8 @@ pub struct Times {
     pub sent: Option<Instant>,
     /// The first body bytes of a peer's answer came.
     pub first_chunk: Option<Instant>,
+    /// The first event of a stream with generated content came.
+    pub first_token: Option<Instant>,
     /// The last ones came.
     pub last_chunk: Option<Instant>,
     /// The exchange was over.
@@ -126,9 +126,12 @@ impl Settled {
             .map(|at| self.times.since_arrival(at))
     }
 
-    /// Arrival to the first body byte of a stream.
+    /// Arrival to the first event of a stream that carries generated content. A stream that is not
+    /// read, because it is compressed in a way that is not decoded, has none.
     pub fn ttft(&self) -> Option<Duration> {
-        self.ttfb().filter(|_| self.is_stream)
+        self.times
+            .first_token
+            .map(|at| self.times.since_arrival(at))
     }
 
     /// The same in whole milliseconds.

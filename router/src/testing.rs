@@ -113,12 +113,12 @@ pub(crate) fn settled() -> Settled {
         status: 200,
         bytes_in: 0,
         bytes_out: 0,
-        is_stream: false,
         times: Times {
             arrived,
             received: None,
             sent: None,
             first_chunk: None,
+            first_token: None,
             last_chunk: None,
             ended: arrived,
         },

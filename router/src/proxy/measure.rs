@@ -1,4 +1,4 @@
-//! What one relayed answer adds to its pool's signals: time to first byte as soon as it is known,
+//! What one relayed answer adds to its pool's signals: time to first token as soon as it is known,
 //! decode rate at the end.
 
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ pub(super) struct Span {
     pub arrived: Instant,
     /// The first chunk came.
     pub first: Option<Instant>,
+    /// The first event with generated content came.
+    pub first_token: Option<Instant>,
     /// The last chunk came.
     pub last: Option<Instant>,
 }
@@ -47,6 +49,7 @@ impl Span {
         Self {
             arrived,
             first: None,
+            first_token: None,
             last: None,
         }
     }
@@ -84,26 +87,22 @@ impl Measure {
         }))
     }
 
-    /// Reads what passed.
-    pub(super) fn feed(&mut self, data: &[u8]) {
-        if let Some(meter) = &mut self.meter {
-            meter.feed(data);
+    /// Reads what passed; the sample of the first token when this part of a stream has it.
+    pub(super) fn feed(&mut self, data: &[u8], span: &mut Span, now: Instant) -> Option<Sample> {
+        if !self.meter.as_mut()?.feed(data) {
+            return None;
         }
-    }
-
-    /// The sample of the first chunk: arrival to `now`, of a stream.
-    pub(super) fn first_byte(&self, span: &Span, now: Instant) -> Option<Sample> {
+        span.first_token = Some(now);
         let ttft = now.saturating_duration_since(span.arrived);
-        self.is_stream
-            .then_some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
+        Some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
     }
 
-    /// The sample of the whole. The rate is over decode time for a stream, first chunk to last,
-    /// and over the whole request otherwise. An answer too short for a rate gives none.
+    /// The sample of the whole. The rate is over decode time for a stream, first token to last
+    /// chunk, and over the whole request otherwise. An answer too short for a rate gives none.
     pub(super) fn rate(&self, span: &Span, end: End, least: Least) -> Option<Sample> {
         let meter = self.meter.as_ref();
         let began = if self.is_stream {
-            span.first
+            span.first_token.or(span.first)
         } else {
             Some(span.arrived)
         };
@@ -164,7 +163,8 @@ mod tests {
         end: End,
     ) -> Option<Sample> {
         let mut measure = measure(&Method::POST, 200, headers).unwrap();
-        measure.feed(body.as_bytes());
+        let now = Instant::now();
+        measure.feed(body.as_bytes(), &mut Span::new(now), now);
         let least = Least {
             tokens: 16,
             decode: Duration::from_millis(500),
@@ -186,13 +186,38 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_of_a_stream_is_a_sample_and_that_of_a_document_is_not() {
-        let span = Span::new(Instant::now());
-        let now = span.arrived + Duration::from_micros(35_500);
-        let stream = measure(&Method::POST, 200, STREAM).unwrap();
-        assert_eq!(stream.first_byte(&span, now), Some(Sample::Ttft(35.5)));
-        let document = measure(&Method::POST, 200, JSON).unwrap();
-        assert_eq!(document.first_byte(&span, now), None);
+    fn the_first_token_of_a_stream_is_a_sample_and_its_first_byte_is_not() {
+        let mut span = Span::new(Instant::now());
+        let mut stream = measure(&Method::POST, 200, STREAM).unwrap();
+        let mut feed = |text: &str, us| {
+            let now = span.arrived + Duration::from_micros(us);
+            let data = format!("data: {text}\n\n");
+            stream.feed(data.as_bytes(), &mut span, now)
+        };
+        let opening = r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#;
+        let token = r#"{"choices":[{"delta":{"content":"x"}}]}"#;
+        assert_eq!(feed(opening, 10), None);
+        assert_eq!(feed(token, 35_500), Some(Sample::Ttft(35.5)));
+        assert_eq!(feed(token, 40_000), None);
+        let mut document = measure(&Method::POST, 200, JSON).unwrap();
+        let now = span.arrived;
+        let answer = r#"{"choices":[{"message":{"content":"x"}}]}"#;
+        assert_eq!(document.feed(answer.as_bytes(), &mut span, now), None);
+    }
+
+    #[test]
+    fn the_wait_before_the_first_token_is_no_decoding() {
+        let mut stream = measure(&Method::POST, 200, STREAM).unwrap();
+        let mut span = span(0, 2250);
+        let first_token = span.arrived + Duration::from_millis(1000);
+        let body = "data: {\"choices\":[{\"text\":\"x\"}]}\n\n".to_owned() + &usage(20);
+        stream.feed(body.as_bytes(), &mut span, first_token);
+        let least = Least {
+            tokens: 16,
+            decode: Duration::from_millis(500),
+        };
+        let rate = stream.rate(&span, End::Whole, least);
+        assert_eq!(rate, Some(Sample::Tps(16.0)));
     }
 
     #[test]

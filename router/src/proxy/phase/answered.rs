@@ -134,14 +134,7 @@ impl Answered {
 
     fn stream_times(&mut self, now: Instant) {
         match self.span.last {
-            None => {
-                // At once: a signal of overload that waits for the end of a stream comes too late.
-                if let Some(measure) = &self.measure
-                    && let Some(sample) = measure.first_byte(&self.span, now)
-                {
-                    self.route().sample(measure.pool, sample);
-                }
-            }
+            None => {}
             Some(last) => {
                 if self.gaps.len == GAPS_MAX {
                     self.flush_gaps();
@@ -160,9 +153,15 @@ impl Answered {
     }
 
     /// Reads a part of the peer's answer, decoded where it comes compressed and is decoded at all.
+    /// It came with the last chunk.
     pub(in crate::proxy) fn read(&mut self, data: &[u8]) {
-        if let Some(measure) = &mut self.measure {
-            measure.feed(data);
+        let (Some(measure), Some(now)) = (&mut self.measure, self.span.last) else {
+            return;
+        };
+        let pool = measure.pool;
+        // At once: a signal of overload that waits for the end of a stream comes too late.
+        if let Some(sample) = measure.feed(data, &mut self.span, now) {
+            self.route().sample(pool, sample);
         }
     }
 
@@ -230,8 +229,8 @@ impl Phase for Answered {
             status,
             bytes_out: self.bytes_out,
             end: self.end,
-            is_stream: self.is_stream,
             first_chunk: self.span.first,
+            first_token: self.span.first_token,
             last_chunk: self.span.last,
             meter,
         });

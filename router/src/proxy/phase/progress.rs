@@ -45,8 +45,8 @@ pub(super) struct Ending {
     pub(super) status: u16,
     pub(super) bytes_out: u64,
     pub(super) end: End,
-    pub(super) is_stream: bool,
     pub(super) first_chunk: Option<Instant>,
+    pub(super) first_token: Option<Instant>,
     pub(super) last_chunk: Option<Instant>,
     pub(super) meter: Option<Meter>,
 }
@@ -58,8 +58,8 @@ impl Ending {
             status: CLIENT_CLOSED,
             bytes_out: 0,
             end: End::Left,
-            is_stream: false,
             first_chunk: None,
+            first_token: None,
             last_chunk: None,
             meter: None,
         }
@@ -233,12 +233,12 @@ impl Progress {
             status: ending.status,
             bytes_in: self.received.map_or(0, |received| received.bytes),
             bytes_out: ending.bytes_out,
-            is_stream: ending.is_stream,
             times: Times {
                 arrived: arrival.at,
                 received: self.received.map(|received| received.at),
                 sent: self.sent,
                 first_chunk: ending.first_chunk,
+                first_token: ending.first_token,
                 last_chunk: ending.last_chunk,
                 ended: now(),
             },

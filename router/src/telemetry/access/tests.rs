@@ -23,10 +23,10 @@ fn example() -> Settled {
         model: Some("m1".into()),
         bytes_in: 812,
         bytes_out: 4711,
-        is_stream: true,
         times: Times {
             ended,
             first_chunk: Some(first_chunk),
+            first_token: Some(first_chunk),
             ..example.times
         },
         trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".into()),
