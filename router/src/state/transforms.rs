@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use router_config::valid::{Engine, EngineDialect};
+
 use super::{Route, Switch};
 use crate::content::transform::{SystemHoist, Transformed, Wanted, is_kimi};
 
@@ -89,7 +91,9 @@ impl Route {
         let is_messages = matches!(path, "/v1/messages" | "/v1/messages/count_tokens");
         let strategy = &self.options.kimi_normalize_strategy;
         Wanted {
-            include_usage: tells_usage_when_asked && is_on(Switch::IncludeUsage),
+            include_usage: tells_usage_when_asked
+                && !self.tells_timings()
+                && is_on(Switch::IncludeUsage),
             cch_strip: is_on(Switch::CchStrip),
             kimi_normalize: (model.is_some_and(is_kimi) && is_on(Switch::KimiNormalize))
                 .then_some(strategy.value),
@@ -98,6 +102,16 @@ impl Route {
                 false => SystemHoist::Off,
             },
         }
+    }
+}
+
+impl Route {
+    /// Every engine is a llama.cpp: its `timings` tell the same counts unasked, and stand on the usage
+    /// chunk, hidden from the client, when asked.
+    fn tells_timings(&self) -> bool {
+        let mut peers = self.peers.iter().flatten().peekable();
+        let llamacpp = Engine::Known(EngineDialect::LlamaCpp);
+        peers.peek().is_some() && peers.all(|peer| peer.spec.engine == llamacpp)
     }
 }
 

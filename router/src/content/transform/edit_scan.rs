@@ -64,6 +64,8 @@ pub(super) struct Options {
     pub is_empty: bool,
     /// `include_usage` in it.
     pub include_usage: Option<Span>,
+    /// `continuous_usage_stats` in it.
+    pub continuous: Option<Span>,
 }
 
 /// `system`.
@@ -129,13 +131,14 @@ struct Walk<'b> {
 impl Walk<'_> {
     fn options(&self, cursor: &mut Cursor<'_>) -> Option<Options> {
         let mut is_empty = true;
-        let mut include_usage = None;
+        let (mut include_usage, mut continuous) = (None, None);
         let value = cursor.members(|cursor, key| {
             is_empty = false;
-            let is_flag = &*unescaped(&self.body[key]) == b"include_usage";
             let value = cursor.skip()?;
-            if is_flag {
-                include_usage = Some(value);
+            match &*unescaped(&self.body[key]) {
+                b"include_usage" => include_usage = Some(value),
+                b"continuous_usage_stats" => continuous = Some(value),
+                _ => {}
             }
             Some(())
         })?;
@@ -143,6 +146,7 @@ impl Walk<'_> {
             value,
             is_empty,
             include_usage,
+            continuous,
         })
     }
 

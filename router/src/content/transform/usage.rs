@@ -1,5 +1,8 @@
 //! `include_usage`: a stream that was not asked for its usage is asked.
 //!
+//! A client that asks for `continuous_usage_stats` has spoken about usage: adding `include_usage` would
+//! give it chunks that it did not ask for.
+//!
 //! The member is inserted, or its value replaced, where the parser of the engine will find it; an
 //! object or array in its place is somebody's extension and is left alone.
 
@@ -30,6 +33,10 @@ pub(super) fn ask(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) -> b
 }
 
 fn ask_in(body: &[u8], options: &Options, splices: &mut Splices) -> bool {
+    let continuous = options.continuous.clone();
+    if continuous.is_some_and(|value| &body[value] == b"true") {
+        return false;
+    }
     let Some(flag) = &options.include_usage else {
         let comma = if options.is_empty { "" } else { "," };
         let text = format!(r#""include_usage":true{comma}"#);

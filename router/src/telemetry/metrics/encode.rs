@@ -73,6 +73,20 @@ impl Collector for Counted {
             &configured,
             |t| t.bans,
         )?;
+        per_peer(
+            encoder,
+            "llm_router_prompt_tokens",
+            "Tokens of whole prompts, cached ones included, by the peer that answered.",
+            &configured,
+            |t| t.prompt_tokens,
+        )?;
+        per_peer(
+            encoder,
+            "llm_router_cached_tokens",
+            "Of the prompt tokens, those that a peer read from its prefix cache; never more.",
+            &configured,
+            |t| t.cached_tokens,
+        )?;
         postprocessed(encoder, &configured)?;
         placements(encoder, &configured)?;
         tokens(encoder, &configured)?;
@@ -225,7 +239,7 @@ fn histograms(
     family(
         encoder,
         "llm_router_ttft_seconds",
-        "Arrival of a request to the first body byte of its stream.",
+        "Arrival of a request to the first event of its stream with generated content.",
         configured
             .iter()
             .map(|r| (label(r), r.ttft_seconds.clone())),

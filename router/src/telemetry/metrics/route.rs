@@ -86,6 +86,10 @@ pub(super) struct Counters {
 pub(super) struct PeerTally {
     pub(super) retries: u64,
     pub(super) bans: u64,
+    /// Of whole prompts that it answered, as its usage told them.
+    pub(super) prompt_tokens: u64,
+    /// Of those, read from its prefix cache.
+    pub(super) cached_tokens: u64,
     pub(super) placements: PeerPlacements,
 }
 
@@ -183,8 +187,9 @@ impl Counters {
     fn count(&mut self, settled: &Settled) {
         let code = settled.status;
         let model = self.model_label(settled.model.as_deref(), code);
-        if let Some(usage) = settled.usage() {
-            self.tokens.add(model, settled.owner.as_deref(), &usage);
+        let usage = settled.usage();
+        if let Some(usage) = &usage {
+            self.tokens.add(model, settled.owner.as_deref(), usage);
         }
         if let Some(mode) = settled.mode() {
             *self.placements.entry(mode.as_str()).or_default() += 1;
@@ -194,6 +199,10 @@ impl Counters {
             Some(peer) if self.peers.contains_key(peer) => peer,
             Some(_) => OTHER,
         };
+        if let (Some(usage), Some(tally)) = (usage, self.peers.get_mut(peer)) {
+            tally.prompt_tokens = tally.prompt_tokens.saturating_add(usage.prompt);
+            tally.cached_tokens = tally.cached_tokens.saturating_add(usage.cached);
+        }
         let count = self
             .requests
             .get_mut(model)

@@ -230,6 +230,12 @@ fn tokens_are_counted_by_kind_model_and_owner() {
         });
     }
     let page = page(&metrics);
+    for line in [
+        r#"llm_router_prompt_tokens_total{route="chat",peer="a:1"} 21"#,
+        r#"llm_router_cached_tokens_total{route="chat",peer="a:1"} 12"#,
+    ] {
+        assert!(page.lines().any(|have| have == line), "{line}\n{page}");
+    }
     for (owner, kind, sum) in [
         ("team", "prompt", 14),
         ("team", "completion", 10),

@@ -50,6 +50,14 @@ fn options_that_are_there_are_completed() {
         (r#"{"include_usage":true}"#, r#"{"include_usage":true}"#),
         (r#"{"include_usage":{}}"#, r#"{"include_usage":{}}"#),
         (r#"{"include_usage":[1]}"#, r#"{"include_usage":[1]}"#),
+        (
+            r#"{"continuous_usage_stats":true}"#,
+            r#"{"continuous_usage_stats":true}"#,
+        ),
+        (
+            r#"{"continuous_usage_stats":false}"#,
+            r#"{"include_usage":true,"continuous_usage_stats":false}"#,
+        ),
     ] {
         let body = |options: &str| format!(r#"{{"stream_options":{options},"stream":true}}"#);
         assert_eq!(asked(&body(options)), body(expected));
