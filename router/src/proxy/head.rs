@@ -12,9 +12,10 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::first_byte_timeout::FirstByteTimeout;
@@ -34,6 +35,8 @@ pub struct HeadWatch {
     unread: AtomicBool,
     /// How often everything written had left for the socket.
     flushes: AtomicU32,
+    /// Who waits for the next flush: a response that has handed over enough.
+    flushed: AtomicWaker,
     /// HTTP/2: several responses share the connection.
     is_shared: AtomicBool,
     /// How long a blocked write may last.
@@ -47,6 +50,7 @@ impl Default for HeadWatch {
             framing: AtomicU16::new(0),
             unread: AtomicBool::new(false),
             flushes: AtomicU32::new(0),
+            flushed: AtomicWaker::new(),
             is_shared: AtomicBool::new(false),
             writes: WriteBounds::new(),
         }
@@ -75,6 +79,11 @@ impl HeadWatch {
     /// Grows whenever everything written so far has left for the socket.
     pub fn flushes(&self) -> u32 {
         self.flushes.load(Ordering::Acquire)
+    }
+
+    /// Wakes a task when everything written so far has left for the socket.
+    pub fn wake_when_flushed(&self, waker: &Waker) {
+        self.flushed.register(waker);
     }
 
     /// Several responses share the connection, so its flushes say nothing about one of them.
@@ -276,6 +285,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         ready!(this.rewrite.poll(&mut this.stream, cx))?;
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
         this.watch.flushes.fetch_add(1, Ordering::AcqRel);
+        this.watch.flushed.wake();
         Poll::Ready(Ok(()))
     }
 

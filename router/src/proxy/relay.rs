@@ -309,7 +309,8 @@ impl Relay {
             Flow::Open => {}
         }
         if self.is_write_blocked() {
-            // The connection polls again once it has written: it flushes whenever a body is pending.
+            // hyper flushes when a body is pending, and may then not ask again by itself.
+            self.answered.connection().wake_when_flushed(cx.waker());
             return Poll::Pending;
         }
         loop {
