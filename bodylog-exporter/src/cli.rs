@@ -1,6 +1,5 @@
 //! The command line of `bodylog-exporter`.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,8 +11,8 @@ use service::cli::{address, blank_is_unset};
 use service::healthcheck;
 use service::listener::Inherited;
 use service::log::{self, LogFormat};
+use service::signals::{Grace, Signal, Signals};
 use service::tls::install_crypto_provider;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::epoch::ColdStart;
@@ -196,6 +195,10 @@ enum Command {
     },
 }
 
+/// How long the last commit may take after a signal, before the process is ended by force. The next
+/// start continues from the checkpoint.
+const END: Duration = Duration::from_secs(20);
+
 const EXAMPLES: &str = "\
 Examples:
   bodylog-exporter --dir /var/lib/bodylog
@@ -225,15 +228,18 @@ pub fn main() -> ExitCode {
         return match healthcheck::run(args.listen, path) {
             Ok(()) => ExitCode::SUCCESS,
             Err(sick) => {
-                let _ = writeln!(io::stderr(), "bodylog-exporter: {sick}");
+                log::last_words(&format!("bodylog-exporter: {sick}"));
                 ExitCode::FAILURE
             }
         };
     }
     match serve(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            log::flush(log::FLUSH);
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            let _ = writeln!(io::stderr(), "bodylog-exporter: failed to {error:#}");
+            log::last_words(&format!("bodylog-exporter: failed to {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -260,7 +266,7 @@ fn serve(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
-    let mut signals = Signals::new().context("handle signals")?;
+    let mut signals = Signals::listen(Grace::new(END)).context("handle signals")?;
     let listener = Inherited::from_env()
         .listen(0, args.listen)
         .map_err(|error| anyhow::anyhow!("listen on {}: {}", error.address, error.source))?;
@@ -282,14 +288,14 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let running = run(config, listener, stop.clone(), || {
         // Whoever started the process reads where it listens.
-        let mut out = io::stdout().lock();
-        let _ = writeln!(out, "bodylog-exporter ready: http://{address}");
-        let _ = out.flush();
+        if let Ok(out) = log::stdout() {
+            out.offer(format!("bodylog-exporter ready: http://{address}\n").as_bytes());
+        }
     });
     let signalled_twice = async {
-        signals.next().await;
+        stopped(&mut signals).await;
         stop.cancel();
-        signals.next().await;
+        stopped(&mut signals).await;
     };
     tokio::select! {
         ran = running => Ok(ran?),
@@ -297,29 +303,10 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// The signals that end the process. HUP is taken, or it would be another one.
-struct Signals([Signal; 4]);
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::quit())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) {
-        let [term, int, quit, hup] = &mut self.0;
-        loop {
-            tokio::select! {
-                _ = term.recv() => return,
-                _ = int.recv() => return,
-                _ = quit.recv() => return,
-                _ = hup.recv() => tracing::info!("there is nothing to reload"),
-            }
-        }
+/// The next signal that ends the process.
+async fn stopped(signals: &mut Signals) {
+    while signals.next().await == Signal::Reload {
+        tracing::info!("there is nothing to reload");
     }
 }
 

@@ -86,6 +86,7 @@ impl Collector for Everything {
             let pods = view.map_or(0, |view| view.pods);
             resolver::write(&mut writer, &resolver, pods)?;
         }
+        own::always(&mut writer)?;
         own::series(&mut writer)
     }
 }

@@ -1,18 +1,18 @@
 //! The command line of `bodylog-listener`.
 
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use ipnet::IpNet;
 use service::cli::{address, blank_is_unset};
 use service::listener::Inherited;
 use service::log::{self, LogFormat};
+use service::signals::{Grace, Signal, Signals};
 use service::{healthcheck, supervisor, tls};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Durability, MinFree, Secret};
 use crate::run::{Listeners, run};
@@ -22,6 +22,10 @@ use service::renewed::Renewed;
 const FINE: u8 = 0;
 /// It could not start.
 const WRONG: u8 = 1;
+
+/// How long storing what was taken may last after a signal, before the process is ended by force.
+/// Senders of version 2 send again what was not acknowledged.
+const END: Duration = Duration::from_secs(45);
 
 /// Largest token file, bytes. Real tokens are a line.
 const TOKEN_MAX: usize = 4096;
@@ -154,9 +158,12 @@ pub fn main() -> ExitCode {
         None => start(args),
     };
     ExitCode::from(match done {
-        Ok(()) => FINE,
+        Ok(()) => {
+            log::flush(log::FLUSH);
+            FINE
+        }
         Err(message) => {
-            let _ = writeln!(io::stderr(), "bodylog-listener: {message}");
+            log::last_words(&format!("bodylog-listener: {message}"));
             WRONG
         }
     })
@@ -233,37 +240,26 @@ async fn serve(config: Config, (frames, http): (SocketAddr, SocketAddr)) -> Resu
         ),
     };
     let line = ready_line(&listeners);
-    let signals = || -> io::Result<_> {
-        Ok([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::quit())?,
-            signal(SignalKind::hangup())?,
-        ])
-    };
-    let [mut term, mut int, mut quit, mut hup] =
-        signals().map_err(|error| format!("signals cannot be handled: {error}"))?;
+    let mut signals = Signals::listen(Grace::new(END))
+        .map_err(|error| format!("signals cannot be handled: {error}"))?;
     let (first, told) = tokio::sync::oneshot::channel();
     let stopped = async {
         let _ = told.await;
     };
     let running = run(config, listeners, stopped, || {
-        let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{line}");
-        let _ = out.flush();
+        if let Ok(out) = log::stdout() {
+            out.offer(format!("{line}\n").as_bytes());
+        }
         supervisor::ready();
     });
     let signalled = async {
         let mut first = Some(first);
         loop {
-            tokio::select! {
-                _ = term.recv() => {}
-                _ = int.recv() => {}
-                _ = quit.recv() => {}
-                _ = hup.recv() => {
-                    tracing::info!("there is nothing to reload: files are looked at with each connection");
-                    continue;
-                }
+            if signals.next().await == Signal::Reload {
+                tracing::info!(
+                    "there is nothing to reload: each connection checks whether files were renewed"
+                );
+                continue;
             }
             match first.take() {
                 Some(first) => {

@@ -1,8 +1,11 @@
 //! What is counted, and the page it is scraped from. Series exist from the start, at zero.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
@@ -15,6 +18,23 @@ use service::exposition::{self, Format, PageError};
 use crate::extract::Shape;
 use crate::quarantine;
 use crate::stream::Output;
+
+/// Log lines that were lost.
+#[derive(Debug)]
+struct LogLines;
+
+impl Collector for LogLines {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let lost = ConstCounter::new(service::log::dropped());
+        let descriptor = encoder.encode_descriptor(
+            "log_lines_dropped",
+            "Log lines lost because their reader was too slow or gone.",
+            None,
+            lost.metric_type(),
+        )?;
+        lost.encode(descriptor)
+    }
+}
 
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
@@ -348,6 +368,7 @@ impl Metrics {
             "Frames of version 1 that waited on disk for memory",
             self.spilled.clone(),
         );
+        r.register_collector(Box::new(LogLines));
         self
     }
 

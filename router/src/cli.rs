@@ -154,11 +154,19 @@ fn serve(sources: Sources, args: &Args) -> u8 {
         access_lines: AccessLines::Stdout,
         log_format: format,
     };
-    match runtime.block_on(serve_until_stopped(options)) {
-        Ok(Ended::Drained) => FINE,
-        Ok(Ended::Cut) => WRONG,
+    let ended = runtime.block_on(serve_until_stopped(options));
+    // Work that hangs on a disk must not keep the process.
+    runtime.shutdown_background();
+    match ended {
+        Ok(ended) => {
+            log::flush(log::FLUSH);
+            match ended {
+                Ended::Drained => FINE,
+                Ended::Cut => WRONG,
+            }
+        }
         Err(StartError::Config(problems)) => {
-            let _ = write!(io::stderr(), "{}", report::render(&problems, style()));
+            log::last_words(report::render(&problems, style()).trim_end());
             fail("the main configuration is invalid")
         }
         Err(error) => fail(&error.to_string()),
@@ -170,9 +178,9 @@ async fn serve_until_stopped(options: Options) -> Result<Ended, StartError> {
     let passing = signals::listen(control.clone()).map_err(StartError::Signals)?;
     let format = options.log_format;
     let running = run(options, control, controlled, |ready| {
-        let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{}", ready_line(ready, format));
-        let _ = out.flush();
+        if let Ok(out) = log::stdout() {
+            out.offer(format!("{}\n", ready_line(ready, format)).as_bytes());
+        }
     });
     tokio::select! {
         ended = running => ended,
@@ -220,7 +228,7 @@ fn healthcheck(sources: &Sources, admin: Option<SocketAddr>, ready: bool) -> u8 
 }
 
 fn fail(message: &str) -> u8 {
-    let _ = writeln!(io::stderr(), "router: {message}");
+    log::last_words(&format!("router: {message}"));
     WRONG
 }
 

@@ -1,9 +1,15 @@
 //! The strings an operator can pull on a running router: reload, drain, cut.
 
+use std::time::Duration;
+
+use service::signals::Grace;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use router_config::report::Problem;
+
+/// How long a process that a signal stops while it still starts may take to end.
+const START: Duration = Duration::from_secs(20);
 
 /// Reloads waiting at once; a further caller waits its turn.
 const RELOADS_WAITING_MAX: usize = 8;
@@ -32,6 +38,7 @@ pub struct Control {
     reload: mpsc::Sender<oneshot::Sender<Reloaded>>,
     drain: CancellationToken,
     cut: CancellationToken,
+    grace: Grace,
 }
 
 /// Held by the composition root.
@@ -43,6 +50,8 @@ pub struct Controlled {
     pub drain: CancellationToken,
     /// Cancelled when the process is to end at once.
     pub cut: CancellationToken,
+    /// How long the process may take to end once a signal asked it to.
+    pub grace: Grace,
 }
 
 impl Control {
@@ -50,10 +59,12 @@ impl Control {
     pub fn new() -> (Self, Controlled) {
         let (sender, receiver) = mpsc::channel(RELOADS_WAITING_MAX);
         let (drain, cut) = (CancellationToken::new(), CancellationToken::new());
+        let grace = Grace::new(START);
         let control = Self {
             reload: sender,
             drain: drain.clone(),
             cut: cut.clone(),
+            grace: grace.clone(),
         };
         (
             control,
@@ -61,6 +72,7 @@ impl Control {
                 reload: receiver,
                 drain,
                 cut,
+                grace,
             },
         )
     }
@@ -71,6 +83,11 @@ impl Control {
         let (reply, answer) = oneshot::channel();
         self.reload.send(reply).await.ok()?;
         answer.await.ok()
+    }
+
+    /// How long the process may take to end once a signal asked it to.
+    pub fn grace(&self) -> &Grace {
+        &self.grace
     }
 
     /// Begins to drain; a second call ends the process at once.

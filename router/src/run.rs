@@ -20,7 +20,7 @@ use crate::proxy::serve::{self, Stop};
 use crate::proxy::{Proxy, Sinks};
 use crate::reload::Reloader;
 use crate::state::{Lifecycle, Phase, RouteTable, recording, ticker};
-use crate::telemetry::access::{AccessLog, AccessLogEnd};
+use crate::telemetry::access::AccessLog;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::{ConnectTimeout, PeerClient, probe};
@@ -29,11 +29,12 @@ use router_config::load::Sources;
 use router_config::report::Problem;
 use service::budget::ByteBudget;
 use service::listener::{Inherited, ListenError};
-use service::log::LogFormat;
+use service::log::{self, LogFormat};
 use service::supervisor;
 
-/// How long the last access lines may take to leave.
-const ACCESS_LOG_FLUSH: Duration = Duration::from_secs(2);
+/// Time beyond the drain that the end may take before the process is ended by force: the last events
+/// of streams, the last records, the last log lines, and something to spare.
+const END_SLACK: Duration = Duration::from_secs(20);
 
 /// How long those may take that are told of the end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -138,7 +139,7 @@ pub async fn run(
     };
 
     let bodylog = Arc::new(BodyLog::new(tables.load().bodylog.memory));
-    let (access, access_end) = access_log(&server, &options, &metrics)?;
+    let access = access_log(&server, &options)?;
     let findings = Arc::new(Watch::new(now()));
     let sinks = Arc::new(Sinks {
         metrics: Arc::clone(&metrics),
@@ -193,7 +194,13 @@ pub async fn run(
     records.follow(&recording::settings(&wanted)).await;
     let (records_end, end_of_records) = oneshot::channel();
     tasks.spawn(records.run(end_of_records));
-    let Controlled { reload, drain, cut } = controlled;
+    let Controlled {
+        reload,
+        drain,
+        cut,
+        grace,
+    } = controlled;
+    grace.set(server.drain_delay + server.drain_timeout + END_SLACK);
     tasks.spawn(reloader.run(
         Arc::clone(&tables),
         connect_timeout,
@@ -230,9 +237,6 @@ pub async fn run(
     admin_stop.cut.cancel();
     tasks.close();
     tasks.wait().await;
-    if let Some(end) = access_end {
-        let _ = tokio::task::spawn_blocking(move || end.wait(ACCESS_LOG_FLUSH)).await;
-    }
     tracing::info!(ended = ?ended, "router stopped");
     Ok(ended)
 }
@@ -316,21 +320,18 @@ fn address_of(listener: &TcpListener) -> SocketAddr {
         .expect("a bound socket has an address")
 }
 
-type Access = (Option<Arc<AccessLog>>, Option<AccessLogEnd>);
-
 fn access_log(
     server: &router_config::valid::Server,
     options: &Options,
-    metrics: &Metrics,
-) -> Result<Access, StartError> {
+) -> Result<Option<Arc<AccessLog>>, StartError> {
     if !server.access_log {
-        return Ok((None, None));
+        return Ok(None);
     }
-    let (format, dropped) = (options.log_format, metrics.access_lines_dropped());
-    let (log, end) = match options.access_lines {
-        AccessLines::Stdout => AccessLog::start(format, io::stdout(), dropped),
-        AccessLines::Stderr => AccessLog::start(format, io::stderr(), dropped),
+    let lines = match options.access_lines {
+        AccessLines::Stdout => log::stdout(),
+        AccessLines::Stderr => log::stderr(),
     }
     .map_err(StartError::AccessLog)?;
-    Ok((Some(Arc::new(log)), Some(end)))
+    let log = AccessLog::new(options.log_format, lines);
+    Ok(Some(Arc::new(log)))
 }

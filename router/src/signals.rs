@@ -2,7 +2,8 @@
 
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use service::signals::{Signal, Signals};
+use tokio::task::JoinSet;
 
 use crate::control::Control;
 
@@ -11,18 +12,20 @@ use crate::control::Control;
 /// # Errors
 /// When the system refuses a handler.
 pub fn listen(control: Control) -> io::Result<impl Future<Output = ()> + Send> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut quit = signal(SignalKind::quit())?;
-    let mut hup = signal(SignalKind::hangup())?;
+    let mut signals = Signals::listen(control.grace().clone())?;
+    let mut reloads = JoinSet::new();
     Ok(async move {
         loop {
-            tokio::select! {
-                _ = term.recv() => control.stop(),
-                _ = int.recv() => control.stop(),
-                _ = quit.recv() => control.stop(),
-                _ = hup.recv() => {
-                    control.reload().await;
+            match signals.next().await {
+                Signal::Stop => control.stop(),
+                // A reload may hang on a disk, and a stop must not wait for it. One that waits
+                // behind the one at work covers every further signal.
+                Signal::Reload => {
+                    while reloads.try_join_next().is_some() {}
+                    if reloads.len() < 2 {
+                        let control = control.clone();
+                        reloads.spawn(async move { control.reload().await });
+                    }
                 }
             }
         }

@@ -35,6 +35,7 @@ pub struct Start {
     dir: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    is_unread: bool,
 }
 
 impl Start {
@@ -46,6 +47,7 @@ impl Start {
             dir: dir.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            is_unread: false,
         }
     }
 
@@ -53,6 +55,12 @@ impl Start {
     pub fn under(mut self, program: &str, arguments: &[&str]) -> Self {
         let under = [&[program], arguments].concat();
         self.under = under.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// With standard error on a pipe that nobody reads.
+    pub fn unread(mut self) -> Self {
+        self.is_unread = true;
         self
     }
 
@@ -122,7 +130,10 @@ impl Listener {
         command
             .args(["--listen", &self.frames.to_string()])
             .args(["--http-listen", &self.http.to_string()]);
-        let program = Program::spawn(command);
+        let program = match self.start.is_unread {
+            true => Program::spawn_unread(command),
+            false => Program::spawn(command),
+        };
         let line = program.line("bodylog-listener ready: ").await;
         self.frames = address(&line, "tcp://");
         self.http = address(&line, "http://");

@@ -26,6 +26,12 @@ struct Output {
     open: usize,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stderr {
+    Kept,
+    Unread,
+}
+
 /// What a finished program left.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -43,7 +49,21 @@ impl Program {
     /// # Panics
     ///
     /// When it cannot be started.
-    pub fn spawn(mut command: Command) -> Self {
+    pub fn spawn(command: Command) -> Self {
+        Self::spawn_with(command, Stderr::Kept)
+    }
+
+    /// Starts `command` as [`spawn`](Self::spawn) does, with standard error on a pipe that nobody
+    /// reads.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub fn spawn_unread(command: Command) -> Self {
+        Self::spawn_with(command, Stderr::Unread)
+    }
+
+    fn spawn_with(mut command: Command, errors: Stderr) -> Self {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -53,14 +73,18 @@ impl Program {
             .spawn()
             .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
         let output = Arc::new(Mutex::new(Output {
-            open: 2,
+            open: 1,
             ..Output::default()
         }));
         let mut readers = JoinSet::new();
         let stdout = child.stdout.take().expect("it is piped");
-        let stderr = child.stderr.take().expect("it is piped");
         readers.spawn(keep(stdout, output.clone(), |output| &mut output.stdout));
-        readers.spawn(keep(stderr, output.clone(), |output| &mut output.stderr));
+        // Left in the child, the pipe stays open and fills.
+        if errors == Stderr::Kept {
+            let stderr = child.stderr.take().expect("it is piped");
+            output.lock().open += 1;
+            readers.spawn(keep(stderr, output.clone(), |output| &mut output.stderr));
+        }
         Self {
             child,
             output,

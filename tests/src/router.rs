@@ -22,6 +22,7 @@ pub struct Setup {
     environment: Vec<(String, String)>,
     under: Vec<String>,
     named: bool,
+    is_unread: bool,
 }
 
 impl Setup {
@@ -40,12 +41,19 @@ impl Setup {
             environment: Vec::new(),
             under: Vec::new(),
             named: true,
+            is_unread: false,
         }
     }
 
     /// Leaves it to the router to find its main file.
     pub fn unnamed(mut self) -> Self {
         self.named = false;
+        self
+    }
+
+    /// Puts standard error on a pipe that nobody reads.
+    pub fn unread(mut self) -> Self {
+        self.is_unread = true;
         self
     }
 
@@ -148,7 +156,10 @@ impl Setup {
     /// Starts the router and waits for its ready line, of either log format.
     pub async fn start(self) -> Router {
         let command = self.command(&["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-        let program = Program::spawn(command);
+        let program = match self.is_unread {
+            true => Program::spawn_unread(command),
+            false => Program::spawn(command),
+        };
         let line = program.line_with("router ready").await;
         let address = |after: &str| -> SocketAddr {
             let url = line

@@ -105,6 +105,15 @@ pub(super) fn write(
     )
 }
 
+/// Families that do not depend on what was counted.
+pub(super) fn always(writer: &mut Writer<'_, '_>) -> fmt::Result {
+    writer.counter(
+        "bodylog_exporter_log_lines_dropped",
+        "Log lines lost because their reader was too slow or gone.",
+        service::log::dropped(),
+    )
+}
+
 /// How many series each family has; written last, when all are known.
 pub(super) fn series(writer: &mut Writer<'_, '_>) -> fmt::Result {
     let counted = std::mem::take(&mut writer.counted);

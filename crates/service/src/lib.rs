@@ -13,5 +13,6 @@ pub mod limits;
 pub mod listener;
 pub mod log;
 pub mod renewed;
+pub mod signals;
 pub mod supervisor;
 pub mod tls;

@@ -1,10 +1,25 @@
-//! Where log events go: stderr, as text or JSON, filtered by `RUST_LOG`.
+//! Where log lines go. Events go to stderr, as text or JSON, filtered by `RUST_LOG`; what a program
+//! writes line by line for others to read (its ready line, its access lines) goes to stdout.
+//!
+//! Neither ever waits for its reader: see [`LogWriter`].
 
-use std::io::{self, IsTerminal};
+mod throttle;
+mod writer;
+
+use std::io::{self, IsTerminal, Write};
+use std::panic::{self, PanicHookInfo};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+pub use throttle::Throttle;
+pub use writer::{LogWriter, dropped, flush, stderr, stdout};
+
+/// How long the last lines of a program may take to reach their reader.
+pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// How log events and access lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -33,6 +48,9 @@ pub enum LogError {
     /// `RUST_LOG` is not UTF-8.
     #[error("RUST_LOG is not UTF-8")]
     NotUnicode,
+    /// No thread or descriptor for the writer.
+    #[error("start the log's writer")]
+    Writer(#[source] io::Error),
     /// The process already has a subscriber.
     #[error("set the process's log subscriber")]
     Init(#[from] TryInitError),
@@ -61,12 +79,65 @@ pub fn init(setup: Setup) -> Result<(), LogError> {
     };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter(text, setup)?)
-        .with_writer(io::stderr);
+        .with_writer(Events(stderr().map_err(LogError::Writer)?));
     match setup.format {
         LogFormat::Text => subscriber.with_ansi(colours()).finish().try_init()?,
         LogFormat::Json => subscriber.json().flatten_event(true).finish().try_init()?,
     }
+    // The default hook writes to stderr and would wait for its reader.
+    panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// Writes one line to stderr and waits a moment for it to leave: for the reason why a program ends.
+pub fn last_words(line: &str) {
+    let line = format!("{line}\n");
+    match stderr() {
+        Ok(writer) => {
+            writer.offer(line.as_bytes());
+            flush(FLUSH);
+        }
+        // There is nothing else that this could be said with.
+        Err(_) => drop(io::stderr().write_all(line.as_bytes())),
+    }
+}
+
+fn log_panic(panicked: &PanicHookInfo<'_>) {
+    let location = panicked.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    tracing::error!(
+        location,
+        thread = thread.name(),
+        payload = panicked.payload_as_str(),
+        "panicked: this is a bug"
+    );
+}
+
+/// Hands each event's line to the writer.
+#[derive(Debug)]
+struct Events(LogWriter);
+
+impl<'a> MakeWriter<'a> for Events {
+    type Writer = Event<'a>;
+
+    fn make_writer(&'a self) -> Event<'a> {
+        Event(&self.0)
+    }
+}
+
+/// One event, which the subscriber writes in one piece.
+#[derive(Debug)]
+struct Event<'a>(&'a LogWriter);
+
+impl Write for Event<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.offer(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The filter that `RUST_LOG` means; its later parts win over what is silenced.

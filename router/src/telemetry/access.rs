@@ -1,14 +1,9 @@
 //! The access line: one per request, to stdout.
 //!
-//! A request formats its line and offers it to one writer thread; it never waits for the reader of
-//! stdout. When the reader is too slow the line is dropped and counted.
+//! A request formats its line and offers it to the process's writer; it never waits for the reader of
+//! stdout.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
 
 use chrono::SecondsFormat;
 use router_core::decision::Mode;
@@ -16,11 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::settled::Settled;
-use service::log::LogFormat;
-
-/// Lines that wait for the writer. At about 150 bytes each this is at most 1.2 MiB, and absorbs a
-/// reader that stalls for a second at eight thousand requests a second.
-const LINES_WAITING_MAX: usize = 8192;
+use service::log::{LogFormat, LogWriter};
 
 /// One exchange as a line. In JSON every key is always there; `null` means that there was no such
 /// fact.
@@ -121,81 +112,24 @@ fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Takes access lines and writes them in the background. Cheap to share by reference.
+/// Takes access lines. Cheap to share by reference.
 #[derive(Debug)]
 pub struct AccessLog {
     format: LogFormat,
-    lines: SyncSender<String>,
-    dropped: Arc<AtomicU64>,
-}
-
-/// The other end of an [`AccessLog`]: tells when everything has been written.
-#[derive(Debug)]
-pub struct AccessLogEnd {
-    done: Receiver<()>,
+    lines: LogWriter,
 }
 
 impl AccessLog {
-    /// Starts the writer. `dropped` counts lines that were lost because `out` was too slow or
-    /// refused them.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub fn start(
-        format: LogFormat,
-        out: impl Write + Send + 'static,
-        dropped: Arc<AtomicU64>,
-    ) -> io::Result<(Self, AccessLogEnd)> {
-        let (lines, waiting) = sync_channel(LINES_WAITING_MAX);
-        let (finished, done) = sync_channel(1);
-        let lost = Arc::clone(&dropped);
-        std::thread::Builder::new()
-            .name("access-log".into())
-            .spawn(move || {
-                write_all(&waiting, out, &lost);
-                // Nobody may be waiting for the end.
-                let _ = finished.send(());
-            })?;
-        Ok((
-            Self {
-                format,
-                lines,
-                dropped,
-            },
-            AccessLogEnd { done },
-        ))
+    /// Access lines in this format, written by `lines`.
+    pub fn new(format: LogFormat, lines: LogWriter) -> Self {
+        Self { format, lines }
     }
 
-    /// Offers the line of one exchange. Never blocks: at the bound the line is dropped and counted.
+    /// Offers the line of one exchange. Never blocks: when the writer's queue is full, the line is
+    /// dropped and counted.
     pub fn write(&self, settled: &Settled) {
         let line = Line(settled).render(self.format);
-        if self.lines.try_send(line).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl AccessLogEnd {
-    /// Waits until the [`AccessLog`] is dropped and its lines are written, at most `limit`. Blocks
-    /// the thread. False when time ran out: the reader of stdout has stopped reading.
-    pub fn wait(self, limit: Duration) -> bool {
-        self.done.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
-    }
-}
-
-fn write_all(waiting: &Receiver<String>, out: impl Write, lost: &AtomicU64) {
-    let mut out = io::BufWriter::new(out);
-    while let Ok(line) = waiting.recv() {
-        let mut batch = 1;
-        let mut result = out.write_all(line.as_bytes());
-        while let Ok(next) = waiting.try_recv() {
-            batch += 1;
-            result = result.and_then(|()| out.write_all(next.as_bytes()));
-        }
-        // Flushed as soon as nothing more is waiting, so that a line is seen when it is written.
-        if result.and_then(|()| out.flush()).is_err() {
-            lost.fetch_add(batch, Ordering::Relaxed);
-        }
+        self.lines.offer(line.as_bytes());
     }
 }
 

@@ -51,7 +51,6 @@ pub struct Metrics {
     routes: RwLock<BTreeMap<Arc<str>, Arc<RouteMetrics>>>,
     unrouted: Arc<RouteMetrics>,
     reload: ReloadTally,
-    access_lines_dropped: Arc<AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -60,7 +59,6 @@ impl Default for Metrics {
             routes: RwLock::default(),
             unrouted: Arc::new(RouteMetrics::new(UNROUTED.into())),
             reload: ReloadTally::default(),
-            access_lines_dropped: Arc::default(),
         }
     }
 }
@@ -111,11 +109,6 @@ impl Metrics {
     /// Reloads so far.
     pub fn reload(&self) -> &ReloadTally {
         &self.reload
-    }
-
-    /// Access lines lost because their reader was too slow; the access log adds to it.
-    pub fn access_lines_dropped(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.access_lines_dropped)
     }
 
     /// Every set of route counters, by name; the unrouted one first.

@@ -37,6 +37,7 @@ mod streaming;
 mod supervisor;
 mod terminal;
 mod transforms;
+mod unread_log;
 mod upstream_tls;
 mod usage;
 mod vectors;

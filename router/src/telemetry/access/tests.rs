@@ -1,4 +1,4 @@
-use std::sync::mpsc::{Sender, SyncSender};
+use std::time::Duration;
 
 use router_core::decision::{Choice, Facts};
 
@@ -80,80 +80,4 @@ fn no_field_can_end_the_line_or_steer_a_terminal() {
     );
     let json = rendered(&settled, LogFormat::Json);
     assert_eq!(json.matches('\n').count(), 1);
-}
-
-/// Blocks in its first write until told to go on, then hands over what it was given.
-struct Stuck {
-    go_on: Option<Receiver<()>>,
-    written: Sender<Vec<u8>>,
-}
-
-impl Write for Stuck {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(go_on) = self.go_on.take() {
-            go_on.recv().unwrap();
-        }
-        self.written.send(bytes.to_vec()).unwrap();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the test bounds what is sent")]
-fn stuck() -> (Stuck, SyncSender<()>, Receiver<Vec<u8>>) {
-    let (release, go_on) = sync_channel(1);
-    let (written, seen) = std::sync::mpsc::channel();
-    (
-        Stuck {
-            go_on: Some(go_on),
-            written,
-        },
-        release,
-        seen,
-    )
-}
-
-#[test]
-fn a_stuck_reader_costs_lines_but_never_a_request() {
-    let (out, release, seen) = stuck();
-    let dropped = Arc::new(AtomicU64::new(0));
-    let (log, end) = AccessLog::start(LogFormat::Text, out, Arc::clone(&dropped)).unwrap();
-    let offered = 3 * LINES_WAITING_MAX as u64;
-    for _ in 0..offered {
-        log.write(&example());
-    }
-    let lost = dropped.load(Ordering::Relaxed);
-    assert!(lost > 0 && lost < offered, "{lost}");
-    release.send(()).unwrap();
-    drop(log);
-    assert!(end.wait(Duration::from_secs(60)));
-    let written: Vec<u8> = seen.into_iter().flatten().collect();
-    let lines = written.iter().filter(|byte| **byte == b'\n').count() as u64;
-    assert_eq!(lines + lost, offered);
-}
-
-/// A pipe whose reader is gone.
-struct Broken;
-
-impl Write for Broken {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::BrokenPipe.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[test]
-fn lines_nobody_can_read_are_counted() {
-    let dropped = Arc::new(AtomicU64::new(0));
-    let (log, end) = AccessLog::start(LogFormat::Json, Broken, Arc::clone(&dropped)).unwrap();
-    log.write(&example());
-    drop(log);
-    assert!(end.wait(Duration::from_secs(60)));
-    assert!(dropped.load(Ordering::Relaxed) >= 1);
 }

@@ -290,12 +290,9 @@ fn process_wide(encoder: &mut DescriptorEncoder<'_>, metrics: &Metrics) -> fmt::
     )?;
     family(
         encoder,
-        "llm_router_access_lines_dropped",
-        "Access lines lost because their reader was too slow.",
-        [(
-            Labels::new(),
-            ConstCounter::new(metrics.access_lines_dropped.load(Ordering::Relaxed)),
-        )],
+        "llm_router_log_lines_dropped",
+        "Lines of stdout and stderr lost because their reader was too slow or gone.",
+        [(Labels::new(), ConstCounter::new(service::log::dropped()))],
     )?;
     // The encoders add `_info` to the name.
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
