@@ -270,7 +270,7 @@ impl Kind {
             Self::UrlPath => "a path that starts with `/`".to_owned(),
             Self::Prefixes => "a list of paths such as `[/tokenize]`".to_owned(),
             Self::SessionSources => {
-                "a list such as `[\"header:x-session-id\", \"body:user\"]`".to_owned()
+                "a list such as `[\"header:x-session-id\", \"body:user\"]`, or `default`, `openresty`, `vllm-router` or `litellm`".to_owned()
             }
             Self::ApiKeys => "a mapping `key: owner`, or `shared`".to_owned(),
             Self::Thresholds(bounds) => {

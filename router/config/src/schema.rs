@@ -5,6 +5,7 @@
 
 use std::ops::Bound;
 
+use router_core::session::Preset;
 use schemars::{Schema, json_schema};
 use serde_json::{Map, Value, json};
 
@@ -278,6 +279,10 @@ fn collection(kind: &Kind) -> Value {
             "items": { "$ref": "#/$defs/condition" },
         }),
         Kind::Prefixes => list(json!({ "type": "string", "pattern": "^/" })),
+        Kind::SessionSources => {
+            let presets: Vec<_> = Preset::WORDS.iter().map(|(word, _)| *word).collect();
+            json!({ "anyOf": [list(json!({ "type": "string" })), { "enum": presets }] })
+        }
         Kind::Section(keys) => object(keys()).into(),
         _ => list(json!({ "type": "string" })),
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub use source::{Place, SessionSource, SourceError, default_sources};
+pub use source::{Place, Preset, SessionSource, SourceError, default_sources};
 
 /// Ids beyond this many bytes are keyed and logged by their digest.
 pub const TABLE_KEY_BYTES_MAX: usize = 256;

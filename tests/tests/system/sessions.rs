@@ -309,3 +309,118 @@ async fn finish_session_counts_nothing_for_stateless_placement() {
     let reply = router.post("/r/finish_session?session_id=s", "").await;
     assert_eq!(reply.json()["released"], json!(0));
 }
+
+/// How ten clients send the id of a conversation, as docs/sessions.md lists them.
+const CLIENTS: [(&str, &[&str], &str, &str); 10] = [
+    (
+        "Claude Code",
+        &["x-claude-code-session-id"],
+        "{}",
+        "header.x-claude-code-session-id",
+    ),
+    (
+        "Codex",
+        &["session-id"],
+        r#"{"prompt_cache_key":"ID"}"#,
+        "header.session-id",
+    ),
+    (
+        "opencode",
+        &["x-session-affinity"],
+        "{}",
+        "header.x-session-affinity",
+    ),
+    ("Cursor-like", &[], r#"{"user":"ID"}"#, "body.user"),
+    (
+        "aider",
+        &[],
+        r#"{"user":"ID","temperature":0}"#,
+        "body.user",
+    ),
+    (
+        "LibreChat",
+        &["x-conversation-id"],
+        r#"{"user":"one-user"}"#,
+        "header.x-conversation-id",
+    ),
+    (
+        "Open WebUI",
+        &[],
+        r#"{"metadata":{"session_id":"ID"}}"#,
+        "body.metadata.session_id",
+    ),
+    (
+        "LiteLLM",
+        &["x-litellm-session-id"],
+        "{}",
+        "header.x-litellm-session-id",
+    ),
+    (
+        "LangChain",
+        &[],
+        r#"{"prompt_cache_key":"ID"}"#,
+        "body.prompt_cache_key",
+    ),
+    (
+        "Vercel AI",
+        &[],
+        r#"{"prompt_cache_key":"ID","stream":false}"#,
+        "body.prompt_cache_key",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_of_each_of_ten_clients_stays_on_one_engine() {
+    let (a, b, c) = (
+        Peer::plain().await,
+        Peer::plain().await,
+        Peer::plain().await,
+    );
+    let router = over(&[&a, &b, &c], "").start().await;
+    for (client, headers, body, source) in CLIENTS {
+        let mut peers = HashSet::new();
+        for conversation in 0..8 {
+            let id = format!("{client}-{conversation}").replace(' ', "-");
+            let headers: Vec<_> = headers.iter().map(|name| (*name, id.as_str())).collect();
+            let mut homes = HashSet::new();
+            for _turn in 0..3 {
+                let body = body.replace("ID", &id);
+                let reply = router.post_with(CHAT_PATH, &headers, &body).await;
+                assert_eq!(reply.header("x-routed-source"), source, "{client}");
+                homes.insert(reply.header("x-routed-peer").to_owned());
+            }
+            assert_eq!(homes.len(), 1, "{client}: {id}");
+            peers.extend(homes);
+        }
+        assert!(
+            peers.len() > 1,
+            "{client}: every conversation went to one peer"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fields_of_other_routers_and_apis_are_found() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    for (body, source) in [
+        (
+            r#"{"session_params":{"session_id":"s"}}"#,
+            "body.session_params.session_id",
+        ),
+        (r#"{"session_id":"s"}"#, "body.session_id"),
+        (r#"{"user_id":"s"}"#, "body.user_id"),
+        (r#"{"conversation":"conv_1"}"#, "body.conversation"),
+        (
+            r#"{"conversation":{"id":"conv_1"}}"#,
+            "body.conversation.id",
+        ),
+        (
+            r#"{"safety_identifier":"s","user":"u"}"#,
+            "body.safety_identifier",
+        ),
+    ] {
+        let reply = router.post(CHAT_PATH, body).await;
+        assert_eq!(reply.header("x-routed-source"), source);
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use router_core::session::SessionSource;
+use router_core::session::{Preset, SessionSource};
 
 use super::net::is_plain_path;
 use super::reader::Reader;
@@ -137,6 +137,11 @@ pub(crate) fn session_sources(
     node: &Node,
     meta: &Meta,
 ) -> Option<Arc<[SessionSource]>> {
+    if let Some(scalar) = usable(node)
+        && let Some((_, preset)) = Preset::WORDS.iter().find(|(word, _)| *word == scalar.text)
+    {
+        return Some(preset.sources().into());
+    }
     let items = items(reader, node, meta)?;
     let mut sources: Vec<SessionSource> = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -206,6 +211,26 @@ mod tests {
             "/finish_session",
         ] {
             assert!(prefix_flaw(bad).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_docs_list_the_default_sources_in_order() {
+        let docs = include_str!("../../../../docs/sessions.md");
+        for (index, source) in Preset::Default.sources().iter().enumerate() {
+            let label = format!("| `{}` |", source.label);
+            let rows = docs.lines().filter(|row| row.ends_with(&label));
+            let number = format!("| {} |", index + 1);
+            assert_eq!(
+                rows.filter(|row| row.starts_with(&number)).count(),
+                1,
+                "{label}"
+            );
+        }
+        for (word, preset) in Preset::WORDS {
+            let (first, row) = (format!("| `{word}` |"), preset.sources());
+            let row_of = docs.lines().find(|line| line.starts_with(&first));
+            assert!(row_of.is_some() && !row.is_empty(), "{word}");
         }
     }
 }

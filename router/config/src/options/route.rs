@@ -92,11 +92,12 @@ options! {
         /// request, or `keep` to its home.
         hash_saturated: Saturated = choice("hash_saturated").default("fallback");
 
-        /// Where session ids are looked for; the first that is not blank wins. `header:<name>` or
-        /// `body:<dotted.path>`; `session_params.session_id`, `session_id` and `user_id` are short
-        /// for the body's fields of these names.
-        session_sources: Arc<[SessionSource]> = option("session_sources", Kind::SessionSources)
-            .default("[\"header:x-litellm-session-id\", \"header:x-claude-code-session-id\", \"header:x-session-id\", \"body:metadata.session_id\", \"body:litellm_metadata.session_id\", \"body:metadata.user_id.session_id\", \"body:metadata.user_id\", \"body:user\"]");
+        /// Where session ids are looked for; the first that is not blank wins. A list of
+        /// `header:<name>` and `body:<dotted.path>`, or a list that has a name: `default`,
+        /// `openresty`, `vllm-router` or `litellm` (docs/sessions.md). A bare `session_id`,
+        /// `user_id` or `session_params.session_id` is the body's field.
+        session_sources: Arc<[SessionSource]> =
+            option("session_sources", Kind::SessionSources).default("default");
 
         /// `sticky_least_loaded`: a session that was idle for so long is forgotten. `0s`: each
         /// request is placed anew. The variable `VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S` sets

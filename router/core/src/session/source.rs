@@ -6,20 +6,103 @@ use std::sync::Arc;
 
 use super::visible;
 
-/// The headers that may be named without `header:`; the first sources of the default list.
-const KNOWN_HEADERS: [&str; 3] = [
+/// The lists that have a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// What the clients we know send.
+    Default,
+    /// What llm-openresty looks at.
+    Openresty,
+    /// What vllm-router looks at, but for ids of single requests, which pin nothing.
+    VllmRouter,
+    /// What LiteLLM sends and takes.
+    Litellm,
+}
+
+impl Preset {
+    /// Every preset by its name.
+    pub const WORDS: &'static [(&'static str, Self)] = &[
+        ("default", Self::Default),
+        ("openresty", Self::Openresty),
+        ("vllm-router", Self::VllmRouter),
+        ("litellm", Self::Litellm),
+    ];
+
+    /// Headers and body paths, in order. `metadata.user_id.session_id` stands before
+    /// `metadata.user_id`: a JSON text there is looked into before it counts as a plain string.
+    fn lists(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Default => (
+                &[
+                    "x-litellm-session-id",
+                    "x-claude-code-session-id",
+                    "x-session-id",
+                    "session-id",
+                    "session_id",
+                    "x-session-affinity",
+                    "x-opencode-session",
+                    "x-conversation-id",
+                ],
+                &[
+                    "metadata.session_id",
+                    "litellm_metadata.session_id",
+                    "metadata.user_id.session_id",
+                    "metadata.user_id",
+                    "prompt_cache_key",
+                    "conversation.id",
+                    "conversation",
+                    "session_params.session_id",
+                    "session_id",
+                    "user_id",
+                    "safety_identifier",
+                    "user",
+                ],
+            ),
+            Self::Openresty => (
+                &[
+                    "x-litellm-session-id",
+                    "x-claude-code-session-id",
+                    "x-session-id",
+                ],
+                &[
+                    "litellm_metadata.session_id",
+                    "litellm_metadata.user_id.session_id",
+                    "litellm_metadata.user_id",
+                    "metadata.session_id",
+                    "metadata.user_id.session_id",
+                    "metadata.user_id",
+                ],
+            ),
+            Self::VllmRouter => (
+                &["x-session-id", "x-user-id", "x-tenant-id"],
+                &["session_params.session_id", "user", "session_id", "user_id"],
+            ),
+            Self::Litellm => (
+                &["x-litellm-session-id"],
+                &["litellm_metadata.session_id", "metadata.session_id", "user"],
+            ),
+        }
+    }
+
+    /// Its sources, in order.
+    pub fn sources(self) -> Vec<SessionSource> {
+        let (headers, paths) = self.lists();
+        let headers = headers.iter().copied().map(SessionSource::header);
+        headers
+            .chain(paths.iter().copied().map(SessionSource::body))
+            .collect()
+    }
+}
+
+/// Headers that may be named without `header:`. `session_id` alone is the body's field.
+const KNOWN_HEADERS: [&str; 7] = [
     "x-litellm-session-id",
     "x-claude-code-session-id",
     "x-session-id",
-];
-/// The body paths of the default list. `metadata.user_id.session_id` stands before
-/// `metadata.user_id`: a JSON text there is looked into before it counts as a plain string.
-const KNOWN_PATHS: [&str; 5] = [
-    "metadata.session_id",
-    "litellm_metadata.session_id",
-    "metadata.user_id.session_id",
-    "metadata.user_id",
-    "user",
+    "session-id",
+    "x-session-affinity",
+    "x-opencode-session",
+    "x-conversation-id",
 ];
 
 /// One place to look for a session id. `label` is what `X-Routed-Source` says.
@@ -41,12 +124,9 @@ pub enum Place {
     Body(Arc<[Box<str>]>),
 }
 
-/// The sources of a route that names none, in order: three headers, then five body fields.
+/// The sources of a route that names none, in order.
 pub fn default_sources() -> Vec<SessionSource> {
-    let headers = KNOWN_HEADERS.into_iter().map(SessionSource::header);
-    headers
-        .chain(KNOWN_PATHS.into_iter().map(SessionSource::body))
-        .collect()
+    Preset::Default.sources()
 }
 
 impl SessionSource {
@@ -242,10 +322,22 @@ mod tests {
                 "header.x-litellm-session-id",
                 "header.x-claude-code-session-id",
                 "header.x-session-id",
+                "header.session-id",
+                "header.session_id",
+                "header.x-session-affinity",
+                "header.x-opencode-session",
+                "header.x-conversation-id",
                 "body.metadata.session_id",
                 "body.litellm_metadata.session_id",
                 "body.metadata.user_id.session_id",
                 "body.metadata.user_id",
+                "body.prompt_cache_key",
+                "body.conversation.id",
+                "body.conversation",
+                "body.session_params.session_id",
+                "body.session_id",
+                "body.user_id",
+                "body.safety_identifier",
                 "body.user",
             ]
         );
