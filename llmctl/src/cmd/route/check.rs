@@ -82,6 +82,7 @@ pub async fn run(
     let (mut problems, mut probed) = (Vec::new(), Vec::new());
     for check in &checks {
         let loaded = load(&check.sources);
+        problems.extend(nothing_to_check(check, &loaded));
         problems.extend(
             loaded
                 .problems
@@ -110,6 +111,18 @@ pub async fn run(
     report.probes = args.probe.then_some(probed);
     show(&report, &problems, screen)?;
     Ok(if failed { Ended::Wrong } else { Ended::Fine })
+}
+
+/// An error for a directory that was named and has nothing that a router would read: the check of a
+/// mistyped path must not pass.
+fn nothing_to_check(check: &Check, loaded: &Loaded) -> Option<Problem> {
+    let RoutesAt::Directory(directory) = &check.sources.routes else {
+        return None;
+    };
+    let message = format!("there is no route file `*.yaml` and no `{MAIN_FILE}` here");
+    loaded
+        .has_no_route_files()
+        .then(|| Problem::of_file(Severity::Error, directory, message))
 }
 
 /// One load and which of its files were asked about.

@@ -29,6 +29,7 @@ they come from. A file that exists is never overwritten; with an error nothing i
 
 Examples:
   llmctl route import /etc/llm-proxy/chat.yaml --out routes
+  llmctl route import proxy.yaml --name chat --out routes
   PROXY_API_KEY=... llmctl route import chat.yaml code.yaml --out routes --output json"
 )]
 pub struct ImportArgs {
@@ -38,6 +39,9 @@ pub struct ImportArgs {
     /// Directory of route files to write into; it is made if it is missing
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Name of the route, of one FILE; the file's stem where it is not given
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// What became of one file; its JSON form is stable.
@@ -58,9 +62,14 @@ struct Outcome {
 /// # Errors
 /// When the report cannot be written.
 pub fn run(args: &ImportArgs, screen: &mut Screen) -> Result<Ended, Failure> {
+    if args.name.is_some() && args.files.len() > 1 {
+        return Err(Failure::Usage(
+            "--name goes with one FILE: every route has a name of its own".to_owned(),
+        ));
+    }
     let mut outcomes = Vec::new();
     for file in &args.files {
-        let name = route_name(file);
+        let name = args.name.clone().unwrap_or_else(|| route_name(file));
         let imported = llm_proxy(file, &name, &Env::default());
         let written = write(&imported, &name, &args.out);
         if screen.format() != Format::Json {
@@ -90,6 +99,20 @@ pub fn run(args: &ImportArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     Ok(if all { Ended::Fine } else { Ended::Wrong })
 }
 
+/// The environment with a value for each variable of the route file that is not set here: variables
+/// are carried over as they are, and the router's own environment completes them.
+fn completed(text: &str) -> Env {
+    // A number, a port, a host and a text alike.
+    const PLACEHOLDER: &str = "1";
+    let names = text.split("${").skip(1).filter_map(|rest| {
+        let (name, _) = rest.split_once(['}', ':'])?;
+        Some((name.to_owned(), PLACEHOLDER.to_owned()))
+    });
+    let set = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Env::fixed(names.chain(set))
+}
+
 /// The file's stem as a route may be called.
 fn route_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -104,10 +127,12 @@ fn route_name(file: &Path) -> String {
 fn write(imported: &Imported, name: &str, directory: &Path) -> Result<PathBuf, String> {
     let text = imported.text.as_deref();
     let text = text.ok_or("it has errors")?;
-    let problems = judged(name, text).map_err(|failure| failure.to_string())?;
+    let problems = judged(name, text, completed(text)).map_err(|failure| failure.to_string())?;
     let errors = problems.iter().filter(|p| p.severity != Severity::Warning);
     if let Some(error) = errors.map(Problem::title).next() {
-        return Err(format!("the route would be invalid: {error}"));
+        return Err(format!(
+            "the route `{name}` would be invalid: {error}; --name gives it another name"
+        ));
     }
     let file = directory.join(format!("{name}.yaml"));
     let failed = |error: std::io::Error| match error.kind() {
@@ -137,12 +162,37 @@ mod tests {
     use super::*;
     use crate::render::testing::capture;
 
+    #[test]
+    fn any_file_name_imports_and_unset_variables_are_carried_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let from = directory.path().join("proxy.yaml");
+        let sample = "backends: [{name: a, url: 'http://${IMPORT_TEST_HOST}:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
+        std::fs::write(&from, sample).unwrap();
+        let out = directory.path().join("routes");
+        let (shown, ended) = import(&[&from], &out);
+        assert!(shown.contains("--name"), "{shown}");
+        assert_eq!(ended, Ended::Wrong);
+        let args = ImportArgs {
+            files: vec![from],
+            out: out.clone(),
+            name: Some("chat".to_owned()),
+        };
+        let mut ended = None;
+        capture(Format::Human, |screen| {
+            ended = Some(run(&args, screen).unwrap())
+        });
+        assert_eq!(ended, Some(Ended::Fine));
+        let text = std::fs::read_to_string(out.join("chat.yaml")).unwrap();
+        assert!(text.contains("${IMPORT_TEST_KEY}"), "{text}");
+    }
+
     const PROXY: &str = "backends: [{name: a, url: 'http://10.0.0.1:8080', api_key: sk-1}]\n";
 
     fn import(files: &[&Path], out: &Path) -> (String, Ended) {
         let args = ImportArgs {
             files: files.iter().map(|file| file.to_path_buf()).collect(),
             out: out.to_owned(),
+            name: None,
         };
         let mut ended = None;
         let shown = capture(Format::Human, |screen| {

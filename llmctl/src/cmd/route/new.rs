@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use router_config::Env;
 use router_config::load::{RoutesAt, Sources, load};
 use router_config::report::{Problem, Source};
 use serde::Serialize;
@@ -87,7 +88,7 @@ pub fn run(args: &NewArgs, settings: &Settings, screen: &mut Screen) -> Result<E
 
 /// A text that has to be a valid route file, without a warning.
 fn checked(name: &str, text: &str) -> Result<(), Failure> {
-    let problems = judged(name, text)?;
+    let problems = judged(name, text, Env::default())?;
     if problems.is_empty() {
         return Ok(());
     }
@@ -101,7 +102,7 @@ fn checked(name: &str, text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When no file of this name can be a route, or there is no room for a temporary one.
-pub(super) fn judged(name: &str, text: &str) -> Result<Vec<Problem>, Failure> {
+pub(super) fn judged(name: &str, text: &str, env: Env) -> Result<Vec<Problem>, Failure> {
     let usable =
         |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
     if !usable(name) {
@@ -119,6 +120,7 @@ pub(super) fn judged(name: &str, text: &str) -> Result<Vec<Problem>, Failure> {
     let loaded = load(&Sources {
         config: Some(main),
         routes: RoutesAt::Files(vec![file.clone()]),
+        env,
         ..Sources::default()
     });
     let own = loaded.problems.into_iter();

@@ -257,6 +257,7 @@ poll_interval: {}
 poll_timeout: {}
 stale_after: {}
 merge_models: {}
+max_more_tries: 0           # llm-proxy tries one engine
 transparent: true           # bodies pass byte for byte; without it usage is asked for and counted
 {}",
         or(
@@ -380,40 +381,46 @@ fn routing(reader: &mut Reader, routing: Option<Pair<'_>>) -> String {
     };
     let time = |time: Duration, _: Pair<'_>| show_duration(time);
     let or = |value: Option<String>, default: &str| value.unwrap_or_else(|| default.to_owned());
+    let full_policy = or(
+        option(
+            reader,
+            routing,
+            "full_policy",
+            &ROUTE_OPTIONS.full_policy,
+            as_written,
+        ),
+        "overflow",
+    );
+    let wait_timeout = or(
+        option(
+            reader,
+            routing,
+            "wait_timeout",
+            &ROUTE_OPTIONS.wait_timeout,
+            time,
+        ),
+        "10s",
+    );
+    // Where nothing waits it would be an option that does nothing.
+    let waits = full_policy == "wait" || full_policy.contains('$');
     let mut text = format!(
         "balance: {}
 load_signal: engine         # every engine is polled, whatever the strategy
 affinity: none              # llm-proxy keeps no sessions; `sticky_least_loaded` would
-full_policy: {}
+full_policy: {full_policy}
 full_status: 503            # ours is 429
-wait_timeout: {}
-stale_policy: {}       # `hold` keeps an engine that is too busy to be read
+{}stale_policy: {}       # `hold` keeps an engine that is too busy to be read
 load_model: {}        # `corrected` counts own requests once
 pin_model: true
 pin_fallback: {}
 unknown_model: {}
 ",
         or(strategy, "idle_aware"),
-        or(
-            option(
-                reader,
-                routing,
-                "full_policy",
-                &ROUTE_OPTIONS.full_policy,
-                as_written
-            ),
-            "overflow"
-        ),
-        or(
-            option(
-                reader,
-                routing,
-                "wait_timeout",
-                &ROUTE_OPTIONS.wait_timeout,
-                time
-            ),
-            "10s"
-        ),
+        if waits {
+            format!("wait_timeout: {wait_timeout}\n")
+        } else {
+            String::new()
+        },
         or(
             option(
                 reader,
