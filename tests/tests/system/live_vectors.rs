@@ -255,28 +255,28 @@ async fn ids_come_from_the_listed_sources_and_nothing_else_is_a_session() {
     let coarse = r#"{"user":null,"session_id":7,"user_id":"z"}"#;
     let prompt = r#"{"metadata":{"session_id":"m"},"prompt":"\"user\": \"x\""}"#;
     assert_eq!(session_of(&router, &headers, "{}").await, "-");
-    assert_eq!(session_of(&router, &[], coarse).await, "-");
+    assert_eq!(session_of(&router, &[], r#"{"user":null}"#).await, "-");
+    assert_eq!(session_of(&router, &[], coarse).await, "7");
     assert_eq!(session_of(&router, &[], prompt).await, "m");
     gpu.gate.open(1000);
     for _ in 0..1000 {
         assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
     }
     let sessions = router.admin_get("/r/_sessions").await.json();
-    let only_m = json!({"sessions": 1, "evicted": 0, "expired": 0});
+    let both = json!({"sessions": 2, "evicted": 0, "expired": 0});
     assert_eq!(
         sessions["pools"]
             .as_object()
             .unwrap()
             .values()
             .collect::<Vec<_>>(),
-        [&only_m]
+        [&both]
     );
     // The sources of vllm-router, for those who come from there.
-    let upstream =
-        "session_sources: ['header:x-session-id', 'header:x-user-id', 'body:user', user_id]\n";
-    let router = setup().route("r", &route(upstream)).start().await;
+    let upstream = route("session_sources: vllm-router\n");
+    let router = setup().route("r", &upstream).start().await;
     assert_eq!(session_of(&router, &headers, "{}").await, "u");
-    assert_eq!(session_of(&router, &[], coarse).await, "z");
+    assert_eq!(session_of(&router, &[], coarse).await, "7");
     assert_eq!(session_of(&router, &[], prompt).await, "-");
     chat(&router).await;
 }
