@@ -167,7 +167,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("proxy.yaml");
         let sample = "backends: [{name: a, url: 'http://${IMPORT_TEST_HOST}:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
-        std::fs::write(&from, sample).unwrap();
+        fs::write(&from, sample).unwrap();
         let out = directory.path().join("routes");
         let (shown, ended) = import(&[&from], &out);
         assert!(shown.contains("--name"), "{shown}");
@@ -179,10 +179,10 @@ mod tests {
         };
         let mut ended = None;
         capture(Format::Human, |screen| {
-            ended = Some(run(&args, screen).unwrap())
+            ended = Some(run(&args, screen).unwrap());
         });
         assert_eq!(ended, Some(Ended::Fine));
-        let text = std::fs::read_to_string(out.join("chat.yaml")).unwrap();
+        let text = fs::read_to_string(out.join("chat.yaml")).unwrap();
         assert!(text.contains("${IMPORT_TEST_KEY}"), "{text}");
     }
 
