@@ -89,7 +89,8 @@ impl PeerClient {
         let kept = if fresh { None } else { pool.take() };
         let mut link = match kept {
             Some(link) => link,
-            None => self.connect(to).await?,
+            // Boxed, because every request makes room for this future and few of them connect.
+            None => Box::pin(self.connect(to)).await?,
         };
         link.history.begin();
         match link.driven.send(request).await {

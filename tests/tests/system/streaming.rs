@@ -421,3 +421,30 @@ async fn two_hundred_streams_do_not_mix() {
     }
     assert!(find(router.log().as_bytes(), b"panicked").is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_answers_arrive_whole() {
+    const BLOCK: usize = 100_000;
+    const BLOCKS: usize = 100;
+    let peer = Peer::spawn(|seen, mut exchange| async move {
+        let block = "x".repeat(BLOCK);
+        if seen.headers.get("x-chunked") == Some("1") {
+            exchange.open_stream().await;
+            for _ in 0..BLOCKS {
+                exchange.chunk(&block).await;
+            }
+            exchange.end_chunks().await;
+        } else {
+            exchange.reply(200, &[], block.repeat(BLOCKS)).await;
+        }
+        exchange
+    })
+    .await;
+    let router = over(&[&peer], "").start().await;
+    for chunked in ["0", "1"] {
+        let headers = [("x-chunked", chunked)];
+        let reply = router.post_with(CHAT_PATH, &headers, CHAT_STREAM).await;
+        assert_eq!(reply.end, End::Clean, "chunked {chunked}");
+        assert_eq!(reply.body.len(), BLOCK * BLOCKS, "chunked {chunked}");
+    }
+}
