@@ -94,16 +94,16 @@ async fn system_messages_move_where_the_messages_api_has_them() {
     let body = format!(
         r#"{{"max_tokens":8,"messages":[{{"role":"system","content":"{HEADER} a"}},{{"role":"user","content":"hi"}},{{"role":"system","content":[{{"type":"text","text":"b"}}]}}],"system":"first"}}"#
     );
-    let moved = r#"{"max_tokens":8,"messages":[{"role":"user","content":"hi"}],"system":[{"type":"text","text":"first"},{"type":"text","text":" a"},{"type":"text","text":"b"}]}"#;
-    received(&peer, &router, MESSAGES_PATH, &body, moved).await;
-    // Other APIs know system messages.
-    let stripped = body.replace(HEADER, "");
-    for path in [CHAT_PATH, "/r/v1/messages/count_tokens"] {
-        received(&peer, &router, path, &body, &stripped).await;
+    let moved = r#"{"max_tokens":8,"messages":[{"role":"user","content":"hi"},{"role":"system","content":[{"type":"text","text":"b"}]}],"system":[{"type":"text","text":"first"},{"type":"text","text":" a"}]}"#;
+    for path in [MESSAGES_PATH, "/r/v1/messages/count_tokens"] {
+        received(&peer, &router, path, &body, moved).await;
     }
+    // The chat API has system messages.
+    let stripped = body.replace(HEADER, "");
+    received(&peer, &router, CHAT_PATH, &body, &stripped).await;
     assert_eq!(
         counters(&router, "system_hoist").await,
-        serde_json::json!({"hoisted_total": 2, "req_count": 1})
+        serde_json::json!({"hoisted_total": 2, "req_count": 2})
     );
     router.admin_post("/r/_system_hoist_toggle?on=0").await;
     received(&peer, &router, MESSAGES_PATH, &body, &stripped).await;
