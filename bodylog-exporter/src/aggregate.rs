@@ -30,7 +30,7 @@ use self::dedupe::{Dedupe, RowKey};
 use self::labels::{NO_BACKEND, OTHER, UNKNOWN};
 pub use self::own::{BadLine, Own, Reset};
 use self::places::{Found, Places, Reading};
-pub use self::rejects::{RefusalReading, Refusals, RejectKey, Rejected};
+pub use self::rejects::{RefusalReading, Refusals, RejectKey, Rejected, reason as refusal_reason};
 use self::series::{Series, SeriesLabels, finish_reason};
 pub use self::tenants::{TENANT_TOKEN_KINDS, TenantLabels, TenantSeries};
 pub use self::view::View;
@@ -104,7 +104,7 @@ impl State {
             Ok(_) => return Err(self.bad(BadLine::Version)),
             Err(_) => return Err(self.bad(BadLine::Json)),
         };
-        if let Some(key) = row_key(&row)
+        if let Some(key) = RowKey::of(&row)
             && !self.dedupe.is_new(key, now_ms)
         {
             self.own.duplicates += 1;
@@ -328,22 +328,6 @@ impl State {
     pub fn is_sound(&self) -> bool {
         self.series.values().all(|series| series.is_sound())
     }
-}
-
-/// What distinguishes a row from others; `None` for a row without number and id, which always
-/// counts.
-fn row_key<'r>(row: &'r DetailRow<'_>) -> Option<RowKey<'r>> {
-    if !row.pid.is_empty() && row.seq > 0 {
-        return Some(RowKey::Numbered {
-            producer: &row.pid,
-            epoch: row.epoch,
-            seq: row.seq,
-        });
-    }
-    (!row.request_id.is_empty()).then_some(RowKey::Request {
-        id: &row.request_id,
-        ts: &row.ts,
-    })
 }
 
 /// Route, service and tenant of a row.

@@ -1,7 +1,7 @@
 //! The command line, and nothing but: what may be typed and what the help says. Commands live in
 //! `cmd`, one file a noun.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cmd;
 use crate::cmd::route::RouteCommand;
@@ -63,6 +63,8 @@ pub enum Command {
     Session(cmd::session::SessionCommand),
     /// Print the records a bodylog listener stored, and follow them
     Logs(cmd::logs::LogsArgs),
+    /// Sum up requests, tokens and busy time by owner, model, route or day
+    Usage(cmd::usage::UsageArgs),
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache
@@ -81,16 +83,32 @@ impl Command {
     }
 }
 
+/// The command line as it is run: global options stand in the help of `llmctl` alone.
+pub fn command() -> clap::Command {
+    let mut command = service::cli::blank_is_unset(Cli::command());
+    // Global options reach the commands below only now.
+    command.build();
+    command.mut_subcommands(without_globals)
+}
+
+fn without_globals(command: clap::Command) -> clap::Command {
+    let hidden = |argument: clap::Arg| {
+        let is_global = argument.is_global_set();
+        argument.hide(is_global)
+    };
+    command.mut_args(hidden).mut_subcommands(without_globals)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
 
     /// The help of `command` and of everything below it, each under its name.
     fn helps(command: &mut clap::Command, name: &str, found: &mut Vec<(String, String)>) {
         found.push((name.to_owned(), command.render_long_help().to_string()));
-        for below in command.get_subcommands_mut() {
+        let below = command.get_subcommands_mut();
+        for below in below.filter(|command| command.get_name() != "help") {
             let name = format!("{name}_{}", below.get_name());
             helps(below, &name, found);
         }
@@ -98,11 +116,7 @@ mod tests {
 
     #[test]
     fn every_help_text_reads_well() {
-        let mut command = Cli::command()
-            .term_width(100)
-            .disable_help_subcommand(true)
-            .version("0.0.0");
-        command.build();
+        let mut command = command().term_width(100).version("0.0.0");
         let mut found = Vec::new();
         helps(&mut command, "llmctl", &mut found);
         for (name, help) in found {

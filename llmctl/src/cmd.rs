@@ -13,6 +13,8 @@ pub mod reload;
 pub mod replay;
 pub mod route;
 pub mod session;
+mod since;
 pub mod status;
 pub mod toggle;
 pub mod up;
+pub mod usage;

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 
 /// Runs the command line and says how it ended.
 pub fn main() -> ExitCode {
-    let command = service::cli::blank_is_unset(Cli::command());
+    let command = cli::command();
     let matches = match command.try_get_matches() {
         Ok(matches) => matches,
         Err(help_or_usage) => {
@@ -58,6 +58,11 @@ fn run(cli: Cli, matches: &ArgMatches, screen: &mut Screen) -> Result<Ended, Fai
             "--output github belongs to `route check` alone".to_owned(),
         ));
     }
+    if cli.global.output == Format::Csv && !matches!(cli.command, Command::Usage(_)) {
+        return Err(Failure::Usage(
+            "--output csv belongs to `usage` alone".to_owned(),
+        ));
+    }
     let settings = Settings::resolve(&cli.global, matches)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -82,6 +87,7 @@ async fn dispatch(
         Command::Drain(args) => cmd::drain::run(&args, settings, screen).await,
         Command::Session(command) => cmd::session::run(command, settings, screen).await,
         Command::Logs(args) => cmd::logs::run(&args, screen).await,
+        Command::Usage(args) => cmd::usage::run(&args, screen),
         Command::Engine(args) => cmd::engine::run(args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
         Command::Completions(args) => cmd::completions::run(Cli::command(), &args, screen),

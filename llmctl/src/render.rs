@@ -8,6 +8,7 @@ mod ascii;
 mod escape;
 mod paint;
 mod table;
+mod wrap;
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -30,6 +31,9 @@ pub enum Format {
     Human,
     /// For programs: one JSON document. Stable.
     Json,
+    /// For spreadsheets; `usage` only.
+    #[value(hide = true)]
+    Csv,
     /// Workflow commands that annotate a pull request; `route check` only.
     #[value(hide = true)]
     Github,
@@ -41,6 +45,8 @@ pub struct Screen {
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
     terminal: bool,
+    /// Columns of the terminal that stdout is; anywhere else lines are as long as they are.
+    width: Option<usize>,
     colour: bool,
     colour_errors: bool,
     /// People read ASCII alone here; programs get UTF-8 in any case.
@@ -60,6 +66,8 @@ impl Screen {
         Self {
             format,
             terminal: io::stdout().is_terminal(),
+            width: terminal_size::terminal_size_of(io::stdout())
+                .map(|(columns, _)| usize::from(columns.0).max(wrap::WIDTH_MIN)),
             colour: !plain && io::stdout().is_terminal(),
             colour_errors: !plain && io::stderr().is_terminal(),
             ascii: format == Format::Human && ascii::wanted(),
@@ -82,6 +90,7 @@ impl Screen {
             stdout: Box::new(stdout),
             stderr: Box::new(stderr),
             terminal: false,
+            width: None,
             colour: false,
             colour_errors: false,
             ascii: false,
@@ -89,6 +98,20 @@ impl Screen {
             quiet: false,
             broken: None,
         }
+    }
+
+    /// The same screen on a terminal of so many columns.
+    #[cfg(test)]
+    pub fn of_width(self, columns: usize) -> Self {
+        Self {
+            width: Some(columns),
+            ..self
+        }
+    }
+
+    /// Columns of the terminal, where there is one.
+    pub fn width(&self) -> Option<usize> {
+        self.width
     }
 
     /// How results are to be written.
@@ -127,6 +150,13 @@ impl Screen {
         self.line(&painted);
     }
 
+    /// Writes a paragraph that fits the terminal behind `lead`, its further lines `rest` columns from the left.
+    pub fn paragraph(&mut self, lead: &str, rest: usize, paint: Paint, text: &str) {
+        let text = wrap::wrapped(text, lead.chars().count(), rest, self.width);
+        let painted = self.paint(paint, &text);
+        self.line(&format!("{lead}{painted}"));
+    }
+
     /// Writes one JSON document, indented, with a closing newline.
     ///
     /// # Errors
@@ -142,9 +172,12 @@ impl Screen {
     pub fn table(&mut self, table: &Table) {
         let text = if self.ascii {
             // Before the columns are measured.
-            table.clone().respelt(ascii::spelt).draw(self.colour)
+            table
+                .clone()
+                .respelt(ascii::spelt)
+                .draw(self.colour, self.width)
         } else {
-            table.draw(self.colour)
+            table.draw(self.colour, self.width)
         };
         self.text(&text);
     }
@@ -169,7 +202,7 @@ impl Screen {
     fn shown<'t>(&self, text: &'t str, colour: bool) -> Cow<'t, str> {
         let escapes = match self.format {
             Format::Json => Escapes::Json,
-            Format::Human | Format::Github => Escapes::Braced,
+            Format::Human | Format::Csv | Format::Github => Escapes::Braced,
         };
         match printable(text, escapes, colour) {
             text if !self.ascii => text,
@@ -299,6 +332,14 @@ pub mod testing {
         let answer = print(&mut Screen::to(format, sink.clone(), io::sink())).await;
         let bytes = sink.0.lock().clone();
         (String::from_utf8(bytes).unwrap(), answer)
+    }
+
+    /// What `print` writes to a terminal of 80 columns that shows no colour.
+    pub fn capture_80(print: impl FnOnce(&mut Screen)) -> String {
+        let sink = Sink::default();
+        print(&mut Screen::to(Format::Human, sink.clone(), io::sink()).of_width(80));
+        let bytes = sink.0.lock().clone();
+        String::from_utf8(bytes).unwrap()
     }
 
     /// What `print` writes to stdout.

@@ -248,15 +248,33 @@ fn every_exchange_is_recorded_and_counted_up_to_the_end() {
     // What was recorded last was counted as well: the page of the next run begins with it.
     let again = Up::start(&["--dir", dir]);
     let page = get(again.greeting["exporter"].as_str().unwrap());
-    let counted = page
-        .lines()
-        .filter(|line| line.starts_with("bodylog_requests_total{"));
-    let counted = counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    assert_eq!(
-        counted.sum::<f64>() as usize,
-        text.lines().count(),
-        "{page}"
-    );
+    let counted = |family: &str| {
+        let lines = page.lines().filter(|line| line.starts_with(family));
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        values.sum::<f64>() as u64
+    };
+    let requests = counted("bodylog_requests_total{");
+    assert_eq!(requests, text.lines().count() as u64, "{page}");
+    // The operator's sums are those of the counters.
+    let usage = run(&[
+        "usage",
+        "--dir",
+        &records,
+        "--by",
+        "owner,day",
+        "--output",
+        "json",
+    ]);
+    let usage: Value = serde_json::from_slice(&usage.stdout).unwrap();
+    for (sum, family) in [
+        ("requests", "bodylog_requests_total{"),
+        ("prompt_tokens", "bodylog_prompt_tokens_total{"),
+        ("cached_tokens", "bodylog_cached_tokens_total{"),
+        ("generated_tokens", "bodylog_completion_tokens_total{"),
+    ] {
+        assert_eq!(usage["total"][sum], counted(family), "{sum}: {page}");
+        assert_ne!(usage["total"][sum], 0, "{sum}");
+    }
 }
 
 /// What `GET` answers, head and body.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use proto::row::DetailRow;
 use serde::{Deserialize, Serialize};
 
 /// A row without a number is remembered at least this long, and at most twice as long.
@@ -68,6 +69,23 @@ pub enum RowKey<'a> {
         /// Start time as written in the row.
         ts: &'a str,
     },
+}
+
+impl<'r> RowKey<'r> {
+    /// The key of a row; `None` for a row without number and id, which always counts.
+    pub fn of(row: &'r DetailRow<'_>) -> Option<Self> {
+        if !row.pid.is_empty() && row.seq > 0 {
+            return Some(Self::Numbered {
+                producer: &row.pid,
+                epoch: row.epoch,
+                seq: row.seq,
+            });
+        }
+        (!row.request_id.is_empty()).then_some(Self::Request {
+            id: &row.request_id,
+            ts: &row.ts,
+        })
+    }
 }
 
 impl Dedupe {

@@ -11,7 +11,7 @@ use super::labels::{NO_BACKEND, UNKNOWN};
 /// Why the router refused a row's request, if it did. Rows of version 1 do not say it; there, an
 /// error without a peer is a refusal for an unknown reason. A client that left (499) before a peer
 /// was chosen was not refused.
-pub(super) fn reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
+pub fn reason<'r>(row: &'r DetailRow<'_>) -> Option<&'r str> {
     if !row.reject_reason.is_empty() {
         return Some(&row.reject_reason);
     }

@@ -396,8 +396,8 @@ mod tests {
             show(&round([("r", "chat", ttft_stand(now))]), screen);
         });
         insta::assert_snapshot!(shown, @r"
-        ROUTER  ROUTE  MODEL  LIMIT  STANDS               HOLDS  ELSE
-        r       chat   -      ttft   30000.5 ms (global)  -      -
+        ROUTER  ROUTE  LIMIT  STANDS
+        r       chat   ttft   30000.5 ms (global)
         ");
     }
 

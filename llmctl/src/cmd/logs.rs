@@ -6,10 +6,10 @@
 mod filter;
 mod line;
 mod show;
-mod since;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -21,13 +21,19 @@ use clap::Args;
 
 use self::filter::{Filter, StatusFilter};
 use self::line::Line;
-use self::since::Since;
+use super::since::{Since, wall_ms};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::signals;
 
 /// Longest record, bytes: two bodies at their largest, every character escaped.
 const RECORD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// The most records that `-n` holds until the end is reached.
+const LAST_MAX: i64 = 10_000;
+
+/// The most bytes of them; the oldest go first.
+const LAST_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Between two looks of `--follow`.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(250);
@@ -38,11 +44,14 @@ const PASS_TIME: Duration = Duration::from_millis(100);
 /// What `llmctl logs` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Records are printed oldest hour first, and within an hour as they were written. With --output json
-each is printed on one line, just as it is stored, bodies included.
+    after_help = "Records are printed oldest hour first, and within an hour as they were written. A record that does not
+say when it ended is as old as its hour. With --output json each is printed on one line, as it is
+stored, bodies included.
 
 Examples:
   llmctl logs --since 10m --status 5xx
+  llmctl logs --request-id 0f6c2a --show
+  llmctl logs --owner alice --model qwen3-32b -n 20
   llmctl logs --session user-42 --bodies
   llmctl logs --follow --since 0s --route chat
   llmctl logs --dir /data/bodylog --since 2026-01-02T10:00:00Z --output json | jq .usage"
@@ -60,6 +69,18 @@ pub struct LogsArgs {
     /// Records of this route only
     #[arg(long, value_name = "NAME")]
     pub route: Option<String>,
+    /// The record with this x-request-id only
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
+    /// Records of this model only: asked for, or answering
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Records of this key's owner only
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<String>,
+    /// Records of this peer only: its name, or HOST:PORT
+    #[arg(long, value_name = "PEER")]
+    pub peer: Option<String>,
     /// Records of this session only
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
@@ -69,10 +90,19 @@ pub struct LogsArgs {
     /// Records that ended at this time or later: 90s, 10m, 2h, 3d ago, or 2026-01-02T10:00:00Z
     #[arg(long, value_name = "WHEN")]
     pub since: Option<Since>,
+    /// Records that ended before this time, written like --since
+    #[arg(long, value_name = "WHEN", conflicts_with = "follow")]
+    pub until: Option<Since>,
+    /// The last N that match
+    #[arg(short = 'n', long = "last", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LAST_MAX))]
+    pub last: Option<u32>,
     /// Wait for more, until Ctrl-C
     #[arg(long, short)]
     pub follow: bool,
-    /// Show the request and the answer below each line
+    /// Show one screen for each exchange
+    #[arg(long)]
+    pub show: bool,
+    /// Show the request and the answer, whole
     #[arg(long)]
     pub bodies: bool,
 }
@@ -87,8 +117,13 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
     let filter = Filter {
         route: args.route.clone(),
         session: args.session.as_deref().map(filter::stored_session),
+        request_id: args.request_id.clone(),
+        model: args.model.clone(),
+        owner: args.owner.clone(),
+        peer: args.peer.clone(),
         status: args.status.clone(),
         since_ms: args.since.map(|since| since.unix_ms(wall_ms())),
+        until_ms: args.until.map(|until| until.unix_ms(wall_ms())),
     };
     let log = Where {
         root: args.dir.clone(),
@@ -102,7 +137,9 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
     let mut printer = Printer {
         screen,
         filter,
-        bodies: args.bodies,
+        form: Form::of(args),
+        held: args.last.map(Held::new),
+        hour: Hour::FIRST,
         shown: 0,
         skipped: 0,
         failure: None,
@@ -124,6 +161,9 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
             return Ok(Ended::Fine);
         }
         let is_at_end = pass.is_caught_up || pass.errors > 0;
+        if is_at_end {
+            printer.release();
+        }
         if is_at_end && !args.follow {
             break;
         }
@@ -140,17 +180,64 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
     printer.finish(args.follow)
 }
 
-fn wall_ms() -> i64 {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    // Before 1970 nothing was recorded.
-    since_epoch.map_or(0, |elapsed| elapsed.as_millis() as i64)
+/// How a record is shown to people.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    is_screenful: bool,
+    has_bodies: bool,
+}
+
+impl Form {
+    fn of(args: &LogsArgs) -> Self {
+        Self {
+            is_screenful: args.show,
+            has_bodies: args.bodies,
+        }
+    }
+}
+
+/// The last records, oldest first, bounded in number and bytes.
+#[derive(Debug)]
+struct Held {
+    texts: VecDeque<Vec<u8>>,
+    max: usize,
+    bytes: usize,
+}
+
+impl Held {
+    fn new(max: u32) -> Self {
+        Self {
+            texts: VecDeque::new(),
+            max: max as usize,
+            bytes: 0,
+        }
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        self.bytes += text.len();
+        self.texts.push_back(text.to_vec());
+        while self.texts.len() > self.max || (self.bytes > LAST_BYTES_MAX && self.texts.len() > 1) {
+            if let Some(oldest) = self.texts.pop_front() {
+                self.bytes -= oldest.len();
+            }
+        }
+    }
+}
+
+/// When an hour begins, milliseconds since the Unix epoch.
+fn beginning_ms(hour: Hour) -> i64 {
+    i64::from(hour.since(Hour::at(0))) * 3_600_000
 }
 
 /// Shows the records that match.
 struct Printer<'s> {
     screen: &'s mut Screen,
     filter: Filter,
-    bodies: bool,
+    form: Form,
+    /// What `-n` holds back until the end is reached.
+    held: Option<Held>,
+    /// The hour that is read.
+    hour: Hour,
     shown: u64,
     /// Lines that are no records.
     skipped: u64,
@@ -164,20 +251,41 @@ impl Printer<'_> {
         let Some(line) = Line::read(text) else {
             return false;
         };
-        if !self.filter.matches(&line) {
+        if !self.filter.matches(&line, beginning_ms(self.hour)) {
             return true;
         }
+        match &mut self.held {
+            Some(held) => held.push(text),
+            None => self.print(text, &line),
+        }
+        true
+    }
+
+    fn print(&mut self, text: &[u8], line: &Line<'_>) {
         if self.screen.format() == Format::Json {
             // It was read, so it is UTF-8.
             self.screen.line(&String::from_utf8_lossy(text));
+        } else if self.form.is_screenful {
+            show::screenful(line, self.screen);
         } else {
             if self.shown == 0 {
                 show::head(self.screen);
             }
-            show::record(&line, self.bodies, self.screen);
+            show::line(line, self.screen);
+        }
+        if self.form.has_bodies && self.screen.format() != Format::Json {
+            show::bodies(line, self.screen);
         }
         self.shown += 1;
-        true
+    }
+
+    /// Prints what `-n` held back; what comes later is printed as it comes.
+    fn release(&mut self) {
+        for text in self.held.take().into_iter().flat_map(|held| held.texts) {
+            if let Some(line) = Line::read(&text) {
+                self.print(&text, &line);
+            }
+        }
     }
 
     fn finish(self, followed: bool) -> Result<Ended, Failure> {
@@ -198,7 +306,8 @@ impl Printer<'_> {
 }
 
 impl Sink for Printer<'_> {
-    fn line(&mut self, _: Place, line: &[u8]) {
+    fn line(&mut self, at: Place, line: &[u8]) {
+        self.hour = at.hour;
         if !self.screen.is_closed() && !self.record(line) {
             self.skipped += 1;
         }

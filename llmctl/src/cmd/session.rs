@@ -174,10 +174,10 @@ mod tests {
         ]);
         let shown = capture(Format::Human, |screen| screen.table(&homes(&round)));
         insta::assert_snapshot!(shown, @r"
-        ROUTER         ROUTE  POOL  LIVES ON          AGE  IDLE
-        http://r:8090  chat   -     gpu-a             75s  3s
-        http://r:8090  code   -     nowhere           -    -
-        http://r:8090  embed  -     (not remembered)  -    -
+        ROUTER         ROUTE  LIVES ON          AGE  IDLE
+        http://r:8090  chat   gpu-a             75s  3s
+        http://r:8090  code   nowhere           -    -
+        http://r:8090  embed  (not remembered)  -    -
         ");
     }
 }

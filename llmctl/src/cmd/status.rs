@@ -5,32 +5,35 @@ mod compare;
 mod findings;
 mod gates;
 mod page;
+mod problems;
 mod recent;
+mod seen;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
-use proto::admin::{Decisions, Routes};
+use proto::admin::{Decisions, Findings, Routes};
 use router_core::decision::Receipt;
 use serde::Serialize;
 
-use self::findings::Finding;
+use self::problems::Problems;
 use self::recent::Recent;
+use self::seen::Seen;
 use super::fleet::{self, Round};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
-use crate::render::{Format, Screen};
+use crate::render::{Format, Screen, tame};
 use crate::settings::Settings;
 use crate::signals;
 
 /// What `llmctl status` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What to look at first stands at the top, with its numbers and with a command to try. Averages (EWMA)
+    after_help = "PROBLEMS stand at the top, worst first, with their numbers and with the first place to look. Averages (EWMA)
 stand beside the thresholds that they are compared with; TTFT P50 and FAILED are of the last 256
 requests. With several routers a table with a column for each comes first, and marks what DIFFERS
 between them; one that cannot be reached does not hide the others, and the exit code is then 3, or 1
@@ -71,20 +74,14 @@ enum Said<'a> {
     Seen {
         /// As `GET /_routes` answers.
         status: &'a Routes,
-        /// What to look at first.
-        findings: Vec<Finding>,
+        /// What is wrong: as `GET /_findings` answers, or as a router without it shows.
+        findings: Problems<'a>,
         /// The last requests, by route.
         recent: &'a BTreeMap<String, Recent>,
     },
     Failed {
         error: &'a str,
     },
-}
-
-/// What one router says of itself and of its last requests.
-struct Seen {
-    status: Routes,
-    recent: BTreeMap<String, Recent>,
 }
 
 /// Asks and shows, once or until Ctrl-C.
@@ -134,16 +131,35 @@ async fn look(
     let known = round
         .whole()
         .any(|(_, seen)| !seen.status.routes.is_empty());
+    let names: BTreeSet<String> = round
+        .whole()
+        .flat_map(|(_, seen)| seen.names.iter().cloned())
+        .collect();
     let ended = round.end(screen)?;
     match &args.route {
-        Some(name) if !known => Err(Failure::Wrong(format!("no router has a route `{name}`"))),
+        Some(name) if !known => Err(no_such_route(name, &names)),
         _ => Ok(ended),
     }
+}
+
+/// What to say of a route that no router has.
+fn no_such_route(name: &str, names: &BTreeSet<String>) -> Failure {
+    let known: Vec<_> = names.iter().map(|name| tame(name)).collect();
+    let known = match known.as_slice() {
+        [] => "there is none".to_owned(),
+        known => format!("there are: {}", known.join(", ")),
+    };
+    Failure::Wrong(format!("no router has a route `{name}`; {known}"))
 }
 
 /// Asks one router.
 async fn see(router: &Router, args: &StatusArgs) -> Result<Seen, Failure> {
     let mut status: Routes = router.get(&["_routes"], &[]).await?;
+    let names = status
+        .routes
+        .iter()
+        .map(|route| route.name.clone())
+        .collect();
     let path = match &args.route {
         Some(name) => {
             status.routes.retain(|route| route.name == *name);
@@ -160,7 +176,17 @@ async fn see(router: &Router, args: &StatusArgs) -> Result<Seen, Failure> {
             .await;
         told.map(|told| told.decisions).unwrap_or_default()
     };
+    // A router from before this page has none.
+    let mut findings = router.get::<Findings>(&["_findings"], &[]).await.ok();
+    if let (Some(findings), Some(name)) = (&mut findings, &args.route) {
+        let is_of = |finding: &proto::admin::Finding| {
+            finding.route.as_ref().is_none_or(|route| route == name)
+        };
+        findings.findings.retain(is_of);
+    }
     Ok(Seen {
+        findings,
+        names,
         recent: recent::digest(&receipts),
         status,
     })
@@ -172,7 +198,7 @@ fn answers(round: &Round<Seen>) -> Vec<Answer<'_>> {
         said: match &answer.said {
             fleet::Said::Fine(seen) => Said::Seen {
                 status: &seen.status,
-                findings: findings::findings(&seen.status, &seen.recent),
+                findings: Problems::of(seen),
                 recent: &seen.recent,
             },
             fleet::Said::Failed { error } => Said::Failed { error },
@@ -199,6 +225,6 @@ fn show(round: &Round<Seen>, screen: &mut Screen) {
     }
     // Failures go to stderr, at the end.
     for (router, seen) in round.whole() {
-        page::show(router, &seen.status, &seen.recent, screen);
+        page::show(router, seen, screen);
     }
 }

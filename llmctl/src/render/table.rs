@@ -5,6 +5,15 @@ use std::borrow::Cow;
 use super::escape::tame;
 use super::paint::{Paint, painted};
 
+/// What stands where there is nothing to say.
+const NOTHING: &str = "-";
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// Blanks before what stands below its row.
+const INDENT: usize = 4;
+
 /// A table of left-aligned columns, two blanks apart, without rules: it reads on a screen and cuts
 /// with `awk`.
 #[derive(Clone, Debug, Default)]
@@ -53,36 +62,96 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The text, with a newline after each row.
-    pub fn draw(&self, colour: bool) -> String {
-        let head = self
-            .head
-            .iter()
-            .map(|h| (h.to_uppercase(), Paint::Bold))
-            .collect::<Vec<_>>();
-        let mut widths: Vec<usize> = Vec::new();
-        for row in std::iter::once(&head).chain(&self.rows) {
-            for (column, (cell, _)) in row.iter().enumerate() {
-                let width = cell.chars().count();
-                match widths.get_mut(column) {
-                    Some(widest) => *widest = width.max(*widest),
-                    None => widths.push(width),
-                }
-            }
-        }
+    /// The text, with a newline after each row. Columns that say nothing are left out. What does not fit
+    /// the width stands below its row, indented, each value behind its column's name.
+    pub fn draw(&self, colour: bool, width: Option<usize>) -> String {
+        let shown: Vec<usize> = (0..self.head.len())
+            .filter(|column| self.says_something(*column))
+            .collect();
+        let widths: Vec<usize> = shown.iter().map(|column| self.width_of(*column)).collect();
+        let fitting = fitting(&widths, width.unwrap_or(usize::MAX));
+        let (beside, below) = shown.split_at(fitting);
         let mut text = String::new();
-        for row in std::iter::once(&head).chain(&self.rows) {
-            draw_row(row, &widths, colour, &mut text);
+        let head = |column: &usize| (self.head[*column].to_uppercase(), Paint::Bold);
+        let heads: Vec<_> = beside.iter().map(head).collect();
+        draw_row(&heads, &widths, colour, &mut text);
+        for row in &self.rows {
+            let cells: Vec<_> = beside
+                .iter()
+                .filter_map(|at| row.get(*at).cloned())
+                .collect();
+            draw_row(&cells, &widths, colour, &mut text);
+            self.draw_below(row, below, colour, width, &mut text);
         }
         text
     }
+
+    fn says_something(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column));
+        self.rows.is_empty() || cells.any(|(cell, _)| !matches!(cell.as_str(), "" | NOTHING))
+    }
+
+    fn width_of(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let widths = cells.map(|(cell, _)| cell.chars().count());
+        widths
+            .max()
+            .unwrap_or(0)
+            .max(self.head[column].chars().count())
+    }
+
+    fn draw_below(
+        &self,
+        row: &[(String, Paint)],
+        below: &[usize],
+        colour: bool,
+        width: Option<usize>,
+        text: &mut String,
+    ) {
+        let mut column = 0;
+        for at in below {
+            let Some((cell, paint)) = row.get(*at) else {
+                continue;
+            };
+            if matches!(cell.as_str(), "" | NOTHING) {
+                continue;
+            }
+            let head = &self.head[*at];
+            let len = head.chars().count() + 1 + cell.chars().count();
+            if column > 0 && column + GAP + len <= width.unwrap_or(usize::MAX) {
+                text.push_str("  ");
+                column += GAP + len;
+            } else {
+                text.push_str(if column > 0 { "\n    " } else { "    " });
+                column = INDENT + len;
+            }
+            text.push_str(head);
+            text.push(' ');
+            text.push_str(&painted(colour, *paint, cell));
+        }
+        if column > 0 {
+            text.push('\n');
+        }
+    }
+}
+
+/// How many of the columns fit beside one another, at least one.
+fn fitting(widths: &[usize], width: usize) -> usize {
+    let mut end = 0_usize;
+    let fits = widths.iter().take_while(|column| {
+        end += **column;
+        let fits = end <= width;
+        end += GAP;
+        fits
+    });
+    fits.count().max(1).min(widths.len())
 }
 
 fn draw_row(row: &[(String, Paint)], widths: &[usize], colour: bool, text: &mut String) {
     for (column, (cell, paint)) in row.iter().enumerate() {
         text.push_str(&painted(colour, *paint, cell));
         if column + 1 < row.len() {
-            let padding = widths[column] - cell.chars().count() + 2;
+            let padding = widths[column] - cell.chars().count() + GAP;
             text.extend(std::iter::repeat_n(' ', padding));
         }
     }
@@ -101,7 +170,7 @@ mod tests {
         let mut table = Table::new(&["peer", "in-flight", "note"]);
         table.row(["gpu-a", "3", ""]);
         table.row(["gpu-long-name", "12", "banned"]);
-        insta::assert_snapshot!(table.draw(false), @r"
+        insta::assert_snapshot!(table.draw(false, None), @r"
         PEER           IN-FLIGHT  NOTE
         gpu-a          3
         gpu-long-name  12         banned
@@ -112,7 +181,7 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         let mut table = Table::new(&["model"]);
         table.row(["a\x1b[2Jb\n"]);
-        assert_eq!(table.draw(false), "MODEL\na\\u{1b}[2Jb\\n\n");
+        assert_eq!(table.draw(false, None), "MODEL\na\\u{1b}[2Jb\\n\n");
     }
 
     #[test]
@@ -123,8 +192,33 @@ mod tests {
             ("y".to_owned(), Paint::Plain),
         ]);
         assert_eq!(
-            table.draw(true),
+            table.draw(true, None),
             "\x1b[1mA\x1b[0m  \x1b[1mB\x1b[0m\n\x1b[31mx\x1b[0m  y\n"
         );
+    }
+
+    #[test]
+    fn a_column_without_a_value_is_left_out() {
+        let mut table = Table::new(&["peer", "model", "state"]);
+        table.row(["gpu-a", "-", "healthy"]);
+        table.row(["gpu-b", "", "full"]);
+        insta::assert_snapshot!(table.draw(false, None), @r"
+        PEER   STATE
+        gpu-a  healthy
+        gpu-b  full
+        ");
+    }
+
+    #[test]
+    fn what_does_not_fit_stands_below_its_row() {
+        let mut table = Table::new(&["peer", "address", "state", "note"]);
+        table.row(["gpu-a", "10.0.0.11:8000", "healthy", "-"]);
+        table.row(["gpu-b", "10.0.0.12:8000", "full", "its load page is silent"]);
+        insta::assert_snapshot!(table.draw(false, Some(40)), @r"
+        PEER   ADDRESS         STATE
+        gpu-a  10.0.0.11:8000  healthy
+        gpu-b  10.0.0.12:8000  full
+            note its load page is silent
+        ");
     }
 }

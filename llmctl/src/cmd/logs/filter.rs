@@ -16,23 +16,45 @@ pub(super) struct Filter {
     pub(super) route: Option<String>,
     /// As it is stored: see [`stored_session`].
     pub(super) session: Option<String>,
+    pub(super) request_id: Option<String>,
+    /// The model asked for or the one that answered.
+    pub(super) model: Option<String>,
+    pub(super) owner: Option<String>,
+    /// The peer's name or address.
+    pub(super) peer: Option<String>,
     /// Any of these; all when there are none.
     pub(super) status: Vec<StatusFilter>,
     /// The end at this time or later, milliseconds since the Unix epoch.
     pub(super) since_ms: Option<i64>,
+    /// The end before this time.
+    pub(super) until_ms: Option<i64>,
 }
 
 impl Filter {
-    /// Whether a record is wanted. One that does not say when it ended is not too old.
-    pub(super) fn matches(&self, line: &Line<'_>) -> bool {
+    /// Whether a record is wanted. One that does not say when it ended counts as of `hour_ms`, the
+    /// beginning of the hour it was written in: it is not newer than it can be shown to be.
+    pub(super) fn matches(&self, line: &Line<'_>, hour_ms: i64) -> bool {
         let is_of =
             |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         is_of(&self.route, &line.route)
             && is_of(&self.session, &line.session_id)
             && (self.status.is_empty() || self.status.iter().any(|s| s.matches(line.status)))
+            && is_of(&self.request_id, &line.request_id)
+            && is_of(&self.owner, &line.tenant)
             && self
-                .since_ms
-                .is_none_or(|since| line.end_ms().is_none_or(|end| end >= since))
+                .model
+                .as_deref()
+                .is_none_or(|model| line.is_of_model(model))
+            && self
+                .peer
+                .as_deref()
+                .is_none_or(|peer| line.is_of_peer(peer))
+            && self.is_in_time(line.end_ms().unwrap_or(hour_ms))
+    }
+
+    fn is_in_time(&self, end_ms: i64) -> bool {
+        self.since_ms.is_none_or(|since| end_ms >= since)
+            && self.until_ms.is_none_or(|until| end_ms < until)
     }
 }
 
@@ -88,8 +110,11 @@ impl FromStr for StatusFilter {
 mod tests {
     use super::*;
 
+    /// 2026-01-02T09:00:00Z.
+    const HOUR_MS: i64 = 1_767_344_400_000;
+
     fn matches(filter: &Filter, record: &str) -> bool {
-        filter.matches(&Line::read(record.as_bytes()).unwrap())
+        filter.matches(&Line::read(record.as_bytes()).unwrap(), HOUR_MS)
     }
 
     #[test]
@@ -115,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_since_is_wanted_and_what_does_not_say() {
+    fn what_ended_since_is_wanted_and_what_does_not_say_is_as_old_as_its_hour() {
         let filter = Filter {
             since_ms: Some(1_767_348_000_000),
             ..Filter::default()
@@ -125,8 +150,8 @@ mod tests {
             (r#"{"ts_end":"2026-01-02T09:59:59.999Z"}"#, false),
             (r#"{"ts":"2026-01-02T09:59:50Z","rt":10.0}"#, true),
             (r#"{"ts":"2026-01-02T09:59:50Z","rt":9.9}"#, false),
-            (r#"{"ts":"once"}"#, true),
-            ("{}", true),
+            (r#"{"ts":"once"}"#, false),
+            ("{}", false),
         ] {
             assert_eq!(matches(&filter, record), expected, "{record}");
         }
@@ -147,5 +172,36 @@ mod tests {
         };
         assert!(matches(&filter, &format!(r#"{{"session_id":"{stored}"}}"#)));
         assert!(!matches(&filter, r#"{"session_id":"s-1"}"#));
+    }
+
+    #[test]
+    fn a_record_without_a_time_is_wanted_where_its_hour_is() {
+        let of = |since_ms, until_ms| Filter {
+            since_ms,
+            until_ms,
+            ..Filter::default()
+        };
+        assert!(matches(&of(Some(HOUR_MS), None), "{}"));
+        assert!(matches(&of(None, Some(HOUR_MS + 1)), "{}"));
+        assert!(!matches(&of(None, Some(HOUR_MS)), "{}"));
+    }
+
+    #[test]
+    fn request_model_owner_and_peer_are_looked_up_by_what_operators_know() {
+        let record = r#"{"request_id":"r-1","tenant":"alice","model_req":"gpt-4o","model":"qwen3","peer":"10.0.0.1:8000 (retry#1)","peer_name":"gpu-1"}"#;
+        let by = |member: fn(&mut Filter) -> &mut Option<String>, value: &str| {
+            let mut filter = Filter::default();
+            *member(&mut filter) = Some(value.to_owned());
+            matches(&filter, record)
+        };
+        assert!(by(|f| &mut f.request_id, "r-1") && !by(|f| &mut f.request_id, "r"));
+        assert!(by(|f| &mut f.owner, "alice") && !by(|f| &mut f.owner, "bob"));
+        for model in ["gpt-4o", "qwen3"] {
+            assert!(by(|f| &mut f.model, model), "{model}");
+        }
+        for peer in ["gpu-1", "10.0.0.1:8000"] {
+            assert!(by(|f| &mut f.peer, peer), "{peer}");
+        }
+        assert!(!by(|f| &mut f.model, "m") && !by(|f| &mut f.peer, "10.0.0.1:80"));
     }
 }

@@ -27,6 +27,16 @@ pub(super) struct Line<'a> {
     #[serde(deserialize_with = "lenient")]
     pub(super) session_id: Option<String>,
     #[serde(deserialize_with = "lenient")]
+    pub(super) tenant: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) method: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) uri: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) session_src: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) attempts: Option<u32>,
+    #[serde(deserialize_with = "lenient")]
     pub(super) status: Option<u16>,
     #[serde(deserialize_with = "lenient")]
     pub(super) peer_name: Option<String>,
@@ -85,6 +95,8 @@ struct Usage {
     prompt: Option<f64>,
     #[serde(deserialize_with = "lenient")]
     completion: Option<f64>,
+    #[serde(deserialize_with = "lenient")]
+    cached: Option<f64>,
 }
 
 /// A value of the type that is wanted; none for another.
@@ -128,11 +140,40 @@ impl<'a> Line<'a> {
         ))
     }
 
+    /// Arrival without the year, `01-02 10:00:01`.
+    pub(super) fn start_short(&self) -> Option<String> {
+        let at = DateTime::parse_from_rfc3339(self.ts.as_deref()?).ok()?;
+        Some(at.to_utc().format("%m-%d %H:%M:%S").to_string())
+    }
+
     /// The model that answered, else the one asked for.
     pub(super) fn model(&self) -> Option<&str> {
         let of_response = self.resp_meta.as_ref().and_then(|meta| meta.model.as_ref());
         let model = self.model.as_ref().or(of_response);
         model.or(self.model_req.as_ref()).map(String::as_str)
+    }
+
+    /// Whether it was asked of this model or answered by it.
+    pub(super) fn is_of_model(&self, model: &str) -> bool {
+        self.model() == Some(model) || self.model_req.as_deref() == Some(model)
+    }
+
+    /// The model asked for, where another one answered.
+    pub(super) fn other_model_asked(&self) -> Option<&str> {
+        let asked = self.model_req.as_deref();
+        asked.filter(|asked| self.model() != Some(asked))
+    }
+
+    /// Whether it went to this peer, by name or by address; old senders append ` (retry#N)`.
+    pub(super) fn is_of_peer(&self, peer: &str) -> bool {
+        let address = self.peer.as_deref().and_then(|peer| peer.split(' ').next());
+        self.peer_name.as_deref() == Some(peer) || address == Some(peer)
+    }
+
+    /// Prompt tokens that the engine found in its cache.
+    pub(super) fn cached(&self) -> Option<u64> {
+        let cached = self.usage.as_ref()?.cached?;
+        Some(cached as u64)
     }
 
     /// Why it ended: the refusal, or the finish reason; without one, what cut it off, in the words

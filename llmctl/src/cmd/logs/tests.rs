@@ -105,6 +105,12 @@ async fn every_hour_is_read_in_order_and_filtered() {
         (&["--since", "2026-01-02T11:00:03.501Z"], &[]),
         (&["--session", "s-1", "--status", "200"], &["req-1"]),
         (&["--session", "nobody"], &[]),
+        (&["--until", "2026-01-02T10:00:01.001Z"], &["req-1"]),
+        (&["--request-id", "req-2"], &["req-2"]),
+        (&["--peer", "gpu-a"], &["req-1"]),
+        (&["--model", "m1"], &["req-3"]),
+        (&["-n", "2"], &["req-2", "req-3"]),
+        (&["-n", "1", "--session", "s-1"], &["req-3"]),
     ] {
         assert_eq!(ids(dir.path(), typed).await, expected, "{typed:?}");
     }
@@ -115,6 +121,41 @@ async fn a_record_is_a_line_for_people() {
     let dir = tempfile::tempdir().unwrap();
     conversation(dir.path());
     insta::assert_snapshot!("logs", human(dir.path(), &["--bodies"]).await);
+}
+
+#[tokio::test]
+async fn a_screen_for_each_exchange() {
+    let dir = tempfile::tempdir().unwrap();
+    conversation(dir.path());
+    insta::assert_snapshot!("logs_show", human(dir.path(), &["--show"]).await);
+}
+
+#[test]
+fn a_line_fits_80_columns_whatever_it_holds() {
+    let long = format!(
+        r#"{{"ts":"2026-01-02T10:00:00Z","status":200,"route":"{0}","peer_name":"{0}","finish_reason":"{0}","first_chunk_t":12345.0,"rt":99.99,"usage":{{"prompt":123456,"completion":1}}}}"#,
+        "x".repeat(50)
+    );
+    let text = crate::render::testing::capture_80(|screen| {
+        show::head(screen);
+        show::line(&Line::read(long.as_bytes()).unwrap(), screen);
+    });
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test]
+async fn an_old_record_without_a_time_does_not_come_first() {
+    let dir = tempfile::tempdir().unwrap();
+    append(
+        dir.path(),
+        "10",
+        "{\"request_id\":\"old\"}\n{\"request_id\":\"new\",\"ts_end\":\"2026-01-02T10:59:00Z\"}\n",
+    );
+    let typed = ["--since", "2026-01-02T10:50:00Z"];
+    assert_eq!(ids(dir.path(), &typed).await, ["new"]);
 }
 
 #[tokio::test]

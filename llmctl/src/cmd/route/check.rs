@@ -225,7 +225,7 @@ fn show(report: &Report, problems: &[Problem], screen: &mut Screen) -> Result<()
             }
             return Ok(());
         }
-        Format::Human => {}
+        Format::Human | Format::Csv => {}
     }
     let text = excerpts(problems, screen.colour());
     screen.text(&text);

@@ -9,7 +9,7 @@ use super::age::age_words;
 use super::gates::{KINDS, Kind, held_back, recorded};
 use super::recent::{PeerRecent, Recent};
 use crate::cmd::problem::place;
-use crate::render::{Paint, Screen, tame};
+use crate::render::tame;
 
 /// A peer is slow when its median is so many times that of the others.
 const SLOW: u64 = 2;
@@ -60,26 +60,6 @@ pub(super) fn findings(status: &Routes, recent: &BTreeMap<String, Recent>) -> Ve
         overrides(route, &mut add);
     }
     found
-}
-
-/// Writes them, one a line and the command below it.
-pub(super) fn show(findings: &[Finding], screen: &mut Screen) {
-    if findings.is_empty() {
-        return;
-    }
-    screen.heading("LOOK AT");
-    for finding in findings {
-        let route = finding
-            .route
-            .as_deref()
-            .map_or(String::new(), |route| format!("{}: ", tame(route)));
-        let text = screen.paint(Paint::Yellow, &format!("{route}{}", tame(&finding.text)));
-        screen.line(&format!("  {text}"));
-        if !finding.attempt.is_empty() {
-            screen.line(&format!("      {}", tame(&finding.attempt)));
-        }
-    }
-    screen.line("");
 }
 
 fn process(status: &Routes, found: &mut Vec<Finding>) {

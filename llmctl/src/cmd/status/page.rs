@@ -2,37 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus, Routes};
+use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus};
 
 use super::recent::{PeerRecent, Recent};
-use super::{findings, gates};
+use super::seen::Seen;
+use super::{gates, problems};
 use crate::render::{Paint, Screen, Table, tame};
 
 pub(super) type Cell = (String, Paint);
 
 /// Writes the page.
-pub(super) fn show(
-    router: &str,
-    status: &Routes,
-    recent: &BTreeMap<String, Recent>,
-    screen: &mut Screen,
-) {
+pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
+    let Seen { status, recent, .. } = seen;
     screen.heading(&format!(
         "{router}: {}, version {}",
         tame(&status.phase),
         tame(&status.version)
     ));
-    findings::show(&findings::findings(status, recent), screen);
-    screen.line(&format!("keys: {}", keys(&status.keys)));
+    problems::show(&problems::Problems::of(seen), screen);
+    screen.paragraph("keys: ", 6, Paint::Plain, &keys(&status.keys));
     if !status.config.last_reload_success {
-        let warning = screen.paint(
-            Paint::Red,
-            "the last load refused a file; its last good version, if there is one, is in force",
-        );
-        screen.line(&format!("configuration: {warning}"));
+        let warning =
+            "the last load refused a file; its last good version, if there is one, is in force";
+        screen.paragraph("configuration: ", 4, Paint::Red, warning);
     }
     for problem in &status.config.errors {
-        screen.line(&told(problem));
+        screen.paragraph("", 4, Paint::Plain, &told(problem));
     }
     screen.line("");
     if status.routes.is_empty() {
@@ -54,7 +49,7 @@ pub(super) fn show(
         }
     }
     for problem in status.routes.iter().flat_map(|route| &route.errors) {
-        screen.line(&told(problem));
+        screen.paragraph("", 4, Paint::Plain, &told(problem));
     }
 }
 
@@ -173,13 +168,13 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
         "route",
         "model",
         "peer",
+        "state",
         "address",
         "tier",
         "in-flight",
         "max",
         "ttft p50",
         "failed",
-        "state",
     ]);
     for route in routes {
         for pool in &route.pools {
@@ -191,13 +186,13 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
                     plain(&route.name),
                     plain(pool.model.as_deref().unwrap_or("-")),
                     plain(&peer.name),
+                    state(peer),
                     plain(&peer.peer),
                     plain(&peer.priority.to_string()),
                     plain(&peer.in_flight.to_string()),
                     plain(&peer.max.to_string()),
                     plain(&first_token(seen)),
                     failed(seen),
-                    state(peer),
                 ]);
             }
         }

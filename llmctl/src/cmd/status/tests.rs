@@ -68,6 +68,8 @@ fn seen(status: proto::admin::Routes) -> Seen {
         })
         .collect();
     Seen {
+        findings: None,
+        names: Vec::new(),
         recent: recent::digest(&receipts),
         status,
     }
@@ -104,4 +106,41 @@ fn programs_get_status_findings_and_the_last_requests() {
     assert_eq!(told[0]["status"]["routes"][0]["name"], "chat");
     told[0]["status"] = Value::Null;
     insta::assert_snapshot!("status_json", serde_json::to_string_pretty(&told).unwrap());
+}
+
+/// What a router says of itself at `/_findings`.
+fn said() -> proto::admin::Findings {
+    serde_json::from_value(json!({"findings": [
+        {"code": "peer_hung", "severity": "critical", "route": "chat", "peer": "10.0.0.13:8000",
+         "text": "4 requests wait for a first byte, the oldest for 75 s; its siblings answer within 0.9 s at the median",
+         "since": "2026-01-02T10:00:00Z", "age_s": 180, "last_s": 0, "count": 4, "of": 9, "look": "llmctl route explain chat --last"},
+        {"code": "unauthorized", "severity": "warning", "text": "12 requests with a wrong key from \u{202e}team-a",
+         "since": "2026-01-02T10:00:00Z", "age_s": 300, "last_s": 45, "count": 12, "of": 80, "look": "llmctl keys list"},
+    ]}))
+    .unwrap()
+}
+
+#[test]
+fn problems_are_the_routers_own_and_fit_80_columns() {
+    let seen = Seen {
+        findings: Some(said()),
+        ..seen(status())
+    };
+    let text = crate::render::testing::capture_80(|screen| {
+        super::page::show("http://r:8090", &seen, screen);
+    });
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    insta::assert_snapshot!("status_80", text);
+}
+
+#[test]
+fn an_unknown_route_is_answered_with_the_names_there_are() {
+    let names = ["chat", "code"].map(str::to_owned).into();
+    let failure = super::no_such_route("chatt", &names);
+    assert_eq!(
+        failure.to_string(),
+        "no router has a route `chatt`; there are: chat, code"
+    );
 }

@@ -1,4 +1,4 @@
-//! `--since`: a distance or a time.
+//! `--since` and `--until`: a distance or a time.
 
 use std::str::FromStr;
 
@@ -35,6 +35,13 @@ impl FromStr for Since {
                 .to_owned()
         })
     }
+}
+
+/// Now, milliseconds since the Unix epoch.
+pub(super) fn wall_ms() -> i64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // Before 1970 nothing was recorded.
+    since_epoch.map_or(0, |elapsed| elapsed.as_millis() as i64)
 }
 
 fn ago(text: &str) -> Option<i64> {
