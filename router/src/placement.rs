@@ -9,6 +9,7 @@ use http::HeaderMap;
 use router_core::affinity::Hashed;
 use router_core::affinity::prefix::Prefix;
 use router_core::book::{PlacementRequest, PoolId, Switches};
+use router_core::health::AnswerKind;
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
@@ -39,6 +40,7 @@ pub struct RequestContext<'a> {
     pub session: Session<'a>,
     turn: Option<u32>,
     switches: Switches,
+    answer: AnswerKind,
 }
 
 impl<'a> RequestContext<'a> {
@@ -71,6 +73,10 @@ impl<'a> RequestContext<'a> {
             session: Session::new(found, route.affinity_acts()),
             turn: number,
             switches,
+            answer: match inspection.stream() {
+                Some(true) => AnswerKind::Stream,
+                Some(false) | None => AnswerKind::Whole,
+            },
         }
     }
 
@@ -78,6 +84,7 @@ impl<'a> RequestContext<'a> {
     pub fn ask(&self, pool: PoolId, exempt: bool) -> PlacementRequest<'_> {
         PlacementRequest {
             turn: self.turn,
+            answer: self.answer,
             exempt,
             switches: self.switches,
             ..PlacementRequest::new(pool, self.session.placed())

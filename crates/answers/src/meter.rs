@@ -157,6 +157,11 @@ impl Meter {
         self.found.id.as_deref()
     }
 
+    /// Whether some of what was read is generated content: text, reasoning or a tool call.
+    pub fn has_content(&self) -> bool {
+        self.found.has_content
+    }
+
     /// Whether the answer came to its own end: a stream's terminal event or finish reason, a
     /// document's last bracket.
     pub fn is_complete(&self) -> bool {

@@ -13,6 +13,7 @@ use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::aimd::AdaptiveSpec;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict};
+use router_core::health::HealthSpec;
 use router_core::layered::Source;
 use router_core::load::{self, LoadSpec, Report};
 use router_core::pool::{
@@ -68,6 +69,7 @@ fn route(peers: u16, affinity: Affinity) -> RouteSpec {
         cross_tier_fallback: false,
         ban_ttl: Duration::from_secs(300),
         load: None,
+        health: HealthSpec::default(),
         normalize: Normalize::Off,
         memory: MemorySpec::default(),
         guard,
@@ -93,7 +95,7 @@ fn polled(balance: Balance) -> RouteSpec {
 /// A book with averages, and half of the slots taken.
 struct Stage {
     book: Book,
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     now: Instant,
     rng: StdRng,
     _held: Vec<Ticket>,
@@ -102,31 +104,31 @@ struct Stage {
 impl Stage {
     fn new(route: RouteSpec) -> Self {
         let (mut book, mut rng) = (Book::default(), StdRng::seed_from_u64(11));
-        let roster = book.attach(route);
+        let resolved = book.attach(route);
         let mut now = start();
         for sample in [Sample::Ttft(800.0), Sample::Tps(60.0)] {
-            book.sample(&roster, POOL, sample, now);
+            book.sample(&resolved, POOL, sample, now);
         }
         now += Duration::from_secs(20);
-        book.tick(&roster, Switches::DEFAULT, now);
-        let peers = &roster.spec().pools[0].peers;
+        book.tick(&resolved, Switches::DEFAULT, now);
+        let peers = &resolved.spec().pools[0].peers;
         for (peer, running) in peers.iter().zip((0..7).cycle()) {
             let sample = load::Sample {
                 running,
                 ..load::Sample::default()
             };
-            book.report_load(&roster, &peer.key, Report::Sampled(sample), now);
+            book.report_load(&resolved, &peer.key, Report::Sampled(sample), now);
         }
         now += Duration::from_secs(1);
         let reserve =
-            |_| match book.reserve(&roster, PlacementRequest::new(POOL, None), now, &mut rng) {
+            |_| match book.reserve(&resolved, PlacementRequest::new(POOL, None), now, &mut rng) {
                 Verdict::Send(placement) => Some(placement.ticket),
                 Verdict::Wait(_) | Verdict::Refuse(_) => None,
             };
         let held = (0..8 * peers.len()).filter_map(reserve).collect();
         Self {
             book,
-            roster,
+            resolved,
             now,
             rng,
             _held: held,
@@ -134,10 +136,10 @@ impl Stage {
     }
 
     /// One request in and out.
-    fn turn(&mut self, ask: PlacementRequest<'_>) -> usize {
+    fn turn(&mut self, request: PlacementRequest<'_>) -> usize {
         match self
             .book
-            .reserve(&self.roster, ask, self.now, &mut self.rng)
+            .reserve(&self.resolved, request, self.now, &mut self.rng)
         {
             Verdict::Send(placement) => {
                 self.book.release(placement.ticket, self.now);
@@ -183,10 +185,12 @@ fn decide(criterion: &mut Criterion) {
         ("polled_least_conn", polled(Balance::LeastConn), nobody),
         ("polled_crc32", polled(Balance::LeastConn), session),
     ];
-    for (name, route, ask) in cases {
+    for (name, route, request) in cases {
         let id = BenchmarkId::new(name, route.pools[0].peers.len());
         let mut stage = Stage::new(route);
-        group.bench_function(id, |bencher| bencher.iter(|| stage.turn(black_box(ask))));
+        group.bench_function(id, |bencher| {
+            bencher.iter(|| stage.turn(black_box(request)));
+        });
     }
     group.finish();
 }

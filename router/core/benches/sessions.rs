@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use router_core::affinity::Affinity;
 use router_core::balance::{Balance, Normalize};
 use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Verdict};
+use router_core::health::HealthSpec;
 use router_core::pool::{
     FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
@@ -50,6 +51,7 @@ fn route() -> RouteSpec {
         ban_ttl: Duration::from_secs(300),
         guard: GuardSpec::default(),
         load: None,
+        health: HealthSpec::default(),
         normalize: Normalize::Off,
         memory: MemorySpec {
             session_ttl: TTL,
@@ -90,7 +92,7 @@ fn clock() -> Instant {
 
 struct Stage {
     book: Book,
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     now: Instant,
     rng: StdRng,
 }
@@ -103,10 +105,10 @@ impl Stage {
             "{:08x}-7d3e-4b1a-9c55-{session:012x}",
             session.wrapping_mul(2_654_435_761)
         );
-        let ask = PlacementRequest::new(POOL, Some(id.as_bytes()));
+        let request = PlacementRequest::new(POOL, Some(id.as_bytes()));
         match self
             .book
-            .reserve(&self.roster, ask, self.now, &mut self.rng)
+            .reserve(&self.resolved, request, self.now, &mut self.rng)
         {
             Verdict::Send(placement) => self.book.release(placement.ticket, self.now),
             other => panic!("the stage has room: {other:?}"),
@@ -114,20 +116,20 @@ impl Stage {
     }
 
     fn tick(&mut self) {
-        self.book.tick(&self.roster, Switches::DEFAULT, self.now);
+        self.book.tick(&self.resolved, Switches::DEFAULT, self.now);
     }
 
     fn sessions(&self) -> u64 {
-        self.book.memory(&self.roster, POOL).sessions
+        self.book.memory(&self.resolved, POOL).sessions
     }
 }
 
 fn main() {
     let mut book = Book::default();
-    let roster = book.attach(route());
+    let resolved = book.attach(route());
     let mut stage = Stage {
         book,
-        roster,
+        resolved,
         now: clock(),
         rng: StdRng::seed_from_u64(11),
     };

@@ -6,6 +6,7 @@ pub mod prefix;
 pub(crate) mod sid;
 pub mod sticky;
 mod tenants;
+pub(crate) mod warm;
 
 pub use sid::Hashed;
 

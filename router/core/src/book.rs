@@ -3,12 +3,13 @@
 //! The edge keeps one `Book` per route behind one lock. State is keyed by peer, so it outlives a
 //! reload: a new [`RouteSpec`] is *attached*, which resolves each peer to the state its key already
 //! has, and the old one *detached* when its last request is gone. A peer's state is dropped once no
-//! roster names it and no ticket holds it.
+//! resolved route names it and no ticket holds it.
 //!
 //! Here are the state, who holds it, and the count of what is in flight; each file beside has one
 //! kind of question or event.
 
 mod answer;
+mod attempts;
 mod bounds;
 mod candidate_set;
 mod decide;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::aimd::Bounds;
+use crate::health::{AnswerKind, Attempt, Health};
 use crate::load::Reading;
 use crate::pool::{Ban, ByRole, PeerKey, Role, RouteSpec};
 use candidate_set::CandidateSet;
@@ -48,7 +50,8 @@ use view::View;
 use waiters::Waiters;
 
 pub use answer::{Handed, Placement, Ticket, Verdict};
-pub use peers::{Known, Limits};
+pub use attempts::{PeerChange, Watched};
+pub use peers::{Known, Limits, Polled};
 pub use placement_request::{Pin, PlacementRequest, Switches};
 pub use resolved_route::{PoolId, ResolvedRoute};
 pub use runtime::RuntimeLimit;
@@ -58,9 +61,9 @@ pub use waiters::WaiterId;
 /// All mutable state of one route.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// Held by every roster that names the peer and by every ticket on it.
+    /// Held by every resolved route that names the peer and by every ticket on it.
     peers: Table<PeerKey, PeerState>,
-    /// By `peers_by_model` key; held by every roster that has the pool and by every ticket of it.
+    /// By `peers_by_model` key; held by every resolved route that has the pool and by every ticket of it.
     pools: Table<Option<Arc<str>>, PoolState>,
     /// The route's runtime limits.
     runtime: RuntimeLimits,
@@ -70,8 +73,8 @@ pub struct Book {
     /// The first instant it saw: what windows are aligned to.
     epoch: Option<Instant>,
     /// By id.
-    rosters: BTreeMap<u64, Attached>,
-    next_roster: u64,
+    routes: BTreeMap<u64, Attached>,
+    next_route: u64,
     /// Tickets not released.
     outstanding: u64,
 }
@@ -86,14 +89,16 @@ struct PeerState {
     reading: Reading,
     /// How many slots its engine says it has.
     learned: Option<u32>,
+    /// What became of the requests it got.
+    health: Health,
 }
 
-/// A roster in use, and what its decisions go over.
+/// A resolved route in use, and what its decisions go over.
 #[derive(Debug)]
 struct Attached {
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     /// Index = pool.
-    lineups: Vec<ByRole<CandidateSet>>,
+    candidate_sets: Vec<ByRole<CandidateSet>>,
     /// Index = pool: between what its adaptive limit moves. `None` without `adaptive_cc`.
     bounds: Vec<Option<Bounds>>,
 }
@@ -114,45 +119,48 @@ impl Book {
             members.push(PoolMembers::new(&spec.guard, pool, slot, peers));
         }
         let buckets = self.priority.acquire(&spec.guard.priority);
-        let before = self.rosters.values().next_back();
-        if spec.load.is_some() && before.is_some_and(|before| before.roster.spec.load.is_none()) {
+        let before = self.routes.values().next_back();
+        if spec.load.is_some() && before.is_some_and(|before| before.resolved.spec.load.is_none()) {
             for slot in members.iter().flat_map(|pool| &pool.peers) {
                 self.peers.get_mut(*slot).reading.begin();
             }
-            let lineups = self.rosters.values_mut().flat_map(|one| &mut one.lineups);
-            lineups
+            let candidate_sets = self
+                .routes
+                .values_mut()
+                .flat_map(|one| &mut one.candidate_sets);
+            candidate_sets
                 .flat_map(ByRole::iter_mut)
                 .for_each(CandidateSet::forget);
         }
-        let id = self.next_roster;
-        self.next_roster += 1;
-        let roster = ResolvedRoute::new(id, spec, members, buckets);
+        let id = self.next_route;
+        self.next_route += 1;
+        let resolved = ResolvedRoute::new(id, spec, members, buckets);
         let attached = Attached {
-            lineups: vec![ByRole::default(); roster.members.len()],
-            bounds: bounds::of(&roster, &self.peers),
-            roster: roster.clone(),
+            candidate_sets: vec![ByRole::default(); resolved.members.len()],
+            bounds: bounds::of(&resolved, &self.peers),
+            resolved: resolved.clone(),
         };
-        self.rosters.insert(id, attached);
-        roster
+        self.routes.insert(id, attached);
+        resolved
     }
 
-    /// Gives up a roster; state of peers that no roster names and no ticket holds is dropped.
+    /// Gives up a resolved route; state of peers that no resolved route names and no ticket holds is dropped.
     /// Tickets reserved under it may still be released, not retried. A second call does nothing.
-    pub fn detach(&mut self, roster: &ResolvedRoute) {
-        if self.rosters.remove(&roster.id).is_none() {
+    pub fn detach(&mut self, resolved: &ResolvedRoute) {
+        if self.routes.remove(&resolved.id).is_none() {
             return;
         }
-        for pool in &roster.members {
-            self.pools.let_go(pool.pool);
+        for pool in &resolved.members {
+            self.pools.release_hold(pool.pool);
             for peer in &pool.peers {
-                self.let_go(*peer);
+                self.release_hold(*peer);
             }
         }
-        self.priority.let_go(&roster.buckets);
+        self.priority.release_hold(&resolved.buckets);
     }
 
     /// Debug-asserts the invariants: the peers' in-flight adds up to the tickets not released, and
-    /// every slot is held by exactly the rosters and tickets that know it.
+    /// every slot is held by exactly the resolved routes and tickets that know it.
     pub fn check(&self) {
         self.peers.check();
         self.pools.check();
@@ -163,58 +171,72 @@ impl Book {
             .sum();
         debug_assert_eq!(in_flight, self.outstanding);
         let named = |count: fn(&ResolvedRoute) -> usize| {
-            self.rosters
+            self.routes
                 .values()
-                .map(|one| count(&one.roster))
+                .map(|one| count(&one.resolved))
                 .sum::<usize>() as u64
         };
         let peers =
-            |roster: &ResolvedRoute| roster.members.iter().map(|pool| pool.peers.len()).sum();
+            |resolved: &ResolvedRoute| resolved.members.iter().map(|pool| pool.peers.len()).sum();
         debug_assert_eq!(self.peers.holders(), named(peers) + self.outstanding);
         debug_assert_eq!(
             self.pools.holders(),
-            named(|roster| roster.members.len()) + self.outstanding
+            named(|resolved| resolved.members.len()) + self.outstanding
         );
         let running = self.pools.iter().map(|pool| pool.drain.running());
         debug_assert_eq!(running.map(u64::from).sum::<u64>(), self.outstanding);
+        self.peers.iter().for_each(|peer| peer.health.check());
         for (_, sessions) in self.pools.iter().flat_map(|pool| pool.sessions.iter()) {
             sessions.check();
         }
         self.pools.iter().for_each(|pool| pool.prefixes.check());
-        self.priority.check(named(|roster| roster.buckets.len()));
-        self.waiters.check(|id| self.rosters.contains_key(&id));
+        self.priority
+            .check(named(|resolved| resolved.buckets.len()));
+        self.waiters.check(|id| self.routes.contains_key(&id));
         for Attached {
-            roster,
-            lineups,
+            resolved,
+            candidate_sets,
             bounds,
-        } in self.rosters.values()
+        } in self.routes.values()
         {
-            debug_assert_eq!(*bounds, bounds::of(roster, &self.peers));
-            for (pool, lineups) in lineups.iter().enumerate() {
-                for (role, lineup) in lineups.iter() {
-                    lineup.check(roster, (pool, role), &self.peers);
+            debug_assert_eq!(*bounds, bounds::of(resolved, &self.peers));
+            for (pool, candidate_sets) in candidate_sets.iter().enumerate() {
+                for (role, candidate_set) in candidate_sets.iter() {
+                    candidate_set.check(resolved, (pool, role), &self.peers);
                 }
             }
         }
     }
 
-    /// The pool as a request of any model sees it. Looks at every peer unless the pool's lineup is
+    /// The pool as a request of any model sees it. Looks at every peer unless the pool's candidate set is
     /// [current](Self::refresh).
     fn view<'a>(
         &'a self,
-        roster: &'a ResolvedRoute,
+        resolved: &'a ResolvedRoute,
         pool: PoolId,
         role: Role,
         now: Instant,
     ) -> View<'a> {
-        let attached = self.rosters.get(&roster.id);
-        let attached = attached.expect("a detached roster is not asked");
-        let lineup = match &attached.lineups[pool.0][role] {
-            lineup if lineup.is_current(now) => Cow::Borrowed(lineup),
-            _ => Cow::Owned(CandidateSet::new(roster, (pool.0, role), &self.peers, now)),
+        let attached = self.routes.get(&resolved.id);
+        let attached = attached.expect("a detached resolved is not asked");
+        let candidate_set = match &attached.candidate_sets[pool.0][role] {
+            candidate_set if candidate_set.is_current(now) => Cow::Borrowed(candidate_set),
+            _ => Cow::Owned(CandidateSet::new(
+                resolved,
+                (pool.0, role),
+                &self.peers,
+                now,
+            )),
         };
-        let memory = self.pools.get(roster.members[pool.0].pool);
-        View::new(roster, (pool, role), &self.peers, memory, lineup, now)
+        let memory = self.pools.get(resolved.members[pool.0].pool);
+        View::new(
+            resolved,
+            (pool, role),
+            &self.peers,
+            memory,
+            candidate_set,
+            now,
+        )
     }
 
     /// The pool as a request sees it: without the peers that do not list its model, unless none of
@@ -222,67 +244,71 @@ impl Book {
     /// lives on.
     fn view_for<'a>(
         &'a self,
-        roster: &'a ResolvedRoute,
-        ask: &PlacementRequest<'a>,
+        resolved: &'a ResolvedRoute,
+        request: &PlacementRequest<'a>,
         now: Instant,
     ) -> View<'a> {
-        let view = self.view(roster, ask.pool, ask.role, now);
-        let mut view = match ask.pin {
-            Some(pin) => view.pinned(pin, ask.pin_falls_back),
+        let view = self.view(resolved, request.pool, request.role, now);
+        let mut view = match request.pin {
+            Some(pin) => view.pinned(pin, request.pin_falls_back),
             None => view,
         };
-        view.lodge(ask);
+        view.admit_bound_session(request);
         view
     }
 
-    /// Brings a pool's lineup up to date, so that views of it cost nothing.
-    fn refresh(&mut self, roster: u64, pool: PoolId, role: Role, now: Instant) {
-        let Self { rosters, peers, .. } = self;
+    /// Brings a pool's candidate set up to date, so that views of it cost nothing.
+    fn refresh(&mut self, resolved: u64, pool: PoolId, role: Role, now: Instant) {
+        let Self { routes, peers, .. } = self;
         if let Some(Attached {
-            roster, lineups, ..
-        }) = rosters.get_mut(&roster)
-            && !lineups[pool.0][role].is_current(now)
+            resolved,
+            candidate_sets,
+            ..
+        }) = routes.get_mut(&resolved)
+            && !candidate_sets[pool.0][role].is_current(now)
         {
-            lineups[pool.0][role].make(roster, (pool.0, role), peers, now);
+            candidate_sets[pool.0][role].make(resolved, (pool.0, role), peers, now);
         }
     }
 
     /// When time alone may next change a peer of a pool: a ban ends, a reading grows old.
-    fn due(&self, roster: &ResolvedRoute, pool: PoolId, role: Role) -> Option<Instant> {
-        let attached = self.rosters.get(&roster.id)?;
-        attached.lineups[pool.0][role].due()
+    fn due(&self, resolved: &ResolvedRoute, pool: PoolId, role: Role) -> Option<Instant> {
+        let attached = self.routes.get(&resolved.id)?;
+        attached.candidate_sets[pool.0][role].due()
     }
 
     /// Looks at a peer again, to which something has happened.
     fn touch(&mut self, slot: u32, now: Instant) {
-        let Self { rosters, peers, .. } = self;
+        let Self { routes, peers, .. } = self;
         let state = peers.get(slot);
         for Attached {
-            roster, lineups, ..
-        } in rosters.values_mut()
+            resolved,
+            candidate_sets,
+            ..
+        } in routes.values_mut()
         {
-            for (pool, index) in roster.places.of(slot) {
-                let role = roster.spec.pools[*pool].peers[*index].role;
-                lineups[*pool][role].touch(roster, *pool, *index, state, now);
+            for (pool, index) in resolved.places.of(slot) {
+                let role = resolved.spec.pools[*pool].peers[*index].role;
+                candidate_sets[*pool][role].touch(resolved, *pool, *index, state, now);
             }
         }
     }
 
     fn gates<'a>(
         &'a self,
-        roster: &'a ResolvedRoute,
-        ask: PlacementRequest<'a>,
+        resolved: &'a ResolvedRoute,
+        request: PlacementRequest<'a>,
         now: Instant,
     ) -> Gates<'a> {
-        let members = &roster.members[ask.pool.0];
-        let attached = self.rosters.get(&roster.id);
+        let members = &resolved.members[request.pool.0];
+        let attached = self.routes.get(&resolved.id);
         Gates {
-            route: &roster.spec,
+            route: &resolved.spec,
             members,
-            bounds: attached.and_then(|attached| attached.bounds[ask.pool.0]),
+            bounds: attached.and_then(|attached| attached.bounds[request.pool.0]),
             pool: self.pools.get(members.pool),
             runtime: &self.runtime,
-            ask,
+            request,
             past_limit: false,
             epoch: self.epoch(now),
             now,
@@ -296,8 +322,8 @@ impl Book {
 
     /// Gives up one hold on a peer. With the last one goes what pools remember of it: its place may
     /// become another peer's.
-    fn let_go(&mut self, slot: u32) {
-        if self.peers.let_go(slot) {
+    fn release_hold(&mut self, slot: u32) {
+        if self.peers.release_hold(slot) {
             for pool in self.pools.iter_mut() {
                 let tables = pool.sessions.iter_mut();
                 tables.for_each(|sessions| sessions.forget_peer(slot));
@@ -306,21 +332,27 @@ impl Book {
         }
     }
 
-    fn occupy(&mut self, slot: u32, now: Instant) {
+    fn occupy(&mut self, slot: u32, kind: AnswerKind, now: Instant) -> Attempt {
         self.peers.hold(slot);
         let peer = self.peers.get_mut(slot);
         peer.in_flight += 1;
         peer.reading.placed();
+        let attempt = peer.health.begin(kind, now);
         self.outstanding += 1;
         self.touch(slot, now);
+        attempt
     }
 
-    fn vacate(&mut self, slot: u32, now: Instant) {
+    /// `attempt`: the one under way, unless its end was reported; it says nothing about the peer then.
+    fn vacate(&mut self, slot: u32, attempt: Option<Attempt>, now: Instant) {
         let peer = self.peers.get_mut(slot);
+        if let Some(mut attempt) = attempt {
+            peer.health.abort(&mut attempt, now);
+        }
         peer.in_flight -= 1;
         peer.reading.released(peer.in_flight, now);
         self.outstanding -= 1;
         self.touch(slot, now);
-        self.let_go(slot);
+        self.release_hold(slot);
     }
 }

@@ -27,7 +27,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::admission::{Gate, Gates, Refusal};
 use crate::affinity::Hash;
 use crate::balance::Balance;
-use crate::load::Standing;
+use crate::health::HealthFacts;
+use crate::load::Freshness;
 use crate::pool::PeerKey;
 
 /// Declares the modes; the route's balance policy brings its own word.
@@ -94,8 +95,12 @@ impl<'de> Deserialize<'de> for Mode {
 pub enum HomeState {
     /// It has room.
     Usable,
-    /// It is banned.
+    /// It is banned, unreadable or disabled.
     Banned,
+    /// It is ejected, or its one probe request is under way.
+    Ejected,
+    /// It gives no first byte, and the session is new there.
+    Suspect,
     /// It is at its own maximum; with `hash_saturated: keep` it takes the request all the same.
     Saturated,
 }
@@ -205,7 +210,7 @@ pub struct Reading {
 }
 
 /// One peer as an explanation shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerFacts {
     /// `host:port`.
     pub peer: PeerKey,
@@ -231,8 +236,14 @@ pub struct PeerFacts {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub load: Option<u32>,
     /// What its engine's last sample is worth; absent where it is not polled.
+    #[serde(rename = "standing", skip_serializing_if = "Option::is_none", default)]
+    pub freshness: Option<Freshness>,
+    /// Seconds that nothing could be read of a held peer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub standing: Option<Standing>,
+    pub held_s: Option<u64>,
+    /// What became of the requests it got; absent while there is nothing to show.
+    #[serde(skip_serializing_if = "HealthFacts::is_plain", default)]
+    pub health: HealthFacts,
     /// Sessions that live on it, where they are remembered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sessions: Option<u32>,

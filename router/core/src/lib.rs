@@ -8,6 +8,7 @@
 //! - [`affinity`]: which peer a session belongs to.
 //! - [`balance`]: which peer a request without a home gets.
 //! - [`load`]: how busy a peer is, and how far that is known.
+//! - [`health`]: whether a peer deserves requests, by what became of the ones it got.
 //! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
 //! - [`admission`]: whether a request may come in at all.
 //! - [`rules`]: which requests a route refuses for what they say.
@@ -27,6 +28,7 @@ pub mod aimd;
 pub mod balance;
 pub mod book;
 pub mod decision;
+pub mod health;
 pub mod histogram;
 pub mod layered;
 pub mod load;

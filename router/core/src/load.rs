@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use idle::Idle;
-pub(crate) use idle::Rest;
+pub(crate) use idle::IdleSince;
 pub use reading::Reading;
 
 /// One reading of an engine.
@@ -71,10 +71,24 @@ pub enum Report {
     Unusable,
 }
 
+impl Report {
+    /// Whether the engine has answered as one does that can serve.
+    pub(crate) fn is_good(self) -> bool {
+        match self {
+            Self::Sampled(_) | Self::Blind | Self::Sleeping => true,
+            Self::Dead
+            | Self::Loading
+            | Self::Misconfigured
+            | Self::Hung { .. }
+            | Self::Unusable => false,
+        }
+    }
+}
+
 /// How much a peer's reading is worth now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum Freshness {
     /// A recent sample, or polling is off.
     Fresh,
     /// Alive, too busy to be read: assumed full.
@@ -89,7 +103,7 @@ pub enum Standing {
     Misconfigured,
 }
 
-impl Standing {
+impl Freshness {
     /// Whether the choice may pick such a peer.
     pub fn is_candidate(self) -> bool {
         matches!(self, Self::Fresh | Self::Held)

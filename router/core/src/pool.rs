@@ -19,6 +19,7 @@ use crate::admission::priority::PrioritySpec;
 use crate::affinity::Affinity;
 use crate::aimd::AdaptiveSpec;
 use crate::balance::{Balance, Normalize};
+use crate::health::HealthSpec;
 use crate::load::LoadSpec;
 use crate::signal::{Signal, SignalSpec};
 
@@ -163,6 +164,8 @@ pub struct RouteSpec {
     pub cross_tier_fallback: bool,
     /// How long a ban lasts without renewal.
     pub ban_ttl: Duration,
+    /// When peers that fail or hang lose their requests.
+    pub health: HealthSpec,
     /// What it refuses for besides a full pool.
     pub guard: GuardSpec,
     /// How the engines' own load counts; `None`: they are not polled, and load is in-flight.

@@ -4,6 +4,8 @@
 mod gen_spec;
 #[path = "properties/guard.rs"]
 mod guard;
+#[path = "properties/health.rs"]
+mod health;
 #[path = "properties/model.rs"]
 mod model;
 #[path = "properties/run.rs"]
@@ -39,12 +41,12 @@ fn start() -> Instant {
 /// Reserves `requests` times; the winners' indices and their tickets.
 fn burst(
     book: &mut Book,
-    roster: &ResolvedRoute,
+    resolved: &ResolvedRoute,
     requests: usize,
     seed: u64,
 ) -> (Vec<usize>, Vec<Ticket>) {
     let (now, mut rng) = (start(), StdRng::seed_from_u64(seed));
-    let reserve = |_| match book.reserve(roster, BALANCED, now, &mut rng) {
+    let reserve = |_| match book.reserve(resolved, BALANCED, now, &mut rng) {
         Verdict::Send(placement) => Some((placement.peer, placement.ticket)),
         Verdict::Wait(_) | Verdict::Refuse(_) => None,
     };
@@ -97,13 +99,13 @@ proptest! {
         let mut spec = flat(peers);
         (spec.rt_limit_factor, spec.balance) = (factor, balance);
         let mut book = Book::default();
-        let roster = book.attach(spec);
-        let (winners, tickets) = burst(&mut book, &roster, requests, seed);
+        let resolved = book.attach(spec);
+        let (winners, tickets) = burst(&mut book, &resolved, requests, seed);
         let limit = model::most(slots.iter().map(|s| u64::from(*s)).sum(), factor);
         prop_assert_eq!(winners.len() as u64, limit.min(requests as u64));
         tickets.into_iter().for_each(|ticket| book.release(ticket, start()));
         book.check();
-        prop_assert_eq!(book.limits(&roster, POOL, start()).in_flight, 0);
+        prop_assert_eq!(book.limits(&resolved, POOL, start()).in_flight, 0);
     }
 
     #[test]
@@ -118,8 +120,8 @@ proptest! {
         // Beyond one request each, two choices bound the spread only with high probability.
         let requests = if balance == Balance::PowerOfTwo { requests.min(peers) } else { requests };
         let mut book = Book::default();
-        let roster = book.attach(spec);
-        let (winners, _tickets) = burst(&mut book, &roster, requests, seed);
+        let resolved = book.attach(spec);
+        let (winners, _tickets) = burst(&mut book, &resolved, requests, seed);
         let mut counts = vec![0_usize; peers];
         winners.iter().for_each(|winner| counts[*winner] += 1);
         let most = counts.iter().max().copied().unwrap_or(0);
@@ -170,15 +172,15 @@ proptest! {
         let keys: Vec<PeerKey> = single_slot_peers(peers).into_iter().map(|peer| peer.key).collect();
         let home = &keys[crc32fast::hash(&session) as usize % peers];
         let (mut book, now) = (Book::default(), start());
-        let roster = book.attach(flat(single_slot_peers(peers)));
+        let resolved = book.attach(flat(single_slot_peers(peers)));
         for index in banned {
             let key = &keys[index.index(peers)];
             if key != home {
-                book.observe(&roster, key, Evidence::Failed, now);
+                book.observe(&resolved, key, Evidence::Failed, now);
             }
         }
-        let ask = PlacementRequest::new(POOL, Some(&session));
-        let outcome = book.explain(&roster, ask, now, &mut StdRng::seed_from_u64(0)).outcome;
+        let request = PlacementRequest::new(POOL, Some(&session));
+        let outcome = book.explain(&resolved, request, now, &mut StdRng::seed_from_u64(0)).outcome;
         let is_home = matches!(&outcome, Outcome::Send { peer, mode: Mode::Hash, .. } if peer == home);
         prop_assert!(is_home, "{outcome:?}");
     }
@@ -203,13 +205,15 @@ fn affinity_none_ignores_sessions() {
     let mut spec = flat(single_slot_peers(3));
     spec.affinity = Affinity::None;
     let (mut book, mut rng) = (Book::default(), StdRng::seed_from_u64(3));
-    let roster = book.attach(spec);
-    let ask = PlacementRequest::new(POOL, Some(b"s"));
+    let resolved = book.attach(spec);
+    let request = PlacementRequest::new(POOL, Some(b"s"));
     let mut winners: Vec<usize> = (0..3)
-        .map(|_| match book.reserve(&roster, ask, start(), &mut rng) {
-            Verdict::Send(placement) => placement.peer,
-            other => panic!("not placed: {other:?}"),
-        })
+        .map(
+            |_| match book.reserve(&resolved, request, start(), &mut rng) {
+                Verdict::Send(placement) => placement.peer,
+                other => panic!("not placed: {other:?}"),
+            },
+        )
         .collect();
     winners.sort_unstable();
     assert_eq!(winners, [0, 1, 2]);

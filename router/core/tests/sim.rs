@@ -13,6 +13,8 @@ mod affinity;
 mod engine;
 #[path = "sim/gates.rs"]
 mod gates;
+#[path = "sim/ill.rs"]
+mod ill;
 #[path = "sim/policies.rs"]
 mod policies;
 #[path = "sim/report.rs"]

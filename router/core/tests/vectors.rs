@@ -318,10 +318,10 @@ fn affinity_off_is_told_from_no_session_and_both_are_balanced() {
     assert_eq!((ignored.source(), none.source()), ("affinity_off", "none"));
     let mut bench = Bench::new(hashed(Hash::Crc32), &R_PEERS);
     for session in [ignored, none] {
-        let ask = PlacementRequest::new(POOL, session.placed());
+        let request = PlacementRequest::new(POOL, session.placed());
         match bench
             .book
-            .explain(&bench.roster, ask, bench.now, &mut bench.rng)
+            .explain(&bench.resolved, request, bench.now, &mut bench.rng)
             .outcome
         {
             Outcome::Send { mode, facts, .. } => {
@@ -361,7 +361,7 @@ fn the_limit_is_the_active_tiers_own_sum() {
     ];
     let mut bench = Bench::new(hashed(Hash::Crc32), &peers);
     let limits = |bench: &Bench| {
-        let limits = bench.book.limits(&bench.roster, POOL, bench.now);
+        let limits = bench.book.limits(&bench.resolved, POOL, bench.now);
         (
             limits.tier,
             limits.limit,
@@ -389,7 +389,7 @@ fn a_larger_lower_tier_lends_nothing() {
     assert_eq!(
         bench
             .book
-            .limits(&bench.roster, POOL, bench.now)
+            .limits(&bench.resolved, POOL, bench.now)
             .largest_tier_sum,
         90
     );
@@ -455,14 +455,20 @@ fn no_peers_is_no_healthy_peer() {
         refusal,
         Refusal::NoHealthyPeer {
             peers: 0,
-            banned: 0
+            banned: 0,
+            stale: 0,
+            ejected: 0,
+            draining: 0,
         }
     );
     assert_eq!(
         (refusal.code(), refusal.retry_after_s()),
         ("no_healthy_peer", 5)
     );
-    assert_eq!(bench.book.limits(&bench.roster, POOL, bench.now).tier, None);
+    assert_eq!(
+        bench.book.limits(&bench.resolved, POOL, bench.now).tier,
+        None
+    );
 }
 
 /// The pool of F1: X is chosen; Y and Z share its tier; P and Q are one tier down.
@@ -488,11 +494,11 @@ fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
     let mut order = Vec::new();
     while let Some(next) = bench
         .book
-        .retry(&bench.roster, ticket, &tried, None, bench.now)
+        .retry(&bench.resolved, ticket, &tried, None, bench.now)
     {
         bench.book.check();
         tried.push(next);
-        order.push(bench.roster.peer(POOL, next).key.to_string());
+        order.push(bench.resolved.peer(POOL, next).key.to_string());
     }
     order
 }

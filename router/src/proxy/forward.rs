@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use router_core::health::{AttemptEnd, Failure};
 use router_core::pool::Evidence;
 
 use super::error::ApiError;
@@ -79,13 +80,15 @@ enum End {
     NotSent {
         /// Bans the peer.
         dead: bool,
+        /// What it says about the peer.
+        says: AttemptEnd,
         /// For the receipt and the log.
         why: Arc<str>,
     },
     /// A reused connection died unanswered.
     Stale(Arc<str>),
-    /// Nothing more may be tried.
-    Fatal(ApiError, Arc<str>),
+    /// Nothing more may be tried; what that says about the peer.
+    Fatal(ApiError, Arc<str>, AttemptEnd),
 }
 
 /// Sends to the peer a request is placed on, and on failure to the next candidates. The reservation
@@ -123,19 +126,24 @@ pub(super) async fn forward(
                 fresh = true;
                 continue;
             }
-            End::Fatal(error, why) => {
+            End::Fatal(error, why, says) => {
+                tries.ended(route, &sinks.events, says);
                 return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
             End::Stale(why) => {
+                tries.ended(route, &sinks.events, AttemptEnd::Failed(Failure::Reset));
                 let error = ApiError::upstream(BROKE, tries.attempts.len());
                 return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
             End::Unavailable(response) => {
                 let why = Arc::from(format!("status {}", response.status().as_u16()));
+                let says = AttemptEnd::Failed(Failure::ServerError);
+                tries.ended(route, &sinks.events, says);
                 (Some(response), why)
             }
-            End::NotSent { dead, why } => {
-                if dead && let Some(change) = route.observe(&peer.spec.key, Evidence::Failed) {
+            End::NotSent { dead, says, why } => {
+                tries.ended(route, &sinks.events, says);
+                if dead && let Some(change) = route.observe(&peer.spec.key, Evidence::Unreachable) {
                     let events = &sinks.events;
                     events.peer_changed(at_peer(route, &peer), change, &why);
                 }
@@ -189,25 +197,43 @@ async fn attempt(
                 }
                 _ => ApiError::upstream_timeout("response_timeout", deadlines.response),
             };
-            End::Fatal(error, Arc::from("no response headers in time"))
+            let says = AttemptEnd::Failed(Failure::NoFirstByte);
+            End::Fatal(error, Arc::from("no response headers in time"), says)
         }
         Ok(Ok(response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
             // No request asks for another protocol: `Upgrade` ends at the router.
-            StatusCode::SWITCHING_PROTOCOLS => {
-                End::Fatal(ApiError::upstream(SWITCHED, 1), Arc::from("status 101"))
-            }
+            StatusCode::SWITCHING_PROTOCOLS => End::Fatal(
+                ApiError::upstream(SWITCHED, 1),
+                Arc::from("status 101"),
+                AttemptEnd::Neutral,
+            ),
             _ => End::Head(response),
         },
         Ok(Err(error)) => {
             let why = Arc::from(chain(&error));
             match error {
-                SendError::Dead(_) => End::NotSent { dead: true, why },
-                SendError::ConnectTimeout | SendError::Exhausted(_) => {
-                    End::NotSent { dead: false, why }
-                }
+                SendError::Dead(_) => End::NotSent {
+                    dead: true,
+                    says: AttemptEnd::Failed(Failure::NoConnection),
+                    why,
+                },
+                // Nothing refused: a host that swallows connections is not banned, so it has to count.
+                SendError::ConnectTimeout => End::NotSent {
+                    dead: false,
+                    says: AttemptEnd::Failed(Failure::NoFirstByte),
+                    why,
+                },
+                SendError::Exhausted(_) => End::NotSent {
+                    dead: false,
+                    says: AttemptEnd::Neutral,
+                    why,
+                },
                 SendError::Stale(_) => End::Stale(why),
-                SendError::Broken(_) => End::Fatal(ApiError::upstream(BROKE, 1), why),
+                SendError::Broken(_) => {
+                    let says = AttemptEnd::Failed(Failure::Reset);
+                    End::Fatal(ApiError::upstream(BROKE, 1), why, says)
+                }
             }
         }
     }

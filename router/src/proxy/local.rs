@@ -5,7 +5,7 @@ use http::header::{self, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use router_core::book::PoolId;
 use router_core::decision::PeerFacts;
-use router_core::load::Standing;
+use router_core::load::Freshness;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ fn merged_entries(route: &Route) -> Vec<(Box<str>, String)> {
     let mut all: Vec<(Box<str>, String)> = Vec::new();
     let facts = route.peer_facts(PoolId(0));
     let is_usable = |peer: &&PeerFacts| {
-        let is_read = peer.standing.is_none_or(Standing::is_candidate);
+        let is_read = peer.freshness.is_none_or(Freshness::is_candidate);
         peer.enabled && !peer.banned && is_read
     };
     for peer in facts.iter().filter(is_usable) {

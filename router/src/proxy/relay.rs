@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use router_core::health::{AttemptEnd, Failure};
 use tokio::time::Sleep;
 
 use super::edits::Edits;
@@ -37,6 +38,9 @@ const FLUSH_TICKS: u16 = 500;
 /// Bytes handed over to a connection and not yet written to its socket. A client that stops reading must not fill the
 /// memory: hyper alone would buffer 400 KiB for each.
 const UNWRITTEN_MAX: usize = 32 << 10;
+
+/// What an answer that breaks off says about its peer.
+const CUT: AttemptEnd = AttemptEnd::Failed(Failure::Cut);
 
 /// Ends a connection whose response cannot be completed.
 #[derive(Debug)]
@@ -336,17 +340,18 @@ impl Relay {
                     let message = "the peer broke off in the middle of its response";
                     let broke =
                         ApiError::upstream(message, self.answered.placed.tries.attempts.len());
-                    self.break_off(cx, &broke, &error_text)
+                    self.break_off(cx, &broke, &error_text, CUT)
                 }
                 Poll::Pending => {
                     if let Some(shutdown_notice) = &mut self.shutdown_notice
                         && shutdown_notice.poll(cx).is_ready()
                     {
                         let (held, _) = self.finish_edits();
-                        return self.end_with(cx, &held, &ApiError::draining(), "the router stops");
+                        let (error, says) = (ApiError::draining(), AttemptEnd::Neutral);
+                        return self.end_with(cx, &held, &error, "the router stops", says);
                     }
-                    let late = ready!(self.poll_bounds(cx));
-                    self.break_off(cx, &late, "time-out")
+                    let (late, says) = ready!(self.poll_bounds(cx));
+                    self.break_off(cx, &late, "time-out", says)
                 }
             };
         }
@@ -407,7 +412,7 @@ impl Relay {
         let (rest, result) = self.finish_edits();
         if let Err(error) = result {
             let broken = self.no_such_encoding();
-            return self.break_after(cx, &rest, &broken, &error.to_string());
+            return self.break_after(cx, &rest, &broken, &error.to_string(), CUT);
         }
         let rest = (!rest.is_empty()).then(|| Frame::data(rest));
         Poll::Ready(rest.or_else(|| self.trailers.take()).map(Ok))
@@ -432,7 +437,7 @@ impl Relay {
 
     /// Ready when a bound has passed. The timer is set once and looked at when it fires: a chunk
     /// only moves `active`.
-    fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<ApiError> {
+    fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<(ApiError, AttemptEnd)> {
         loop {
             let idle_end = self.active + self.bounds.idle;
             let end = self
@@ -449,9 +454,14 @@ impl Relay {
             }
             return Poll::Ready(match self.bounds.deadline {
                 Some((deadline, limit)) if deadline <= idle_end => {
-                    ApiError::upstream_timeout("request_timeout", limit)
+                    // A long answer is no fault of its peer.
+                    let late = ApiError::upstream_timeout("request_timeout", limit);
+                    (late, AttemptEnd::Neutral)
                 }
-                _ => ApiError::upstream_timeout("idle_timeout", self.bounds.idle),
+                _ => {
+                    let late = ApiError::upstream_timeout("idle_timeout", self.bounds.idle);
+                    (late, AttemptEnd::Failed(Failure::Stall))
+                }
             });
         }
     }
@@ -507,7 +517,7 @@ impl Relay {
         error: &io::Error,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let broken = self.no_such_encoding();
-        self.break_off(cx, &broken, &error.to_string())
+        self.break_off(cx, &broken, &error.to_string(), CUT)
     }
 
     fn break_off(
@@ -515,9 +525,10 @@ impl Relay {
         cx: &mut Context<'_>,
         error: &ApiError,
         cause: &str,
+        says: AttemptEnd,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let (held, _) = self.finish_edits();
-        self.break_after(cx, &held, error, cause)
+        self.break_after(cx, &held, error, cause, says)
     }
 
     /// Breaks off after a last part of the body.
@@ -527,12 +538,13 @@ impl Relay {
         held: &[u8],
         error: &ApiError,
         cause: &str,
+        says: AttemptEnd,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let placed = &self.answered.placed;
         let events = &placed.inspected.authorised.arrival.sinks.events;
         let peer = at_peer(placed.route(), &placed.tries.peer);
         events.stream_broken(peer, placed.rid(), &cause, now());
-        self.end_with(cx, held, error, cause)
+        self.end_with(cx, held, error, cause, says)
     }
 
     /// Ends the response early: with an event after a last part of the body where that can be said.
@@ -542,8 +554,9 @@ impl Relay {
         held: &[u8],
         error: &ApiError,
         cause: &str,
+        says: AttemptEnd,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.answered.broke(cause);
+        self.answered.broke(cause, says);
         self.trailers = None;
         if self.answered.is_head_held() {
             // The head waits for this body: the failure becomes its status.

@@ -31,7 +31,7 @@ impl Carried {
         since.no_header = sum(since.no_header, self.no_header);
         for row in &mut since.buckets {
             if let Some(carried) = self.buckets.get(&row.bucket.min_turn) {
-                row.tally = sum(row.tally, *carried);
+                row.counters = sum(row.counters, *carried);
             }
         }
         since
@@ -48,7 +48,7 @@ impl Carried {
         });
         for row in &before.buckets {
             let carried = self.buckets.entry(row.bucket.min_turn).or_default();
-            *carried = sum(*carried, row.tally);
+            *carried = sum(*carried, row.counters);
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
                 share: 1.0,
                 tol: 1.0,
             },
-            tally,
+            counters: tally,
         };
         PriorityState {
             buckets: turns.iter().map(row).collect(),
@@ -94,7 +94,11 @@ mod tests {
         carried.add_priority(&state(&[1, 2], 5));
         carried.add_priority(&state(&[1, 4], 2));
         let total = carried.priority(state(&[1, 2, 4], 10));
-        let admitted: Vec<u64> = total.buckets.iter().map(|row| row.tally.admitted).collect();
+        let admitted: Vec<u64> = total
+            .buckets
+            .iter()
+            .map(|row| row.counters.admitted)
+            .collect();
         assert_eq!((admitted, total.no_header.admitted), (vec![17, 10, 12], 17));
         let trips = Trips {
             concurrency: 1,

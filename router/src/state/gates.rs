@@ -1,16 +1,30 @@
 //! A route's load gates: what time moves, what an operator sets, and what they show. Every function
 //! takes the route's lock once, for O(its pools) work.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use router_core::book::status::{NoHeader, PriorityState, Protection, Trips};
-use router_core::book::{PoolId, RuntimeLimit, Switches};
+use router_core::book::{PeerChange, PoolId, RuntimeLimit, Switches, Watched};
 use router_core::decision::Facts;
 use router_core::layered::Setting;
 use router_core::signal::{Sample, Signal};
 
 use super::{Route, Switch};
 use crate::clock::now;
+
+/// Longest time between two looks for peers that hang.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// What a tick of a route came to.
+#[derive(Debug)]
+pub struct Ticked {
+    /// When to call again.
+    pub next: Instant,
+    /// What is worth a warning.
+    pub no_header: Option<NoHeader>,
+    /// Peers that changed their state.
+    pub changes: Vec<PeerChange>,
+}
 
 impl Route {
     /// Where a switch stands, and which layer says so.
@@ -58,12 +72,22 @@ impl Route {
         }
     }
 
-    /// Does what time alone makes due; answers when to call again, and what is worth a warning.
-    pub fn tick(&self) -> (Instant, Option<NoHeader>) {
+    /// Does what time alone makes due.
+    pub fn tick(&self) -> Ticked {
         let switches = self.switches();
         self.state.change(|book, _, now| {
             let next = book.tick(&self.roster, switches, now);
-            (next, book.take_no_header_warning())
+            let Watched {
+                changes,
+                next: watch,
+            } = book.watch(&self.roster, now);
+            // A request that begins to wait meanwhile is not known yet.
+            let watch = watch.map_or(now + WATCH_EVERY, |watch| watch.min(now + WATCH_EVERY));
+            Ticked {
+                next: next.min(watch),
+                no_header: book.take_no_header_warning(),
+                changes,
+            }
         })
     }
 

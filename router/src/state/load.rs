@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use router_core::affinity::Hashed;
-use router_core::book::{Known, MemoryState, PoolId};
-use router_core::load::{LoadSpec, Report, Standing};
+use router_core::book::{Known, MemoryState, Polled, PoolId};
+use router_core::load::{LoadSpec, Report};
 use router_core::pool::{MemorySpec, PeerKey, Role};
 use router_core::session::SessionId;
 
@@ -58,8 +58,8 @@ impl Route {
         self.options.load.signal.value == LoadSignal::Engine
     }
 
-    /// Takes in what a poll found; answers what the peer's reading is worth now.
-    pub fn report_load(&self, peer: &PeerKey, report: Report) -> Option<Standing> {
+    /// Takes in what a poll found, which may end a ban for a failed connection.
+    pub fn report_load(&self, peer: &PeerKey, report: Report) -> Option<Polled> {
         self.state
             .change(|book, _, now| book.report_load(&self.roster, peer, report, now))
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -15,6 +16,7 @@ use router_core::book::{
     Book, Limits, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket,
 };
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
+use router_core::health::{AttemptEnd, HealthChange, HealthSpec};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
 use router_core::session::Place;
@@ -215,6 +217,29 @@ impl Route {
             .change(|book, _, now| book.retry(&self.roster, ticket, tried, pin, now))
     }
 
+    /// The first byte of a successful answer has come; answers what that says about its peer.
+    pub fn first_byte(&self, reservation: &mut Reservation) -> Vec<HealthChange> {
+        let Some(ticket) = &mut reservation.ticket else {
+            return Vec::new();
+        };
+        self.state
+            .change(|book, _, now| book.first_byte(&self.roster, ticket, now))
+    }
+
+    /// The attempt on a reservation's peer has ended: before a retry, or before the reservation is
+    /// dropped. Answers what that says about the peer. A second report of one attempt is ignored.
+    pub fn attempt_ended(
+        &self,
+        reservation: &mut Reservation,
+        end: AttemptEnd,
+    ) -> Vec<HealthChange> {
+        let Some(ticket) = &mut reservation.ticket else {
+            return Vec::new();
+        };
+        self.state
+            .change(|book, _, now| book.attempt_ended(&self.roster, ticket, end, now))
+    }
+
     /// Records evidence about a peer and says what changed.
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
         self.state
@@ -289,9 +314,19 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
         cross_tier_fallback: options.cross_tier_fallback.value,
         ban_ttl: options.health_ban_ttl.value,
         guard: guard_of(options),
+        health: health_spec(),
         load: load_spec(options),
         normalize: options.load.normalize.value,
         memory: memory_spec(options),
+    }
+}
+
+/// Attempts are counted, and no peer is taken out for them: no option of a route says when yet.
+fn health_spec() -> HealthSpec {
+    HealthSpec {
+        eject: None,
+        hang_after: Some(Duration::from_secs(365 * 86_400)),
+        ..HealthSpec::default()
     }
 }
 

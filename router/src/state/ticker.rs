@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use router_core::book::PeerChange;
+use router_core::pool::PeerKey;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::RouteTable;
+use super::{Route, RouteTable};
 use crate::clock::now;
-use crate::telemetry::events::Events;
+use crate::telemetry::events::{Events, PeerRef};
 
 /// Shortest pause between two ticks of a route, whatever it asks for: a bound on what a mistake
 /// there can cost. No interval of a route is shorter.
@@ -63,11 +65,14 @@ impl Ticker {
             let due = match self.due.get(&route.name) {
                 Some(due) if *due > now => *due,
                 _ => {
-                    let (asked, warning) = route.tick();
-                    if let Some(warning) = warning {
+                    let ticked = route.tick();
+                    if let Some(warning) = ticked.no_header {
                         events.no_session_header(&route.name, warning);
                     }
-                    let due = asked.max(now + PAUSE_MIN);
+                    for PeerChange { peer, change } in &ticked.changes {
+                        events.peer_health(peer_ref(route, peer), change);
+                    }
+                    let due = ticked.next.max(now + PAUSE_MIN);
                     self.due.insert(Arc::clone(&route.name), due);
                     due
                 }
@@ -75,6 +80,17 @@ impl Ticker {
             next = next.min(due);
         }
         next
+    }
+}
+
+/// A peer as the log names it.
+fn peer_ref<'a>(route: &'a Route, peer: &'a PeerKey) -> PeerRef<'a> {
+    let mut specs = route.spec().pools.iter().flat_map(|pool| &pool.peers);
+    let spec = specs.find(|spec| spec.key == *peer);
+    PeerRef {
+        route: &route.name,
+        peer,
+        name: spec.map_or(peer.as_str(), |spec| &spec.name),
     }
 }
 
@@ -126,8 +142,7 @@ mod tests {
 
         /// Samples of the five-minute average that each route has.
         fn samples(&self) -> Vec<usize> {
-            let count =
-                |route: &Arc<crate::state::Route>| route.protections()[0].average.slots.len();
+            let count = |route: &Arc<Route>| route.protections()[0].average.slots.len();
             self.tables.load().routes().map(count).collect()
         }
     }

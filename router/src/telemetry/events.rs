@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use router_core::book::status::NoHeader;
-use router_core::load::{Report, Standing};
+use router_core::health::{HealthChange, HealthState};
+use router_core::load::{Freshness, Report};
 use router_core::pool::{Change, PeerKey};
 
 use super::metrics::{Metrics, RouteMetrics};
@@ -74,6 +75,24 @@ impl Events {
         }
     }
 
+    /// A peer's answers, or their absence, changed its state.
+    pub fn peer_health(&self, at: PeerRef<'_>, change: &HealthChange) {
+        let PeerRef { route, peer, name } = at;
+        let (from, to, cause) = (change.from.as_str(), change.to.as_str(), change.cause);
+        let for_s = change.lasts.map(|lasts| lasts.as_secs());
+        match change.to {
+            HealthState::Ejected => {
+                tracing::warn!(route, %peer, name, from, %cause, for_s, "peer ejected: it gets no requests");
+            }
+            HealthState::Suspect => {
+                tracing::warn!(route, %peer, name, from, %cause, "peer suspect: it keeps its sessions and gets no new ones");
+            }
+            HealthState::Probing | HealthState::Returning | HealthState::Healthy => {
+                tracing::info!(route, %peer, name, from, to, %cause, "peer is coming back");
+            }
+        }
+    }
+
     /// A peer answered a probe with 429 or not in time: it keeps its state.
     pub fn probe_busy(&self, at: PeerRef<'_>, why: &dyn Display, now: Instant) {
         let PeerRef { route, peer, name } = at;
@@ -87,11 +106,11 @@ impl Events {
         &self,
         at: PeerRef<'_>,
         report: Report,
-        standing: Option<Standing>,
+        freshness: Option<Freshness>,
         now: Instant,
     ) {
         let PeerRef { route, peer, name } = at;
-        let standing = standing.map_or("gone", Standing::as_str);
+        let freshness = freshness.map_or("gone", Freshness::as_str);
         self.metrics.polled(route, peer.as_str(), report);
         match report {
             Report::Misconfigured if self.speaks(Warning::PollRefused, at, now) => {
@@ -101,9 +120,9 @@ impl Events {
                 tracing::warn!(route, %peer, name, "the engine has no load page that can be read: its load is the router's own requests");
             }
             Report::Hung { .. } if self.speaks(Warning::PollHung, at, now) => {
-                tracing::warn!(route, %peer, name, standing, "the engine's load page does not answer");
+                tracing::warn!(route, %peer, name, freshness, "the engine's load page does not answer");
             }
-            _ => tracing::trace!(route, %peer, name, ?report, standing, "peer polled"),
+            _ => tracing::trace!(route, %peer, name, ?report, freshness, "peer polled"),
         }
     }
 

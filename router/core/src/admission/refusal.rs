@@ -25,6 +25,15 @@ pub enum Refusal {
         peers: u32,
         /// How many of them are banned.
         banned: u32,
+        /// How many cannot be read: their metrics are silent, or say that they take nothing.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        stale: u32,
+        /// How many are ejected, suspect or being probed.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        ejected: u32,
+        /// How many drain.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        draining: u32,
     },
     /// The pool's in-flight has reached its limit, or this bucket's share of it.
     ConcurrencyLimit(Box<Full>),
@@ -37,7 +46,8 @@ pub enum Refusal {
 /// The numbers of a full pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Full {
-    /// Sum over the active tier's unbanned peers, before this request. Of a pinned request only the
+    /// Sum over the active tier's unbanned peers, before this request; only ours while `held` counts
+    /// any. Of a pinned request only the
     /// peers that list its model, unless the adaptive limit, which is the whole tier's, is in force.
     pub in_flight: u64,
     /// The limit in force: of `pool_limit` and `adaptive` the one that leaves less room.
@@ -65,6 +75,12 @@ pub struct Full {
     pub avg_5min: f64,
     /// Unbanned peers of the active tier.
     pub healthy_peers: u32,
+    /// How many of them are held: alive, too busy to be read, and assumed full.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub held: u32,
+    /// Seconds for which the longest held one could not be read; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub held_s: Option<u64>,
     /// Priority of the active tier.
     pub tier: i64,
     /// First turn of the request's bucket; absent while `session_prio` is off.
@@ -155,6 +171,10 @@ pub enum Budget {
     FirstTurn,
     /// Nobody: turn 1 while it is held out.
     None,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Refusal {

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use md5::{Digest, Md5};
-use xxhash_rust::xxh3::Xxh3Default;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::consistent_hash::Murmur;
 use super::{Affinity, Hash};
@@ -88,6 +88,17 @@ impl<'s> Sid<'s> {
     /// The bytes, unless they were hashed beforehand.
     pub(super) fn short(self) -> Option<&'s [u8]> {
         self.hashed.is_none().then_some(self.bytes)
+    }
+
+    /// A number that stands for the id, whatever the route's hash. Two routes of different hashes
+    /// may give one long id two numbers.
+    pub(crate) fn fingerprint(self) -> u64 {
+        match self.hashed.map(|hashed| &hashed.0) {
+            None | Some(State::Furc(_)) => xxh3_64(self.bytes),
+            Some(State::Crc32(value)) => xxh3_64(&value.to_le_bytes()),
+            Some(State::Xxh3(state)) => state.digest(),
+            Some(State::Md5(state)) => xxh3_64(&state.clone().finalize()),
+        }
     }
 
     pub(super) fn crc32(self) -> u32 {

@@ -5,6 +5,7 @@ use std::fmt;
 use super::WaiterId;
 use crate::admission::Refusal;
 use crate::decision::{Facts, Mode};
+use crate::health::{AnswerKind, Attempt};
 use crate::pool::Role;
 
 /// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: it cannot be copied, and
@@ -15,12 +16,15 @@ pub struct Ticket {
     pub(super) slot: u32,
     /// Slot of the pool's state.
     pub(super) pool_slot: u32,
-    /// Index of the pool and of the peer in the roster it was reserved under.
+    /// Index of the pool and of the peer in the resolved route it was reserved under.
     pub(super) pool: usize,
     pub(super) peer: usize,
     pub(super) role: Role,
     /// The active tier when it was reserved; a retry never goes above it.
     pub(super) tier: i64,
+    /// The attempt under way on the peer; `None` once its end was reported.
+    pub(super) attempt: Option<Attempt>,
+    pub(super) kind: AnswerKind,
     /// The key of the session it is a request of, where sessions are remembered.
     pub(super) session: Option<Box<[u8]>>,
 }

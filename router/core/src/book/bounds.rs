@@ -1,4 +1,4 @@
-//! Between what the adaptive limits of a roster's pools move.
+//! Between what the adaptive limits of a resolved route's pools move.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,18 @@ use crate::pool::{PeerKey, Role};
 
 /// Of each pool, in its order; `None` without `adaptive_cc`. Bans do not matter, and slots that an
 /// engine has said do where the peer learns them.
-pub(super) fn of(roster: &Resolved, states: &Table<PeerKey, PeerState>) -> Vec<Option<Bounds>> {
-    let adaptive = roster.spec.guard.adaptive.as_ref();
-    let bounds = |pool| adaptive.map(|spec| Bounds::new(spec, largest_tier(roster, pool, states)));
-    (0..roster.members.len()).map(bounds).collect()
+pub(super) fn of(resolved: &Resolved, states: &Table<PeerKey, PeerState>) -> Vec<Option<Bounds>> {
+    let adaptive = resolved.spec.guard.adaptive.as_ref();
+    let bounds =
+        |pool| adaptive.map(|spec| Bounds::new(spec, largest_tier(resolved, pool, states)));
+    (0..resolved.members.len()).map(bounds).collect()
 }
 
 /// The largest sum of slots that the enabled peers of one tier have.
-fn largest_tier(roster: &Resolved, pool: usize, states: &Table<PeerKey, PeerState>) -> u64 {
-    let specs = &roster.spec.pools[pool].peers;
+fn largest_tier(resolved: &Resolved, pool: usize, states: &Table<PeerKey, PeerState>) -> u64 {
+    let specs = &resolved.spec.pools[pool].peers;
     let mut sums: BTreeMap<i64, u64> = BTreeMap::new();
-    for (peer, slot) in specs.iter().zip(&roster.members[pool].peers) {
+    for (peer, slot) in specs.iter().zip(&resolved.members[pool].peers) {
         if peer.enabled && peer.role == Role::Regular {
             let slots = slots(peer, states.get(*slot));
             *sums.entry(peer.priority).or_default() += u64::from(slots.0);

@@ -3,7 +3,7 @@
 //! A decision goes over the peers of a pool several times, and most of what it looks at changes only
 //! when something happens to a peer: a request begins or ends there, a poll or a probe reports. Each
 //! such event looks at its own peer again. What time alone changes (a ban ends, a reading grows old)
-//! has a deadline; past the earliest one the whole lineup is made anew.
+//! has a deadline; past the earliest one the whole candidate set is made anew.
 
 use std::time::Instant;
 
@@ -11,21 +11,24 @@ use super::PeerState;
 use super::resolved_route::{Fixed, Resolved};
 use super::table::Table;
 use crate::admission::concurrency;
-use crate::load::{Rest, Standing};
+use crate::health::Access;
+use crate::load::{Freshness, IdleSince};
 use crate::pool::{Load, PeerKey, PeerSpec, Role, RouteSpec, Slots};
 
-/// Every peer of one pool of one roster, as requests of one role see them.
+/// Every peer of one pool of one resolved route, as requests of one role see them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CandidateSet {
     /// Index = peer, file order. Empty before the first look.
-    seats: Vec<CandidateEntry>,
-    /// Index = peer; apart from the seats because few policies ask.
-    rests: Vec<Rest>,
+    entries: Vec<CandidateEntry>,
+    /// Index = peer; apart from the entries because few policies ask.
+    idles: Vec<IdleSince>,
     /// Sums over each tier's usable peers, by the tier's rank.
     tiers: Vec<Room>,
     /// The first instant at which time alone may have changed something.
     due: Option<Instant>,
     is_made: bool,
+    /// Nobody is usable but for peers that were taken out for their answers' sake: these serve.
+    is_last_resort: bool,
     /// The last look, for the check of the invariants.
     seen: Option<Instant>,
 }
@@ -45,6 +48,10 @@ pub(super) struct CandidateEntry {
     pub(super) may_keep: bool,
     /// It is under its own maximum.
     pub(super) has_room: bool,
+    /// It gives no first byte: sessions that live there stay, nothing else goes there.
+    pub(super) is_suspect: bool,
+    /// Nothing but its health speaks against it: it serves when nobody else is left.
+    pub(super) is_reserve: bool,
 }
 
 /// The usable peers of one tier, or of those that a request may go to.
@@ -72,30 +79,32 @@ impl CandidateEntry {
             is_usable: false,
             may_keep: false,
             has_room: false,
+            is_suspect: false,
+            is_reserve: false,
         }
     }
 }
 
 impl Room {
     #[inline]
-    pub(super) fn add(&mut self, seat: CandidateEntry) {
-        if seat.is_usable {
+    pub(super) fn add(&mut self, entry: CandidateEntry) {
+        if entry.is_usable {
             self.peers += 1;
-            self.with_room += u32::from(seat.has_room);
-            self.limit += u64::from(seat.load.slots.0);
-            self.in_flight += u64::from(seat.counted);
-            self.load += u64::from(seat.load.in_flight);
+            self.with_room += u32::from(entry.has_room);
+            self.limit += u64::from(entry.load.slots.0);
+            self.in_flight += u64::from(entry.counted);
+            self.load += u64::from(entry.load.in_flight);
         }
     }
 
     #[inline]
-    fn take(&mut self, seat: CandidateEntry) {
-        if seat.is_usable {
+    fn take(&mut self, entry: CandidateEntry) {
+        if entry.is_usable {
             self.peers -= 1;
-            self.with_room -= u32::from(seat.has_room);
-            self.limit -= u64::from(seat.load.slots.0);
-            self.in_flight -= u64::from(seat.counted);
-            self.load -= u64::from(seat.load.in_flight);
+            self.with_room -= u32::from(entry.has_room);
+            self.limit -= u64::from(entry.load.slots.0);
+            self.in_flight -= u64::from(entry.counted);
+            self.load -= u64::from(entry.load.in_flight);
         }
     }
 }
@@ -103,14 +112,14 @@ impl Room {
 impl CandidateSet {
     /// A look at every peer.
     pub(super) fn new(
-        roster: &Resolved,
+        resolved: &Resolved,
         (pool, role): (usize, Role),
         states: &Table<PeerKey, PeerState>,
         now: Instant,
     ) -> Self {
-        let mut lineup = Self::default();
-        lineup.make(roster, (pool, role), states, now);
-        lineup
+        let mut candidate_set = Self::default();
+        candidate_set.make(resolved, (pool, role), states, now);
+        candidate_set
     }
 
     /// Whether it shows the peers as they are at `now`.
@@ -127,37 +136,55 @@ impl CandidateSet {
     /// Looks at every peer again. Allocates the first time only.
     pub(super) fn make(
         &mut self,
-        roster: &Resolved,
+        resolved: &Resolved,
         (pool, role): (usize, Role),
         states: &Table<PeerKey, PeerState>,
         now: Instant,
     ) {
-        let members = &roster.members[pool];
-        let specs = &roster.spec.pools[pool].peers;
-        self.seats.clear();
-        self.rests.clear();
+        let members = &resolved.members[pool];
+        let specs = &resolved.spec.pools[pool].peers;
+        self.entries.clear();
+        self.idles.clear();
         self.tiers.clear();
         self.tiers.resize(members.tiers.len(), Room::default());
         (self.due, self.is_made, self.seen) = (None, true, Some(now));
+        self.is_last_resort = false;
         for (index, peer) in specs.iter().enumerate() {
             let (state, fixed) = (states.get(members.peers[index]), members.fixed[index]);
             if peer.role != role {
-                self.seats.push(CandidateEntry::of_another_role(fixed));
-                self.rests.push(Rest::Busy);
+                self.entries.push(CandidateEntry::of_another_role(fixed));
+                self.idles.push(IdleSince::Busy);
                 continue;
             }
-            let (seat, rest, due) = look(&roster.spec, peer, fixed, state, now);
-            self.tiers[seat.fixed.tier as usize].add(seat);
-            self.seats.push(seat);
-            self.rests.push(rest);
+            let (entry, idle, due) = look(&resolved.spec, peer, fixed, state, now);
+            self.tiers[entry.fixed.tier as usize].add(entry);
+            self.entries.push(entry);
+            self.idles.push(idle);
             self.due = earlier(self.due, due);
         }
+        self.fall_back();
+    }
+
+    /// Where nobody is usable, peers that are out for their answers' sake serve all the same.
+    fn fall_back(&mut self) {
+        if self.has_usable() {
+            return;
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_reserve) {
+            (entry.is_usable, entry.may_keep, entry.is_suspect) = (true, true, false);
+            self.tiers[entry.fixed.tier as usize].add(*entry);
+            self.is_last_resort = true;
+        }
+    }
+
+    fn has_usable(&self) -> bool {
+        self.tiers.iter().any(|room| room.peers > 0)
     }
 
     /// Looks at one peer again, to which something has happened.
     pub(super) fn touch(
         &mut self,
-        roster: &Resolved,
+        resolved: &Resolved,
         pool: usize,
         index: usize,
         state: &PeerState,
@@ -167,15 +194,19 @@ impl CandidateSet {
             return;
         }
         let (peer, fixed) = (
-            &roster.spec.pools[pool].peers[index],
-            roster.members[pool].fixed[index],
+            &resolved.spec.pools[pool].peers[index],
+            resolved.members[pool].fixed[index],
         );
-        let (seat, rest, due) = look(&roster.spec, peer, fixed, state, now);
-        let before = std::mem::replace(&mut self.seats[index], seat);
-        self.rests[index] = rest;
+        let (entry, idle, due) = look(&resolved.spec, peer, fixed, state, now);
+        let before = std::mem::replace(&mut self.entries[index], entry);
+        self.idles[index] = idle;
         let tier = &mut self.tiers[fixed.tier as usize];
         tier.take(before);
-        tier.add(seat);
+        tier.add(entry);
+        if self.is_last_resort || !self.has_usable() {
+            // Who serves depends on all of them.
+            self.is_made = false;
+        }
         self.due = earlier(self.due, due);
         self.seen = self.seen.max(Some(now));
     }
@@ -186,13 +217,13 @@ impl CandidateSet {
     }
 
     #[inline]
-    pub(super) fn seats(&self) -> &[CandidateEntry] {
-        &self.seats
+    pub(super) fn entries(&self) -> &[CandidateEntry] {
+        &self.entries
     }
 
     #[inline]
-    pub(super) fn rests(&self) -> &[Rest] {
-        &self.rests
+    pub(super) fn idles(&self) -> &[IdleSince] {
+        &self.idles
     }
 
     /// Rank and room of the highest tier that has a usable peer.
@@ -216,16 +247,16 @@ impl CandidateSet {
     /// Debug-asserts that a look at every peer would find the same.
     pub(super) fn check(
         &self,
-        roster: &Resolved,
+        resolved: &Resolved,
         place: (usize, Role),
         states: &Table<PeerKey, PeerState>,
     ) {
         let Some(seen) = self.seen.filter(|seen| self.is_current(*seen)) else {
             return;
         };
-        let fresh = Self::new(roster, place, states, seen);
-        debug_assert_eq!(self.seats, fresh.seats);
-        debug_assert_eq!(self.rests, fresh.rests);
+        let fresh = Self::new(resolved, place, states, seen);
+        debug_assert_eq!(self.entries, fresh.entries);
+        debug_assert_eq!(self.idles, fresh.idles);
         debug_assert_eq!(self.tiers, fresh.tiers);
         debug_assert!(
             fresh
@@ -250,53 +281,94 @@ fn look(
     fixed: Fixed,
     state: &PeerState,
     now: Instant,
-) -> (CandidateEntry, Rest, Option<Instant>) {
-    let standing = standing(route, state, now);
+) -> (CandidateEntry, IdleSince, Option<Instant>) {
+    let freshness = freshness(route, state, now);
     let is_banned = state.ban.is_active(now);
-    let is_readable = standing.is_none_or(Standing::is_candidate);
-    let may_keep = peer.enabled && !is_banned && is_readable;
-    let load = load(route, peer, state, standing);
+    let is_readable = freshness.is_none_or(Freshness::is_candidate);
+    let serves = peer.enabled && !is_banned && is_readable;
+    let access = state.health.access(now);
+    let takes_new = access.takes_new();
+    let load = load(route, peer, state, freshness);
     let most = most(load.slots, route.rt_limit_factor);
-    let seat = CandidateEntry {
+    let counted = state.in_flight.max(load.in_flight.min(most));
+    let load = under(access, load);
+    let entry = CandidateEntry {
         load,
-        counted: state.in_flight.max(load.in_flight.min(most)),
+        counted,
         fixed,
-        is_usable: may_keep && !peer.draining,
-        may_keep,
-        has_room: load.has_room(route.rt_limit_factor),
+        is_usable: serves && takes_new && !peer.draining,
+        may_keep: serves && access != Access::Closed,
+        // A held peer takes its one request only when nobody else has room.
+        has_room: load.has_room(route.rt_limit_factor) && freshness != Some(Freshness::Held),
+        is_suspect: serves && access == Access::Warm && !peer.draining,
+        is_reserve: serves && !takes_new && !peer.draining,
     };
-    let (rest, stands_until) = match &route.load {
+    let (idle, stands_until) = match &route.load {
         Some(rules) => (
-            state.reading.rest(load.in_flight),
+            state.reading.idle_since(load.in_flight),
             state.reading.stands_until(rules, state.in_flight, now),
         ),
-        None => (Rest::Busy, None),
+        None => (IdleSince::Busy, None),
     };
-    (seat, rest, earlier(state.ban.until(now), stands_until))
+    let due = earlier(state.ban.until(now), stands_until);
+    (entry, idle, earlier(due, state.health.due(now)))
+}
+
+/// A peer's load as its health lets it be seen: a probing one takes one request whatever still runs
+/// there, a returning one has part of its slots.
+fn under(access: Access, load: Load) -> Load {
+    match access {
+        Access::Open | Access::Warm | Access::Closed => load,
+        Access::One => Load {
+            in_flight: 0,
+            slots: Slots(1),
+        },
+        Access::Ramp(tenths) => {
+            let slots = u64::from(load.slots.0) * u64::from(tenths);
+            Load {
+                slots: Slots(slots.div_ceil(10).max(1) as u32),
+                ..load
+            }
+        }
+    }
+}
+
+/// Whether what is known of its load speaks against a peer.
+pub(super) fn is_readable(route: &RouteSpec, state: &PeerState, now: Instant) -> bool {
+    freshness(route, state, now).is_none_or(Freshness::is_candidate)
 }
 
 /// What a peer's reading is worth; `None` where nothing is polled.
-pub(super) fn standing(route: &RouteSpec, state: &PeerState, now: Instant) -> Option<Standing> {
+pub(super) fn freshness(route: &RouteSpec, state: &PeerState, now: Instant) -> Option<Freshness> {
     let rules = route.load.as_ref()?;
-    Some(state.reading.standing(rules, state.in_flight, now))
+    Some(state.reading.freshness(rules, state.in_flight, now))
 }
 
 pub(super) fn load(
     route: &RouteSpec,
     peer: &PeerSpec,
     state: &PeerState,
-    standing: Option<Standing>,
+    freshness: Option<Freshness>,
 ) -> Load {
     let slots = slots(peer, state);
     let own = state.in_flight;
-    let (Some(rules), Some(standing)) = (&route.load, standing) else {
+    let (Some(rules), Some(freshness)) = (&route.load, freshness) else {
         return Load {
             in_flight: own,
             slots,
         };
     };
-    let load = state.reading.load(rules, standing, own, slots.0);
-    let in_flight = match state.reading.is_saturated(standing) {
+    let load = state.reading.load(rules, freshness, own, slots.0);
+    if freshness == Freshness::Held && own == 0 && !state.reading.shows_saturation() {
+        // Others keep it busy. One request of ours may wait there, or one long prefill behind a
+        // blocked metrics page would refuse everybody.
+        let most = most(slots, route.rt_limit_factor);
+        return Load {
+            in_flight: most.saturating_sub(1),
+            slots,
+        };
+    }
+    let in_flight = match state.reading.is_saturated(freshness) {
         // It has no room, whatever its slots and the factor that scales them.
         true => load.max(most(slots, route.rt_limit_factor)),
         false => load,

@@ -12,8 +12,9 @@ use super::view::Pick;
 use super::{Book, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket, Verdict};
 use crate::admission::Refusal;
 use crate::affinity::sid::Sid;
-use crate::decision::{Explanation, Facts, Outcome};
-use crate::pool::{PeerKey, Role};
+use crate::decision::{Explanation, Facts, Mode, Outcome};
+use crate::health::AnswerKind;
+use crate::pool::{PeerKey, Role, RouteSpec};
 use crate::signal::Signal;
 use crate::window::window_end;
 
@@ -23,7 +24,7 @@ const PREFIXES_MAX: usize = 65_536;
 /// What a request came to; nothing is moved yet.
 pub(super) struct Decision {
     /// What the gates move; absent without a usable peer.
-    moves: Option<AdmissionEffects>,
+    effects: Option<AdmissionEffects>,
     pub(super) outcome: Result<Pick, Refusal>,
     /// Whether the pool is full for it.
     is_full: bool,
@@ -32,7 +33,7 @@ pub(super) struct Decision {
 impl Decision {
     /// Whether it would be placed, were the pool not full, and may wait for that.
     pub(super) fn must_wait(&self) -> bool {
-        let may_wait = self.moves.is_some_and(|moves| moves.may_wait);
+        let may_wait = self.effects.is_some_and(|effects| effects.may_wait);
         self.is_full && may_wait && self.outcome.is_ok()
     }
 }
@@ -42,21 +43,21 @@ impl Book {
     /// but for the key of a session that is remembered.
     pub fn reserve(
         &mut self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Verdict {
         self.epoch.get_or_insert(now);
-        self.refresh(roster.id, ask.pool, ask.role, now);
-        let decision = self.decide(roster, ask, false, now, rng);
-        if let (Some(moves), Ok(pick)) = (decision.moves, &decision.outcome)
-            && moves.may_wait
-            && (decision.is_full || self.waiters.len(roster, &ask) > 0)
+        self.refresh(resolved.id, request.pool, request.role, now);
+        let decision = self.decide(resolved, request, false, now, rng);
+        if let (Some(effects), Ok(pick)) = (decision.effects, &decision.outcome)
+            && effects.may_wait
+            && (decision.is_full || self.waiters.len(resolved, &request) > 0)
         {
-            return self.queue(roster, ask, moves, pick.facts, now);
+            return self.queue(resolved, request, effects, pick.facts, now);
         }
-        match self.settle(roster, ask, decision, now) {
+        match self.settle(resolved, request, decision, now) {
             Ok(placement) => Verdict::Send(placement),
             Err(refusal) => Verdict::Refuse(refusal),
         }
@@ -69,23 +70,23 @@ impl Book {
     /// The next candidate is of the tier the request was placed in; with `cross_tier_fallback` also
     /// the least loaded peer of each lower tier, one per tier and request, in descending priority.
     /// A pinned request goes to the peers of its pin first, and to others only where it may fall back.
-    /// `roster` is the one the ticket was reserved under.
+    /// `resolved` is the one the ticket was reserved under.
     pub fn retry(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         ticket: &mut Ticket,
         tried: &[usize],
         pin: Option<Pin<'_>>,
         now: Instant,
     ) -> Option<usize> {
-        let slots = &roster.members[ticket.pool].peers;
+        let slots = &resolved.members[ticket.pool].peers;
         debug_assert_eq!(
             slots[ticket.peer], ticket.slot,
-            "a ticket is retried under its own roster"
+            "a ticket is retried under its own resolved"
         );
         let (pool, role) = (PoolId(ticket.pool), ticket.role);
-        self.refresh(roster.id, pool, role, now);
-        let view = self.view(roster, pool, role, now);
+        self.refresh(resolved.id, pool, role, now);
+        let view = self.view(resolved, pool, role, now);
         let next = match pin {
             None => view.next(ticket, tried, None)?,
             Some(Pin { peers, falls_back }) => {
@@ -93,8 +94,8 @@ impl Book {
                 next.or_else(|| view.next(ticket, tried, None).filter(|_| falls_back))?
             }
         };
-        self.occupy(slots[next], now);
-        self.vacate(ticket.slot, now);
+        let attempt = self.occupy(slots[next], ticket.kind, now);
+        self.vacate(ticket.slot, ticket.attempt.replace(attempt), now);
         ticket.slot = slots[next];
         ticket.peer = next;
         Some(next)
@@ -112,28 +113,30 @@ impl Book {
             pool.sessions[ticket.role].end(key, ticket.slot, now);
         }
         pool.drain.end(epoch, now);
-        self.pools.let_go(ticket.pool_slot);
-        self.vacate(ticket.slot, now);
+        self.pools.release_hold(ticket.pool_slot);
+        self.vacate(ticket.slot, ticket.attempt, now);
     }
 
     /// Reserves a unit on a peer past every gate and limit: what an operator holds back. Like a
     /// request's it counts until it is released; it is never retried. `None` for a peer that the
-    /// roster does not name. O(the peer's places), like a reservation.
+    /// resolved route does not name. O(the peer's places), like a reservation.
     pub fn hold_back(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         peer: &PeerKey,
         now: Instant,
     ) -> Option<Ticket> {
         let slot = self.peers.find(peer)?;
-        let (pool, index) = *roster.places.of(slot).first()?;
-        let spec = &roster.spec.pools[pool].peers[index];
-        let pool_slot = roster.members[pool].pool;
+        let (pool, index) = *resolved.places.of(slot).first()?;
+        let spec = &resolved.spec.pools[pool].peers[index];
+        let pool_slot = resolved.members[pool].pool;
         let epoch = self.epoch(now);
         self.pools.get_mut(pool_slot).drain.start(epoch, now);
         self.pools.hold(pool_slot);
-        self.occupy(slot, now);
+        let attempt = self.occupy(slot, AnswerKind::Other, now);
         Some(Ticket {
+            attempt: Some(attempt),
+            kind: AnswerKind::Other,
             slot,
             pool_slot,
             pool,
@@ -144,24 +147,27 @@ impl Book {
         })
     }
 
-    /// What would happen to `ask`. Counts nothing, advances no round-robin cursor; given the same
+    /// What would happen to `request`. Counts nothing, advances no round-robin cursor; given the same
     /// random numbers, [`reserve`](Self::reserve) does the same.
     pub fn explain(
         &self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Explanation {
-        let view = self.view_for(roster, &ask, now);
-        let decision = self.decide(roster, ask, false, now, rng);
-        let ahead = self.waiters.len(roster, &ask);
-        let may_wait = decision.moves.is_some_and(|moves| moves.may_wait);
+        let view = self.view_for(resolved, &request, now);
+        let decision = self.decide(resolved, request, false, now, rng);
+        let ahead = self.waiters.len(resolved, &request);
+        let may_wait = decision.effects.is_some_and(|effects| effects.may_wait);
         let waits = decision.must_wait() || (may_wait && ahead > 0);
-        let guard = &roster.spec.guard;
+        let guard = &resolved.spec.guard;
         let outcome = match decision.outcome {
-            Ok(pick) if waits && self.waiting(roster, ask.pool) >= guard.wait_max as usize => {
-                Outcome::Refuse(self.gates(roster, ask, now).full(&pick.facts))
+            Ok(pick)
+                if waits && self.waiting(resolved, request.pool) >= guard.wait_max as usize =>
+            {
+                let full = self.gates(resolved, request, now).full(&pick.facts);
+                Outcome::Refuse(view.with_held(full))
             }
             Ok(_) if waits => Outcome::Wait {
                 ahead: ahead as u32,
@@ -169,7 +175,7 @@ impl Book {
                 timeout_s: guard.wait_timeout.as_secs_f64(),
             },
             Ok(pick) => {
-                let spec = roster.peer(ask.pool, pick.peer);
+                let spec = resolved.peer(request.pool, pick.peer);
                 Outcome::Send {
                     peer: spec.key.clone(),
                     name: spec.name.to_string(),
@@ -180,13 +186,14 @@ impl Book {
             Err(refusal) => Outcome::Refuse(refusal),
         };
         let gates = view.capacity().map(|capacity| {
-            let gates = self.gates(roster, ask, now);
+            let gates = self.gates(resolved, request, now);
             gates.explain(&capacity)
         });
         Explanation {
             peers: view.peer_facts(
-                ask.session
-                    .map(|session| Sid::new(session).with(ask.hashed)),
+                request
+                    .session
+                    .map(|session| Sid::new(session).with(request.hashed)),
             ),
             outcome,
             gates: gates.unwrap_or_default(),
@@ -196,61 +203,65 @@ impl Book {
     /// `past_limit`: whatever the concurrency gate says.
     pub(super) fn decide(
         &self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         past_limit: bool,
         now: Instant,
         rng: &mut impl Rng,
     ) -> Decision {
-        let view = self.view_for(roster, &ask, now);
+        let view = self.view_for(resolved, &request, now);
         let Some(capacity) = view.capacity() else {
             return Decision {
-                moves: None,
+                effects: None,
                 outcome: Err(view.no_healthy_peer()),
                 is_full: false,
             };
         };
         let gates = Gates {
             past_limit,
-            ..self.gates(roster, ask, now)
+            ..self.gates(resolved, request, now)
         };
-        let hearing = gates.hear(&capacity);
-        let place = |facts| view.place(facts, &ask, rng);
+        let admission = gates.admit(&capacity);
         Decision {
-            moves: Some(hearing.moves),
-            outcome: hearing.outcome.map(place),
-            is_full: hearing.is_full,
+            effects: Some(admission.effects),
+            outcome: match admission.outcome {
+                Ok(facts) => Ok(view.place(facts, &request, rng)),
+                Err(refusal) => Err(view.with_held(refusal)),
+            },
+            is_full: admission.is_full,
         }
     }
 
     /// Carries a decision out.
     pub(super) fn settle(
         &mut self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         decision: Decision,
         now: Instant,
     ) -> Result<Placement, Refusal> {
-        let Decision { moves, outcome, .. } = decision;
-        if let Some(moves) = moves {
+        let Decision {
+            effects, outcome, ..
+        } = decision;
+        if let Some(effects) = effects {
             let facts = outcome.as_ref().map(|pick| pick.facts);
-            self.note(roster, ask.pool, moves, facts, now);
+            self.note(resolved, request.pool, effects, facts, now);
         }
-        outcome.map(|pick| self.commit(roster, ask, pick, now))
+        outcome.map(|pick| self.commit(resolved, request, pick, now))
     }
 
-    /// Moves what a hearing moves: the hold flag, probe slots, demand and the counters.
+    /// Moves what a admission moves: the hold flag, probe slots, demand and the counters.
     pub(super) fn note(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         pool: PoolId,
-        moves: AdmissionEffects,
+        effects: AdmissionEffects,
         outcome: Result<Facts, &Refusal>,
         now: Instant,
     ) {
-        let (epoch, guard) = (self.epoch(now), &roster.spec.guard);
-        let state = self.pools.get_mut(roster.members[pool.0].pool);
-        if let Some(hold) = moves.hold {
+        let (epoch, guard) = (self.epoch(now), &resolved.spec.guard);
+        let state = self.pools.get_mut(resolved.members[pool.0].pool);
+        if let Some(hold) = effects.hold {
             state.is_held = hold;
         }
         match outcome {
@@ -259,19 +270,19 @@ impl Book {
                     if facts.probes.contains(signal.into()) {
                         let aligned = window_end(epoch, guard.signal(signal).probe_window, now);
                         let probes = &mut state.signal_mut(signal).probes;
-                        probes.take(moves.budget, aligned, now);
+                        probes.take(effects.budget, aligned, now);
                     }
                 }
                 self.trips.add(facts.tripped);
             }
             Err(Refusal::ConcurrencyLimit(_)) => {
-                if let Some(life) = moves.demand {
+                if let Some(life) = effects.demand {
                     state.adaptive.refuse(life, now);
                 }
             }
             Err(_) => {}
         }
-        if let Some(grade) = moves.grade {
+        if let Some(grade) = effects.grade {
             self.priority.roll(guard.priority.warn_frac, epoch, now);
             self.priority.count(grade, outcome.is_ok());
         }
@@ -279,8 +290,8 @@ impl Book {
 
     fn commit(
         &mut self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         pick: Pick,
         now: Instant,
     ) -> Placement {
@@ -291,29 +302,41 @@ impl Book {
             takes_turn,
         } = pick;
         let epoch = self.epoch(now);
-        let pool = ask.pool.0;
-        let members = &roster.members[pool];
+        let pool = request.pool.0;
+        let members = &resolved.members[pool];
         let slot = members.peers[peer];
         let state = self.pools.get_mut(members.pool);
         state.turn += u64::from(takes_turn);
-        let memory = &roster.spec.memory;
-        let session = ask.key.filter(|_| roster.spec.remembers_sessions());
+        let memory = &resolved.spec.memory;
+        let session = request.key.filter(|_| resolved.spec.remembers_sessions());
         if let Some(key) = session {
             let (ttl, max) = (memory.session_ttl, memory.sessions_max as usize);
-            state.sessions[ask.role].begin(key, slot, ttl, max, now);
-        } else if memory.prefixes && ask.session.is_none() && ask.role == Role::Regular {
-            state.prefixes.record(ask.prefix, slot, PREFIXES_MAX);
+            state.sessions[request.role].begin(key, slot, ttl, max, now);
+        } else if memory.prefixes && request.session.is_none() && request.role == Role::Regular {
+            state.prefixes.record(request.prefix, slot, PREFIXES_MAX);
+        }
+        if let (Some(session), true) = (request.session, remembers_homes(&resolved.spec, mode)) {
+            let sid = Sid::new(session).with(request.hashed);
+            state
+                .warm
+                .record(sid.fingerprint(), slot, memory.session_ttl, now);
         }
         state.drain.start(epoch, now);
         self.pools.hold(members.pool);
-        self.occupy(slot, now);
+        let kind = match request.exempt {
+            true => AnswerKind::Other,
+            false => request.answer,
+        };
+        let attempt = self.occupy(slot, kind, now);
         Placement {
             ticket: Ticket {
+                attempt: Some(attempt),
+                kind,
                 slot,
                 pool_slot: members.pool,
                 pool,
                 peer,
-                role: ask.role,
+                role: request.role,
                 tier: facts.tier,
                 session: session.map(Box::from),
             },
@@ -322,4 +345,9 @@ impl Book {
             facts,
         }
     }
+}
+
+/// Whether a placement makes a session warm on its home, where no table remembers sessions.
+fn remembers_homes(route: &RouteSpec, mode: Mode) -> bool {
+    mode == Mode::Hash && !route.remembers_sessions()
 }

@@ -29,7 +29,7 @@ pub(super) struct Gates<'a> {
     pub(super) pool: &'a PoolState,
     /// The route's runtime limits.
     pub(super) runtime: &'a RuntimeLimits,
-    pub(super) ask: PlacementRequest<'a>,
+    pub(super) request: PlacementRequest<'a>,
     /// The request goes past the limit: it has waited long enough.
     pub(super) past_limit: bool,
     pub(super) epoch: Instant,
@@ -42,10 +42,10 @@ pub(super) struct AdmissionOutcome {
     pub(super) outcome: Result<Facts, Refusal>,
     /// Whether the pool is full for it; where it may wait that is no refusal yet.
     pub(super) is_full: bool,
-    pub(super) moves: AdmissionEffects,
+    pub(super) effects: AdmissionEffects,
 }
 
-/// What a hearing moves besides the request itself.
+/// What a admission moves besides the request itself.
 #[derive(Clone, Copy)]
 pub(super) struct AdmissionEffects {
     /// What `session_prio` made of the request; its bucket counts it.
@@ -85,36 +85,36 @@ impl Thresholds {
 
 impl<'a> Gates<'a> {
     /// Asks the gates; an exempt request passes them all and moves nothing.
-    pub(super) fn hear(&self, capacity: &Capacity) -> AdmissionOutcome {
+    pub(super) fn admit(&self, capacity: &Capacity) -> AdmissionOutcome {
         let grade = self.grade();
         let mut facts = self.facts(capacity, grade);
-        let mut moves = AdmissionEffects {
+        let mut effects = AdmissionEffects {
             grade,
             budget: self.budget(),
             hold: None,
             demand: self.adaptive().map(|spec| self.demand_life(spec)),
             may_wait: self.may_wait(),
         };
-        if self.ask.exempt {
-            moves.grade = None;
+        if self.request.exempt {
+            effects.grade = None;
             return AdmissionOutcome {
                 outcome: Ok(facts),
                 is_full: false,
-                moves,
+                effects,
             };
         }
-        facts.grade = moves.grade;
+        facts.grade = effects.grade;
         let is_full = self.is_full(&mut facts);
-        let outcome = if is_full && !moves.may_wait {
+        let outcome = if is_full && !effects.may_wait {
             Err(self.full(&facts))
         } else {
-            self.ask_signals(capacity, &mut facts, &mut moves.hold)
+            self.judge_signals(capacity, &mut facts, &mut effects.hold)
                 .map(|()| facts)
         };
         AdmissionOutcome {
             outcome,
             is_full,
-            moves,
+            effects,
         }
     }
 
@@ -125,7 +125,7 @@ impl<'a> Gates<'a> {
         if self.has_no_ceiling() || concurrency::admits(facts.in_flight, limit, facts.factor) {
             return false;
         }
-        if !self.ask.switches.rate_limit {
+        if !self.request.switches.rate_limit {
             facts.tripped.insert(Gate::Concurrency);
             return false;
         }
@@ -148,6 +148,8 @@ impl<'a> Gates<'a> {
             must_end,
             avg_5min: self.pool.average.mean(self.now),
             healthy_peers: facts.healthy_peers,
+            held: 0,
+            held_s: None,
             tier: facts.tier,
             bucket: facts.grade.map(|grade| grade.bucket),
             turn: facts.grade.and_then(|grade| grade.turn),
@@ -155,13 +157,13 @@ impl<'a> Gates<'a> {
         }))
     }
 
-    fn ask_signals(
+    fn judge_signals(
         &self,
         capacity: &Capacity,
         facts: &mut Facts,
         hold: &mut Option<bool>,
     ) -> Result<(), Refusal> {
-        let enforced = self.ask.switches.rate_limit;
+        let enforced = self.request.switches.rate_limit;
         for signal in Signal::ALL {
             let thresholds = self.thresholds(signal);
             if !(thresholds.any() && self.is_on(signal)) {
@@ -224,15 +226,15 @@ impl<'a> Gates<'a> {
 
     /// Every gate with its numbers, in order, whatever the others say.
     pub(super) fn explain(&self, capacity: &Capacity) -> Vec<GateFacts> {
-        let grade = self.grade().filter(|_| !self.ask.exempt);
+        let grade = self.grade().filter(|_| !self.request.exempt);
         let share = grade.map_or(1.0, |grade| grade.share);
         let (in_flight, limit) = self.compared_load(capacity, self.adaptive_limit(), share);
         let limit = limit * share;
         let factor = self.route.rt_limit_factor;
-        let acts = !(self.ask.exempt || self.has_no_ceiling());
+        let acts = !(self.request.exempt || self.has_no_ceiling());
         let concurrency = GateFacts {
             gate: Gate::Concurrency,
-            acts: acts && self.ask.switches.rate_limit,
+            acts: acts && self.request.switches.rate_limit,
             trips: acts && !concurrency::admits(in_flight, limit, factor),
             metric: None,
             value: Some(in_flight as f64),
@@ -256,7 +258,7 @@ impl<'a> Gates<'a> {
         let limit = threshold.map(|threshold| slow::admits_at(signal, threshold, self.tolerance()));
         GateFacts {
             gate: signal.into(),
-            acts: acts && self.ask.switches.rate_limit,
+            acts: acts && self.request.switches.rate_limit,
             trips: trip.is_some(),
             metric: metrics.get(metric).map(|metric| metric.name.clone()),
             value: shown.map(|shown| shown.ewma),
@@ -403,15 +405,15 @@ impl<'a> Gates<'a> {
 
     /// Index of the request's bucket, while `session_prio` is on.
     fn bucket(&self) -> Option<usize> {
-        let on = self.ask.switches.session_prio;
-        on.then(|| self.guard().priority.bucket(self.ask.turn))
+        let on = self.request.switches.session_prio;
+        on.then(|| self.guard().priority.bucket(self.request.turn))
     }
 
     fn grade(&self) -> Option<PriorityClass> {
         let bucket = self.guard().priority.table.get(self.bucket()?)?;
         Some(PriorityClass {
             bucket: bucket.min_turn,
-            turn: self.ask.turn,
+            turn: self.request.turn,
             share: bucket.share,
             tolerance: bucket.tol,
         })
@@ -434,25 +436,25 @@ impl<'a> Gates<'a> {
 
     /// Whether a full pool makes this request wait.
     fn may_wait(&self) -> bool {
-        let acts = self.ask.switches.rate_limit && !self.ask.exempt && !self.past_limit;
+        let acts = self.request.switches.rate_limit && !self.request.exempt && !self.past_limit;
         acts && self.route.full_policy == FullPolicy::Wait
     }
 
     /// Whether a signal's switch is on.
     fn is_on(&self, signal: Signal) -> bool {
         match signal {
-            Signal::Ttft => self.ask.switches.ttft,
-            Signal::Tps => self.ask.switches.tps,
+            Signal::Ttft => self.request.switches.ttft,
+            Signal::Tps => self.request.switches.tps,
         }
     }
 
     /// Whether a signal can refuse this request, the master switch aside.
     pub(super) fn gate_acts(&self, signal: Signal) -> bool {
         let may = match signal {
-            Signal::Ttft => self.ask.switches.ttft_429,
+            Signal::Ttft => self.request.switches.ttft_429,
             Signal::Tps => self.adaptive().is_none(),
         };
-        may && !self.ask.exempt && self.is_on(signal) && self.thresholds(signal).any()
+        may && !self.request.exempt && self.is_on(signal) && self.thresholds(signal).any()
     }
 
     /// Whether a signal moves the adaptive limit.

@@ -23,9 +23,9 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 impl Book {
     /// Takes in one measurement of a request of `pool`. A window that ended before `now` is folded
     /// first. O(metrics), no allocation once the pool was measured.
-    pub fn sample(&mut self, roster: &ResolvedRoute, pool: PoolId, sample: Sample, now: Instant) {
+    pub fn sample(&mut self, resolved: &ResolvedRoute, pool: PoolId, sample: Sample, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
-        let members = &roster.members[pool.0];
+        let members = &resolved.members[pool.0];
         let state = self.pools.get_mut(members.pool);
         let (signal, value) = match sample {
             Sample::Ttft(ms) => (Signal::Ttft, ms),
@@ -34,7 +34,7 @@ impl Book {
             Sample::Aborted => return state.tps.aborted += 1,
         };
         let (spec, metrics) = (
-            roster.spec.guard.signal(signal),
+            resolved.spec.guard.signal(signal),
             &members.criteria(signal).metrics,
         );
         let meter = &mut state.signal_mut(signal).meter;
@@ -52,10 +52,10 @@ impl Book {
     /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
     /// Answers when it wants to be called next, always after `now`. A call too early does nothing,
     /// one too late does once what was due.
-    pub fn tick(&mut self, roster: &ResolvedRoute, switches: Switches, now: Instant) -> Instant {
+    pub fn tick(&mut self, resolved: &ResolvedRoute, switches: Switches, now: Instant) -> Instant {
         let epoch = *self.epoch.get_or_insert(now);
         self.obey(switches);
-        let guard = &roster.spec.guard;
+        let guard = &resolved.spec.guard;
         let mut next = window_end(epoch, guard.cluster_avg_interval, now);
         for signal in Signal::ALL {
             next = next.min(window_end(epoch, guard.signal(signal).window, now));
@@ -65,12 +65,12 @@ impl Book {
         }
         self.priority.roll(guard.priority.warn_frac, epoch, now);
         let mut to_sweep = SWEEP_MAX;
-        for (index, members) in roster.members.iter().enumerate() {
+        for (index, members) in resolved.members.iter().enumerate() {
             let pool = PoolId(index);
-            self.refresh(roster.id, pool, Role::Regular, now);
-            let in_flight = self.view(roster, pool, Role::Regular, now).in_flight();
+            self.refresh(resolved.id, pool, Role::Regular, now);
+            let in_flight = self.view(resolved, pool, Role::Regular, now).in_flight();
             let state = self.pools.get_mut(members.pool);
-            let memory = &roster.spec.memory;
+            let memory = &resolved.spec.memory;
             let (ttl, max) = (memory.session_ttl, memory.sessions_max as usize);
             for sessions in state.sessions.iter_mut() {
                 to_sweep -= sessions.sweep(ttl, max, to_sweep, now);
@@ -83,7 +83,7 @@ impl Book {
             state
                 .average
                 .sample(in_flight, epoch, guard.cluster_avg_interval, now);
-            if let Some(due) = self.adapt(roster, PoolId(index), switches, in_flight, now) {
+            if let Some(due) = self.adapt(resolved, PoolId(index), switches, in_flight, now) {
                 next = next.min(due);
             }
         }
@@ -96,14 +96,14 @@ impl Book {
     /// Moves a pool's adaptive limit when that is due; answers when it is due next.
     fn adapt(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         pool: PoolId,
         switches: Switches,
         in_flight: u64,
         now: Instant,
     ) -> Option<Instant> {
-        let slot = roster.members[pool.0].pool;
-        let Some(spec) = &roster.spec.guard.adaptive else {
+        let slot = resolved.members[pool.0].pool;
+        let Some(spec) = &resolved.spec.guard.adaptive else {
             // A limit learned under another configuration is no start point for the next.
             self.pools.get_mut(slot).adaptive = Adaptive::default();
             return None;
@@ -116,7 +116,7 @@ impl Book {
             self.pools.get_mut(slot).adaptive.due = Some(due);
             return Some(due);
         }
-        let gates = self.gates(roster, PlacementRequest::under(pool, switches), now);
+        let gates = self.gates(resolved, PlacementRequest::under(pool, switches), now);
         let moved = gates.adaptive_limit().and_then(|limit| {
             let inputs = Inputs {
                 limit,

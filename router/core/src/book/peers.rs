@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::candidate_set::CandidateSet;
 use super::{Book, PoolId, ResolvedRoute, bounds};
 use crate::decision::PeerFacts;
-use crate::load::{Reading, Report, Standing};
+use crate::load::{Freshness, Reading, Report};
 use crate::pool::{ByRole, Change, Evidence, PeerKey, Role};
 
 /// What is known of a peer's load.
@@ -19,6 +19,15 @@ pub struct Known {
     pub learned: Option<u32>,
     /// Our requests on it.
     pub in_flight: u32,
+}
+
+/// What a poll came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// What the reading is worth now.
+    pub freshness: Freshness,
+    /// What the answer changed.
+    pub change: Option<Change>,
 }
 
 /// A pool's room as metrics and status show it. The sums are over the active tier's usable peers
@@ -39,38 +48,42 @@ pub struct Limits {
 
 impl Book {
     /// Records what a probe or the request path learned about a peer, in every pool that names it.
-    /// A failure bans it for the roster's `ban_ttl`. `None` when nothing changed, and for a peer
-    /// that no roster names any more.
+    /// A failure bans it for the resolved route's `ban_ttl`. `None` when nothing changed, and for a peer
+    /// that no resolved route names any more.
     pub fn observe(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         peer: &PeerKey,
         evidence: Evidence,
         now: Instant,
     ) -> Option<Change> {
         let slot = self.peers.find(peer)?;
         let ban = &mut self.peers.get_mut(slot).ban;
-        let change = ban.observe(evidence, roster.spec.ban_ttl, now);
+        let change = ban.observe(evidence, resolved.spec.ban_ttl, now);
         self.touch(slot, now);
         change
     }
 
-    /// Takes in what a poll of a peer's engine found; answers what the reading is worth now. `None` for
-    /// a peer that no roster names any more, and where nothing is polled.
+    /// Takes in what a poll of a peer's engine found. A good one ends a ban that came from a failed
+    /// connection. `None` for a peer that no route names any more, and where nothing is polled.
     pub fn report_load(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         peer: &PeerKey,
         report: Report,
         now: Instant,
-    ) -> Option<Standing> {
-        let spec = roster.spec.load.as_ref()?;
+    ) -> Option<Polled> {
+        let spec = resolved.spec.load.as_ref()?;
         let slot = self.peers.find(peer)?;
         let state = self.peers.get_mut(slot);
         state.reading.report(report, state.in_flight, now);
-        let standing = state.reading.standing(spec, state.in_flight, now);
+        let change = match report.is_good() {
+            true => state.ban.reached(now),
+            false => None,
+        };
+        let freshness = state.reading.freshness(spec, state.in_flight, now);
         self.touch(slot, now);
-        Some(standing)
+        Some(Polled { freshness, change })
     }
 
     /// Remembers how many slots a peer's engine says it has; answers what it said before.
@@ -78,12 +91,12 @@ impl Book {
         let slot = self.peers.find(peer)?;
         let before = self.peers.get_mut(slot).learned.replace(slots.max(1));
         if before != Some(slots.max(1)) {
-            for attached in self.rosters.values_mut() {
-                let lineups = attached.lineups.iter_mut();
-                lineups
+            for attached in self.routes.values_mut() {
+                let candidate_sets = attached.candidate_sets.iter_mut();
+                candidate_sets
                     .flat_map(ByRole::iter_mut)
                     .for_each(CandidateSet::forget);
-                attached.bounds = bounds::of(&attached.roster, &self.peers);
+                attached.bounds = bounds::of(&attached.resolved, &self.peers);
             }
         }
         before
@@ -100,13 +113,14 @@ impl Book {
     }
 
     /// Every peer of a pool as it is now, file order.
-    pub fn peers(&self, roster: &ResolvedRoute, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
-        self.view(roster, pool, Role::Regular, now).peer_facts(None)
+    pub fn peers(&self, resolved: &ResolvedRoute, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
+        self.view(resolved, pool, Role::Regular, now)
+            .peer_facts(None)
     }
 
     /// The room of a pool as it is now.
-    pub fn limits(&self, roster: &ResolvedRoute, pool: PoolId, now: Instant) -> Limits {
-        let view = self.view(roster, pool, Role::Regular, now);
+    pub fn limits(&self, resolved: &ResolvedRoute, pool: PoolId, now: Instant) -> Limits {
+        let view = self.view(resolved, pool, Role::Regular, now);
         let active = view.capacity();
         Limits {
             tier: active.map(|active| active.tier),

@@ -3,6 +3,7 @@
 use super::PoolId;
 use crate::affinity::Hashed;
 use crate::affinity::prefix::Prefix;
+use crate::health::AnswerKind;
 use crate::pool::Role;
 use crate::session::TABLE_KEY_BYTES_MAX;
 
@@ -30,6 +31,8 @@ pub struct PlacementRequest<'a> {
     /// The turn of a usable `x-phanrouter-session` header. Without one the request counts as fully
     /// warm. Read only while `session_prio` is on.
     pub turn: Option<u32>,
+    /// What it waits for.
+    pub answer: AnswerKind,
     /// A model list or health request: passes every load gate and is not counted by any.
     pub exempt: bool,
     /// The route's switches as they are in force.
@@ -53,12 +56,13 @@ impl<'a> PlacementRequest<'a> {
             pin: None,
             pin_falls_back: true,
             turn: None,
+            answer: AnswerKind::Stream,
             exempt: false,
             switches: Switches::DEFAULT,
         }
     }
 
-    /// Nobody's request, to look at a pool with: of turn 1, which is refused first.
+    /// A placeholder request for inspecting a pool. Turn 1, because it is refused first.
     pub(super) const fn under(pool: PoolId, switches: Switches) -> Self {
         Self {
             switches,

@@ -6,6 +6,7 @@ use crate::admission::RETRY_AFTER_S_MAX;
 use crate::admission::probe::ProbeWindow;
 use crate::affinity::prefix::Prefixes;
 use crate::affinity::sticky::Sessions;
+use crate::affinity::warm::WarmSessions;
 use crate::layered::Override;
 use crate::pool::ByRole;
 use crate::signal::Signal;
@@ -18,6 +19,8 @@ pub(super) struct PoolState {
     pub(super) turn: u64,
     /// Which peer each session lives on.
     pub(super) sessions: ByRole<Sessions>,
+    /// Sessions seen on their home, where no table remembers them.
+    pub(super) warm: WarmSessions,
     /// Which peer computed a prefix last.
     pub(super) prefixes: Prefixes,
     pub(super) ttft: SignalLedger,

@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Counters of one route, kept over reloads by the buckets' first turns.
 #[derive(Debug, Default)]
 pub(super) struct Priority {
-    /// By first turn; held by every roster whose table has it.
+    /// By first turn; held by every resolved route whose table has it.
     buckets: Table<u32, BucketCounters>,
     no_header: BucketCounters,
     minute: Minute,
@@ -38,9 +38,9 @@ impl Priority {
             .collect()
     }
 
-    pub(super) fn let_go(&mut self, slots: &[u32]) {
+    pub(super) fn release_hold(&mut self, slots: &[u32]) {
         for slot in slots {
-            self.buckets.let_go(*slot);
+            self.buckets.release_hold(*slot);
         }
     }
 
@@ -48,19 +48,19 @@ impl Priority {
     pub(super) fn count(&mut self, grade: PriorityClass, is_admitted: bool) {
         self.minute.requests += 1;
         self.minute.no_header += u64::from(grade.turn.is_none());
-        if let Some(tally) = self.tally(grade) {
+        if let Some(counters) = self.counters(grade) {
             if is_admitted {
-                tally.admitted += 1;
+                counters.admitted += 1;
             } else {
-                tally.refused += 1;
+                counters.refused += 1;
             }
         }
     }
 
     pub(super) fn tokens(&mut self, grade: PriorityClass, prompt: u64, cached: u64) {
-        if let Some(tally) = self.tally(grade) {
-            tally.prompt_tokens = tally.prompt_tokens.saturating_add(prompt);
-            tally.cached_tokens = tally.cached_tokens.saturating_add(cached);
+        if let Some(counters) = self.counters(grade) {
+            counters.prompt_tokens = counters.prompt_tokens.saturating_add(prompt);
+            counters.cached_tokens = counters.cached_tokens.saturating_add(cached);
         }
     }
 
@@ -105,7 +105,7 @@ impl Priority {
             buckets: rows
                 .map(|(bucket, slot)| BucketState {
                     bucket: *bucket,
-                    tally: *self.buckets.get(*slot),
+                    counters: *self.buckets.get(*slot),
                 })
                 .collect(),
             no_header: self.no_header,
@@ -116,7 +116,7 @@ impl Priority {
         self.no_header = BucketCounters::default();
         self.buckets
             .iter_mut()
-            .for_each(|tally| *tally = BucketCounters::default());
+            .for_each(|counters| *counters = BucketCounters::default());
     }
 
     /// Debug-asserts that the buckets have `holders` holders.
@@ -125,8 +125,8 @@ impl Priority {
         debug_assert_eq!(self.buckets.holders(), holders);
     }
 
-    /// The counters of a request; `None` for a bucket that no roster has any more.
-    fn tally(&mut self, grade: PriorityClass) -> Option<&mut BucketCounters> {
+    /// The counters of a request; `None` for a bucket that no resolved route has any more.
+    fn counters(&mut self, grade: PriorityClass) -> Option<&mut BucketCounters> {
         if grade.turn.is_none() {
             return Some(&mut self.no_header);
         }

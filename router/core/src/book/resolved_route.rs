@@ -32,7 +32,7 @@ pub struct Resolved {
     pub(super) places: Places,
 }
 
-/// Where the peers of a roster stand, by their slots.
+/// Where the peers of a resolved route stand, by their slots.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// Index = slot: where its places begin in `list`. One more at the end.
@@ -233,7 +233,7 @@ impl ResolvedRoute {
         }))
     }
 
-    /// The configuration behind this roster.
+    /// The configuration behind this resolved route.
     pub fn spec(&self) -> &RouteSpec {
         &self.spec
     }
@@ -258,7 +258,7 @@ impl ResolvedRoute {
     ///
     /// # Panics
     ///
-    /// When the pool or the index is not one of this roster's.
+    /// When the pool or the index is not one of this resolved route's.
     pub fn peer(&self, pool: PoolId, index: usize) -> &PeerSpec {
         &self.spec.pools[pool.0].peers[index]
     }

@@ -39,16 +39,16 @@ impl Book {
     /// in force before. A limit of a pool beats the route's and lives as long as the pool does.
     pub fn set_limit(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         signal: Signal,
         pool: Option<PoolId>,
         limit: Option<RuntimeLimit>,
         now: Instant,
     ) -> Option<RuntimeLimit> {
-        let before = self.limit(roster, signal, pool, now);
+        let before = self.limit(resolved, signal, pool, now);
         let held = match pool {
             Some(pool) => {
-                let state = self.pools.get_mut(roster.members[pool.0].pool);
+                let state = self.pools.get_mut(resolved.members[pool.0].pool);
                 &mut state.signal_mut(signal).runtime
             }
             None => self.runtime.of_mut(signal),
@@ -63,14 +63,14 @@ impl Book {
     /// The runtime limit of the route or of one pool, with what is left of its life.
     pub fn limit(
         &self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         signal: Signal,
         pool: Option<PoolId>,
         now: Instant,
     ) -> Option<RuntimeLimit> {
         let held = match pool {
             Some(pool) => {
-                let state = self.pools.get(roster.members[pool.0].pool);
+                let state = self.pools.get(resolved.members[pool.0].pool);
                 &state.signal(signal).runtime
             }
             None => self.runtime.of(signal),
@@ -81,14 +81,14 @@ impl Book {
     /// Every gate of a pool as it is now.
     pub fn protection(
         &self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         pool: PoolId,
         switches: Switches,
         now: Instant,
     ) -> Protection {
-        let capacity = self.view(roster, pool, Role::Regular, now).capacity();
-        let gates = self.gates(roster, PlacementRequest::under(pool, switches), now);
-        show::protection(&gates, capacity, self.waiting(roster, pool) as u32)
+        let capacity = self.view(resolved, pool, Role::Regular, now).capacity();
+        let gates = self.gates(resolved, PlacementRequest::under(pool, switches), now);
+        show::protection(&gates, capacity, self.waiting(resolved, pool) as u32)
     }
 
     /// Requests that tripped a gate while the master switch was off, since the start or the last
@@ -103,9 +103,9 @@ impl Book {
     }
 
     /// The `session_prio` table in force with its counters.
-    pub fn priority(&self, roster: &ResolvedRoute) -> PriorityState {
-        let table = &roster.spec.guard.priority.table;
-        self.priority.state(table, &roster.buckets)
+    pub fn priority(&self, resolved: &ResolvedRoute) -> PriorityState {
+        let table = &resolved.spec.guard.priority.table;
+        self.priority.state(table, &resolved.buckets)
     }
 
     /// Zeroes the counters of [`priority`](Self::priority).

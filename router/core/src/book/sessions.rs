@@ -43,26 +43,26 @@ impl Book {
     /// Where a session lives among the peers of a role.
     pub fn find_session(
         &self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         pool: PoolId,
         role: Role,
         key: &[u8],
         now: Instant,
     ) -> Option<SessionBinding> {
-        let members = &roster.members[pool.0];
+        let members = &resolved.members[pool.0];
         let sessions = &self.pools.get(members.pool).sessions[role];
-        let seat = sessions.find(key, roster.spec.memory.session_ttl, now)?;
-        let peer = members.peers.iter().position(|slot| *slot == seat.peer)?;
+        let entry = sessions.find(key, resolved.spec.memory.session_ttl, now)?;
+        let peer = members.peers.iter().position(|slot| *slot == entry.peer)?;
         Some(SessionBinding {
             peer,
-            age: now.saturating_duration_since(seat.since),
-            idle: now.saturating_duration_since(seat.used),
+            age: now.saturating_duration_since(entry.since),
+            idle: now.saturating_duration_since(entry.used),
         })
     }
 
     /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
-    pub fn memory(&self, roster: &ResolvedRoute, pool: PoolId) -> MemoryState {
-        let state = self.pools.get(roster.members[pool.0].pool);
+    pub fn memory(&self, resolved: &ResolvedRoute, pool: PoolId) -> MemoryState {
+        let state = self.pools.get(resolved.members[pool.0].pool);
         let mut memory = MemoryState {
             prefixes: state.prefixes.len() as u64,
             ..MemoryState::default()

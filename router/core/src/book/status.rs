@@ -161,7 +161,7 @@ pub struct BucketState {
     /// The row.
     pub bucket: Bucket,
     /// What became of its requests.
-    pub tally: BucketCounters,
+    pub counters: BucketCounters,
 }
 
 /// What became of requests while `session_prio` was on.

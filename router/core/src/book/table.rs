@@ -68,7 +68,7 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
     }
 
     /// One holder less; true when it was the last one and the slot is vacant now.
-    pub(super) fn let_go(&mut self, index: u32) -> bool {
+    pub(super) fn release_hold(&mut self, index: u32) -> bool {
         let entry = self.entry_mut(index);
         entry.holders -= 1;
         if entry.holders == 0
@@ -144,9 +144,9 @@ mod tests {
         let a = table.acquire(&"a");
         *table.get_mut(a) = 7;
         assert_eq!(table.acquire(&"a"), a);
-        table.let_go(a);
+        table.release_hold(a);
         assert_eq!((table.find(&"a"), *table.get(a)), (Some(a), 7));
-        table.let_go(a);
+        table.release_hold(a);
         assert_eq!(table.find(&"a"), None);
         let b = table.acquire(&"b");
         assert_eq!(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 
-use super::candidate_set::{CandidateEntry, CandidateSet, Room, load, standing};
+use super::candidate_set::{CandidateEntry, CandidateSet, Room, freshness, load};
 use super::pool::PoolState;
 use super::resolved_route::{PoolMembers, ResolvedRoute};
 use super::{PeerState, PlacementRequest, PoolId, Ticket};
@@ -16,6 +16,7 @@ use crate::affinity::{Affinity, Hash, Saturated, consistent_hash, hash};
 use crate::balance::{Candidate, Terms};
 use crate::book::table::Table;
 use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
+use crate::load::Freshness;
 use crate::pool::{Capacity, PeerKey, PeerSpec, Role, RouteSpec};
 
 /// Load bound of prefixes where the route sets none: a quarter above the mean keeps most hits and
@@ -24,7 +25,7 @@ const PREFIX_LOAD_FACTOR: f64 = 1.25;
 
 /// A pool's configuration joined with the state of its peers at `now`.
 pub(super) struct View<'a> {
-    roster: &'a ResolvedRoute,
+    resolved: &'a ResolvedRoute,
     route: &'a RouteSpec,
     /// Index of the pool.
     index: usize,
@@ -33,7 +34,7 @@ pub(super) struct View<'a> {
     members: &'a PoolMembers,
     states: &'a Table<PeerKey, PeerState>,
     pool: &'a PoolState,
-    lineup: Cow<'a, CandidateSet>,
+    candidate_set: Cow<'a, CandidateSet>,
     /// The peers that may be chosen for the request's model, ascending; `None`: all.
     pin: Option<&'a [usize]>,
     /// The highest tier that has a peer for the request.
@@ -60,6 +61,15 @@ pub(super) struct Pick {
     pub(super) takes_turn: bool,
 }
 
+/// Peers that cannot be chosen, by what keeps them out.
+#[derive(Clone, Copy, Default)]
+struct PeersOut {
+    banned: u32,
+    stale: u32,
+    ejected: u32,
+    draining: u32,
+}
+
 /// A peer, and how it was found.
 #[derive(Clone, Copy)]
 struct Found {
@@ -81,24 +91,24 @@ impl Found {
 
 impl<'a> View<'a> {
     pub(super) fn new(
-        roster: &'a ResolvedRoute,
+        resolved: &'a ResolvedRoute,
         (PoolId(index), role): (PoolId, Role),
         states: &'a Table<PeerKey, PeerState>,
         memory: &'a PoolState,
-        lineup: Cow<'a, CandidateSet>,
+        candidate_set: Cow<'a, CandidateSet>,
         now: Instant,
     ) -> Self {
-        let active = lineup.active_tier();
+        let active = candidate_set.active_tier();
         Self {
-            roster,
-            route: &roster.spec,
+            resolved,
+            route: &resolved.spec,
             index,
             role,
-            specs: &roster.spec.pools[index].peers,
-            members: &roster.members[index],
+            specs: &resolved.spec.pools[index].peers,
+            members: &resolved.members[index],
             states,
             pool: memory,
-            lineup,
+            candidate_set,
             pin: None,
             active: active.map(|(tier, room)| Active { tier, room }),
             now,
@@ -108,19 +118,19 @@ impl<'a> View<'a> {
     /// The same pool for a request that only these peers may serve, indices ascending. When none of
     /// them is usable and it `falls_back`, for a request of any model.
     pub(super) fn pinned(self, pin: &'a [usize], falls_back: bool) -> Self {
-        let seats = self.lineup.seats();
+        let entries = self.candidate_set.entries();
         let mut active: Option<Active> = None;
-        for seat in pin.iter().filter_map(|index| seats.get(*index)) {
-            if !seat.is_usable {
+        for entry in pin.iter().filter_map(|index| entries.get(*index)) {
+            if !entry.is_usable {
                 continue;
             }
-            let tier = seat.fixed.tier;
+            let tier = entry.fixed.tier;
             if active.is_none_or(|active| tier < active.tier) {
                 let room = Room::default();
                 active = Some(Active { tier, room });
             }
             if let Some(active) = active.as_mut().filter(|active| active.tier == tier) {
-                active.room.add(*seat);
+                active.room.add(*entry);
             }
         }
         if active.is_none() && falls_back {
@@ -133,21 +143,24 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at a pool where nobody takes new requests as a session does that lives on a draining peer:
-    /// the draining peers of its tier serve it to its end.
-    pub(super) fn lodge(&mut self, ask: &PlacementRequest<'_>) {
+    /// Where no peer takes new requests, a session that lives on a draining or suspect peer still may:
+    /// such peers of its tier serve it to its end.
+    pub(super) fn admit_bound_session(&mut self, request: &PlacementRequest<'_>) {
         if self.active.is_some() {
             return;
         }
-        let lodged = ask.session.and(ask.key).and_then(|key| self.lodged(key));
-        let Some(lodged) = lodged else { return };
-        let tier = self.lineup.seats()[lodged].fixed.tier;
+        let bound_peer = request
+            .session
+            .and(request.key)
+            .and_then(|key| self.bound_peer(key));
+        let Some(bound_peer) = bound_peer else { return };
+        let tier = self.candidate_set.entries()[bound_peer].fixed.tier;
         let mut room = Room::default();
-        for (index, seat) in self.lineup.seats().iter().enumerate() {
-            if seat.may_keep && seat.fixed.tier == tier && self.is_pinned(index) {
+        for (index, entry) in self.candidate_set.entries().iter().enumerate() {
+            if entry.may_keep && entry.fixed.tier == tier && self.is_pinned(index) {
                 room.add(CandidateEntry {
                     is_usable: true,
-                    ..*seat
+                    ..*entry
                 });
             }
         }
@@ -159,7 +172,7 @@ impl<'a> View<'a> {
     pub(super) fn place(
         &self,
         facts: Facts,
-        ask: &PlacementRequest<'_>,
+        request: &PlacementRequest<'_>,
         rng: &mut impl Rng,
     ) -> Pick {
         let active = self
@@ -173,18 +186,21 @@ impl<'a> View<'a> {
             peer,
             mode,
             takes_turn,
-        } = match (ask.session, self.route.affinity) {
-            (None, _) | (Some(_), Affinity::None) => self.for_nobody(active, &mut facts, ask, rng),
+        } = match (request.session, self.route.affinity) {
+            (None, _) | (Some(_), Affinity::None) => {
+                self.for_nobody(active, &mut facts, request, rng)
+            }
             (Some(session), Affinity::Sticky) => {
-                self.by_seat(active, Sid::new(session).with(ask.hashed), ask.key)
+                self.by_binding(active, Sid::new(session).with(request.hashed), request.key)
             }
             (Some(session), Affinity::Hash { hash, saturated }) => {
-                let home = self.home(active, hash, Sid::new(session).with(ask.hashed));
+                let sid = Sid::new(session).with(request.hashed);
+                let home = self.home(active, hash, sid, request.key);
                 facts.home = home;
-                self.by_hash(active, home, saturated, ask.key, rng)
+                self.by_hash(active, home, saturated, request.key, rng)
             }
         };
-        let load = self.lineup.seats()[peer].load;
+        let load = self.candidate_set.entries()[peer].load;
         facts.peer_in_flight = load.in_flight;
         facts.peer_slots = load.slots.0;
         facts.peer_sessions = self
@@ -204,10 +220,10 @@ impl<'a> View<'a> {
         &self,
         active: Active,
         facts: &mut Facts,
-        ask: &PlacementRequest<'_>,
+        request: &PlacementRequest<'_>,
         rng: &mut impl Rng,
     ) -> Found {
-        if let Some((peer, bytes)) = self.by_prefix(active, ask) {
+        if let Some((peer, bytes)) = self.by_prefix(active, request) {
             facts.prefix_bytes = Some(bytes);
             return Found::at(peer, Mode::Prefix);
         }
@@ -221,39 +237,39 @@ impl<'a> View<'a> {
 
     /// The peer of the longest known prefix, while it has room and no more than its share: at least
     /// half of the request must be known, so that a beginning that all share decides nothing.
-    fn by_prefix(&self, active: Active, ask: &PlacementRequest<'_>) -> Option<(usize, u64)> {
-        let whole = ask.prefix.last()?.bytes;
-        if !self.route.memory.prefixes || ask.session.is_some() {
+    fn by_prefix(&self, active: Active, request: &PlacementRequest<'_>) -> Option<(usize, u64)> {
+        let whole = request.prefix.last()?.bytes;
+        if !self.route.memory.prefixes || request.session.is_some() {
             return None;
         }
         let factor = self.route.memory.load_factor_max;
         let bound = load_bound(active, factor.unwrap_or(PREFIX_LOAD_FACTOR));
         let accepts = |slot: u32| {
             self.index_of(slot).is_some_and(|index| {
-                let seat = self.lineup.seats()[index];
-                seat.is_usable
+                let entry = self.candidate_set.entries()[index];
+                entry.is_usable
                     && self.is_pinned(index)
-                    && seat.fixed.tier == active.tier
-                    && seat.has_room
-                    && seat.load.in_flight < bound
+                    && entry.fixed.tier == active.tier
+                    && entry.has_room
+                    && entry.load.in_flight < bound
             })
         };
-        let found = self.pool.prefixes.longest(ask.prefix, accepts)?;
+        let found = self.pool.prefixes.longest(request.prefix, accepts)?;
         let index = self.index_of(found.peer)?;
         (found.bytes * 2 >= whole).then_some((index, found.bytes))
     }
 
     /// `sticky_least_loaded`: where the session lives, even above the peer's own maximum; else the
     /// peer with the fewest sessions.
-    fn by_seat(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> Found {
-        if let Some(index) = key.and_then(|key| self.seat(active, key)) {
+    fn by_binding(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> Found {
+        if let Some(index) = key.and_then(|key| self.entry(active, key)) {
             return Found::at(index, Mode::Sticky);
         }
         // What is left of the session itself (it expired, or its peer is out) counts for nobody.
         let left = key.and_then(|key| self.sessions().find(key, Duration::MAX, self.now));
         let offered = self.within_bound(active).map(|(index, _)| {
             let slot = self.members.peers[index];
-            let own = left.is_some_and(|seat| seat.peer == slot);
+            let own = left.is_some_and(|entry| entry.peer == slot);
             (index, self.sessions().count(slot) - u32::from(own))
         });
         let least = offered.clone().map(|(_, sessions)| sessions).min();
@@ -285,9 +301,12 @@ impl<'a> View<'a> {
         key: Option<&[u8]>,
         rng: &mut impl Rng,
     ) -> Found {
-        let seats = self.lineup.seats();
-        let seat = key.and_then(|key| self.seat(active, key));
-        if let Some(index) = seat.filter(|index| !seats[*index].is_usable) {
+        let entries = self.candidate_set.entries();
+        let entry = key.and_then(|key| self.entry(active, key));
+        if let Some(index) = entry.filter(|index| {
+            let entry = entries[*index];
+            !(entry.is_usable || entry.is_suspect)
+        }) {
             // It drains: it is nobody's home any more, and serves those who live there.
             return Found::at(index, Mode::HashFallback);
         }
@@ -295,20 +314,19 @@ impl<'a> View<'a> {
             return self.balance(active, Mode::HashFallback, rng);
         };
         let at_home = home.index as usize;
-        if let Some(index) = seat.filter(|index| *index != at_home)
-            && seats[index].has_room
+        if let Some(index) = entry.filter(|index| *index != at_home)
+            && entries[index].has_room
         {
             return Found::at(index, Mode::HashFallback);
         }
-        let is_new = seat.is_none();
-        let is_hot = self
-            .route
-            .memory
-            .load_factor_max
-            .is_some_and(|factor| seats[at_home].load.in_flight >= load_bound(active, factor));
+        let is_new = entry.is_none();
+        let is_hot =
+            self.route.memory.load_factor_max.is_some_and(|factor| {
+                entries[at_home].load.in_flight >= load_bound(active, factor)
+            });
         let stays = match home.state {
             HomeState::Usable => true,
-            HomeState::Banned => false,
+            HomeState::Banned | HomeState::Ejected | HomeState::Suspect => false,
             HomeState::Saturated => saturated == Saturated::Keep,
         };
         if stays && !(is_new && is_hot) {
@@ -319,27 +337,27 @@ impl<'a> View<'a> {
 
     /// Where a session lives, if that may still serve it. A draining peer keeps its sessions, also when
     /// it was the last of a tier above the active one.
-    fn seat(&self, active: Active, key: &[u8]) -> Option<usize> {
-        let index = self.lodged(key)?;
-        let seat = self.lineup.seats()[index];
+    fn entry(&self, active: Active, key: &[u8]) -> Option<usize> {
+        let index = self.bound_peer(key)?;
+        let entry = self.candidate_set.entries()[index];
         // A higher tier has nobody who takes new requests.
-        (seat.fixed.tier <= active.tier).then_some(index)
+        (entry.fixed.tier <= active.tier).then_some(index)
     }
 
     /// Where a session lives, whatever the tier, if that may serve it at all.
-    fn lodged(&self, key: &[u8]) -> Option<usize> {
+    fn bound_peer(&self, key: &[u8]) -> Option<usize> {
         if !self.route.remembers_sessions() {
             return None;
         }
         let ttl = self.route.memory.session_ttl;
         let Binding { peer, .. } = self.sessions().find(key, ttl, self.now)?;
         let index = self.index_of(peer)?;
-        let serves = self.lineup.seats()[index].may_keep && self.is_pinned(index);
+        let serves = self.candidate_set.entries()[index].may_keep && self.is_pinned(index);
         serves.then_some(index)
     }
 
     fn index_of(&self, slot: u32) -> Option<usize> {
-        let mut places = self.roster.places.of(slot).iter();
+        let mut places = self.resolved.places.of(slot).iter();
         let place = places.find(|(pool, _)| *pool == self.index)?;
         Some(place.1)
     }
@@ -354,31 +372,31 @@ impl<'a> View<'a> {
         tried: &[usize],
         pin: Option<&[usize]>,
     ) -> Option<usize> {
-        let seats = self.lineup.seats();
+        let entries = self.candidate_set.entries();
         let priority =
-            |seat: &CandidateEntry| self.members.tiers[seat.fixed.tier as usize].priority;
+            |entry: &CandidateEntry| self.members.tiers[entry.fixed.tier as usize].priority;
         let was_tried = |index: usize| index == ticket.peer || tried.contains(&index);
         // A lower tier gives one peer per request, whatever has changed since that one was tried.
         let is_spent = |tier: u32| {
             let mut spent = tried.iter().chain([&ticket.peer]);
             spent.any(|index| {
-                seats
+                entries
                     .get(*index)
-                    .is_some_and(|seat| seat.fixed.tier == tier)
+                    .is_some_and(|entry| entry.fixed.tier == tier)
             })
         };
-        let may_go = |seat: &CandidateEntry| {
-            priority(seat) == ticket.tier
+        let may_go = |entry: &CandidateEntry| {
+            priority(entry) == ticket.tier
                 || (self.route.cross_tier_fallback
-                    && priority(seat) < ticket.tier
-                    && !is_spent(seat.fixed.tier))
+                    && priority(entry) < ticket.tier
+                    && !is_spent(entry.fixed.tier))
         };
         let is_pinned = |index: &usize| pin.is_none_or(|pin| pin.binary_search(index).is_ok());
-        let next = seats
+        let next = entries
             .iter()
             .enumerate()
-            .filter(|(index, seat)| {
-                seat.is_usable && is_pinned(index) && !was_tried(*index) && may_go(seat)
+            .filter(|(index, entry)| {
+                entry.is_usable && is_pinned(index) && !was_tried(*index) && may_go(entry)
             })
             .min_by(|(_, one), (_, other)| {
                 let by_tier = one.fixed.tier.cmp(&other.fixed.tier);
@@ -394,10 +412,10 @@ impl<'a> View<'a> {
             Affinity::None | Affinity::Sticky => None,
         });
         let facts = |(index, spec): (usize, &PeerSpec)| {
-            let (seat, state) = (self.lineup.seats()[index], self.state(index));
+            let (entry, state) = (self.candidate_set.entries()[index], self.state(index));
             let left = state.ban.left(self.now);
-            let standing = standing(self.route, state, self.now);
-            let load = load(self.route, spec, state, standing);
+            let freshness = freshness(self.route, state, self.now);
+            let load = load(self.route, spec, state, freshness);
             PeerFacts {
                 peer: spec.key.clone(),
                 name: spec.name.to_string(),
@@ -409,16 +427,24 @@ impl<'a> View<'a> {
                 banned: state.ban.is_active(self.now),
                 ban_left_s: left.map(|left| left.as_secs_f64().ceil() as u64),
                 load: self.route.load.map(|_| load.in_flight),
-                standing,
+                freshness,
+                held_s: (freshness == Some(Freshness::Held)).then(|| {
+                    state
+                        .reading
+                        .silent_for(self.now)
+                        .unwrap_or_default()
+                        .as_secs()
+                }),
+                health: state.health.facts(self.now),
                 sessions: self
                     .route
                     .remembers_sessions()
                     .then(|| self.sessions().count(self.members.peers[index])),
-                candidate: seat.is_usable
+                candidate: entry.is_usable
                     && self.is_pinned(index)
                     && self
                         .active
-                        .is_some_and(|active| active.tier == seat.fixed.tier),
+                        .is_some_and(|active| active.tier == entry.fixed.tier),
                 score: weights
                     .as_ref()
                     .and_then(|weight| weight(&self.members.addresses[index])),
@@ -435,7 +461,7 @@ impl<'a> View<'a> {
             limit: room.limit,
             in_flight: room.in_flight,
             healthy_peers: room.peers,
-            tier_in_flight: self.lineup.room(tier).in_flight,
+            tier_in_flight: self.candidate_set.room(tier).in_flight,
         })
     }
 
@@ -446,12 +472,21 @@ impl<'a> View<'a> {
 
     /// The largest sum of slots that the usable peers of any one tier have.
     pub(super) fn largest_tier_sum(&self) -> u64 {
-        self.lineup.largest_tier_sum()
+        self.candidate_set.largest_tier_sum()
     }
 
     /// The usable peers of the active tier, file order.
     fn candidates(&self, active: Active) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
-        let seats = self.lineup.seats();
+        self.tier_entries(active)
+            .filter(|(_, entry)| entry.is_usable)
+    }
+
+    /// The active tier's peers that the request's model is served by, file order.
+    fn tier_entries(
+        &self,
+        active: Active,
+    ) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
+        let entries = self.candidate_set.entries();
         let (all, pinned) = match self.pin {
             None => (
                 &*self.members.tiers[active.tier as usize].peers[self.role],
@@ -461,8 +496,8 @@ impl<'a> View<'a> {
         };
         let all = all.iter().map(|index| *index as usize);
         all.chain(pinned.iter().copied())
-            .filter_map(move |index| Some((index, *seats.get(index)?)))
-            .filter(move |(_, seat)| seat.is_usable && seat.fixed.tier == active.tier)
+            .filter_map(move |index| Some((index, *entries.get(index)?)))
+            .filter(move |(_, entry)| entry.fixed.tier == active.tier)
     }
 
     /// Whether some peer of the pool is not for the request.
@@ -484,52 +519,152 @@ impl<'a> View<'a> {
         self.states.get(self.members.peers[index])
     }
 
+    /// The refusal of a pool without a usable peer: each peer is counted once, for the first reason
+    /// that keeps it out.
     pub(super) fn no_healthy_peer(&self) -> Refusal {
-        let banned = (0..self.specs.len())
-            .filter(|index| self.state(*index).ban.is_active(self.now))
-            .count();
+        let mut counts = PeersOut::default();
+        for (index, spec) in self.specs.iter().enumerate() {
+            let state = self.state(index);
+            let freshness = freshness(self.route, state, self.now);
+            if state.ban.is_active(self.now) {
+                counts.banned += 1;
+            } else if !spec.enabled || spec.role != self.role {
+                // It never counts.
+            } else if freshness.is_some_and(|freshness| !freshness.is_candidate()) {
+                counts.stale += 1;
+            } else if state.health.is_out(self.now) {
+                counts.ejected += 1;
+            } else if spec.draining {
+                counts.draining += 1;
+            }
+        }
+        let PeersOut {
+            banned,
+            stale,
+            ejected,
+            draining,
+        } = counts;
         Refusal::NoHealthyPeer {
             peers: self.specs.len() as u32,
-            banned: banned as u32,
+            banned,
+            stale,
+            ejected,
+            draining,
         }
     }
 
-    /// Where the session lives. With `crc32` a banned peer keeps its place in the list, so that a
-    /// ban moves nobody but its own sessions. A draining peer is nobody's home.
-    fn home(&self, active: Active, hash: Hash, session: Sid<'_>) -> Option<Home> {
+    /// Adds to the refusal of a full pool what part held peers have in it: in-flight is ours then.
+    pub(super) fn with_held(&self, refusal: Refusal) -> Refusal {
+        let Refusal::ConcurrencyLimit(mut full) = refusal else {
+            return refusal;
+        };
+        let Some(active) = self.active else {
+            return Refusal::ConcurrencyLimit(full);
+        };
+        let (mut held, mut longest, mut own) = (0, Duration::ZERO, 0);
+        for (index, _) in self.candidates(active) {
+            let state = self.state(index);
+            own += u64::from(state.in_flight);
+            if freshness(self.route, state, self.now) == Some(Freshness::Held) {
+                held += 1;
+                longest = state
+                    .reading
+                    .silent_for(self.now)
+                    .unwrap_or_default()
+                    .max(longest);
+            }
+        }
+        if held > 0 {
+            full.held = held;
+            full.held_s = Some(longest.as_secs());
+            full.in_flight = own;
+        }
+        Refusal::ConcurrencyLimit(full)
+    }
+
+    /// Where the session lives. With `crc32` a peer that is out keeps its place in the list, so that
+    /// nobody moves but its own sessions. A draining peer is nobody's home.
+    fn home(
+        &self,
+        active: Active,
+        hash: Hash,
+        session: Sid<'_>,
+        key: Option<&[u8]>,
+    ) -> Option<Home> {
         let (index, score) = match hash {
             Hash::Crc32 => {
                 let residents = &self.members.tiers[active.tier as usize].peers[self.role];
                 let (nth, score) = hash::modulo(session, residents.len())?;
                 (residents[nth] as usize, score)
             }
-            Hash::Rendezvous | Hash::RendezvousMd5 => {
-                let peers = self.candidates(active);
-                let peers = peers.map(|(index, _)| (index, &self.members.addresses[index]));
-                hash::highest(hash, session, peers)?
-            }
-        };
-        let seat = self.lineup.seats()[index];
-        let state = if !(seat.is_usable && self.is_pinned(index)) {
-            HomeState::Banned
-        } else if seat.has_room {
-            HomeState::Usable
-        } else {
-            HomeState::Saturated
+            Hash::Rendezvous | Hash::RendezvousMd5 => self.heaviest(active, hash, session, key)?,
         };
         Some(Home {
             hash,
             index: index as u32,
             score,
-            state,
+            state: self.home_state(index, session, key),
         })
+    }
+
+    /// The home by weight. A suspect peer keeps the sessions it has and gets no new ones.
+    fn heaviest(
+        &self,
+        active: Active,
+        hash: Hash,
+        session: Sid<'_>,
+        key: Option<&[u8]>,
+    ) -> Option<(usize, u64)> {
+        let among = |with_suspects| {
+            let peers = self.tier_entries(active);
+            let peers = peers
+                .filter(move |(_, entry)| entry.is_usable || (with_suspects && entry.is_suspect));
+            let peers = peers.map(|(index, _)| (index, &self.members.addresses[index]));
+            hash::highest(hash, session, peers)
+        };
+        let first = among(true)?;
+        let entry = self.candidate_set.entries()[first.0];
+        if entry.is_suspect && !self.is_warm(first.0, session, key) {
+            return among(false);
+        }
+        Some(first)
+    }
+
+    fn home_state(&self, index: usize, session: Sid<'_>, key: Option<&[u8]>) -> HomeState {
+        let entry = self.candidate_set.entries()[index];
+        if !self.is_pinned(index) {
+            return HomeState::Banned;
+        }
+        if entry.is_suspect && !self.is_warm(index, session, key) {
+            return HomeState::Suspect;
+        }
+        if !(entry.is_usable || entry.is_suspect) {
+            return match entry.is_reserve {
+                true => HomeState::Ejected,
+                false => HomeState::Banned,
+            };
+        }
+        match entry.has_room {
+            true => HomeState::Usable,
+            false => HomeState::Saturated,
+        }
+    }
+
+    /// Whether the session was served by the peer lately.
+    fn is_warm(&self, index: usize, session: Sid<'_>, key: Option<&[u8]>) -> bool {
+        if self.route.remembers_sessions() {
+            return key.and_then(|key| self.bound_peer(key)) == Some(index);
+        }
+        let (slot, ttl) = (self.members.peers[index], self.route.memory.session_ttl);
+        let warm = &self.pool.warm;
+        warm.holds(session.fingerprint(), slot, ttl, self.now)
     }
 
     /// The tier's usable peers, and of those only the ones with room while any has room.
     fn offered(&self, active: Active) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
         let any_room = active.room.with_room > 0;
         self.candidates(active)
-            .filter(move |(_, seat)| seat.has_room == any_room)
+            .filter(move |(_, entry)| entry.has_room == any_room)
     }
 
     /// The offered peers below the load bound, while any is.
@@ -542,22 +677,22 @@ impl<'a> View<'a> {
             None => u32::MAX,
         };
         let mut below = self.offered(active);
-        let any_below = below.any(|(_, seat)| seat.load.in_flight < bound);
+        let any_below = below.any(|(_, entry)| entry.load.in_flight < bound);
         self.offered(active)
-            .filter(move |(_, seat)| (seat.load.in_flight < bound) == any_below)
+            .filter(move |(_, entry)| (entry.load.in_flight < bound) == any_below)
     }
 
     fn balance(&self, active: Active, mode: Mode, rng: &mut impl Rng) -> Found {
-        let rests = self.lineup.rests();
-        let candidate = |(index, seat): (usize, CandidateEntry)| Candidate {
+        let idles = self.candidate_set.idles();
+        let candidate = |(index, entry): (usize, CandidateEntry)| Candidate {
             index,
-            load: seat.load,
-            rank: seat.fixed.rank,
+            load: entry.load,
+            rank: entry.fixed.rank,
         };
         let offered = self.offered(active).map(candidate);
         let terms = Terms {
             normalize: self.route.normalize,
-            idle: |index: usize| rests[index].idle(self.now),
+            idle: |index: usize| idles[index].idle(self.now),
             turn: self.pool.turn,
         };
         let winner = self.route.balance.pick(offered, &terms, rng);

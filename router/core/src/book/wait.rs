@@ -59,9 +59,9 @@ impl Book {
         self.waiters.obey(switches);
     }
 
-    /// How many wait for a pool, those of earlier rosters included.
-    pub fn waiting(&self, roster: &ResolvedRoute, pool: PoolId) -> usize {
-        self.waiters.len_of_pool(roster.members[pool.0].pool)
+    /// How many wait for a pool, those of earlier resolved routes included.
+    pub fn waiting(&self, resolved: &ResolvedRoute, pool: PoolId) -> usize {
+        self.waiters.len_of_pool(resolved.members[pool.0].pool)
     }
 
     /// How many came before a waiter and wait in its queue. O(those).
@@ -74,12 +74,12 @@ impl Book {
     /// Later events may bring an earlier time. `None` when only an event can change anything.
     pub fn changes_at(
         &mut self,
-        roster: &ResolvedRoute,
+        resolved: &ResolvedRoute,
         pool: PoolId,
         now: Instant,
     ) -> Option<Instant> {
-        self.refresh(roster.id, pool, Role::Regular, now);
-        self.due(roster, pool, Role::Regular)
+        self.refresh(resolved.id, pool, Role::Regular, now);
+        self.due(resolved, pool, Role::Regular)
     }
 
     /// Decides about a waiter again; `None` when it has to go on waiting, or does not wait.
@@ -90,12 +90,12 @@ impl Book {
         now: Instant,
         rng: &mut impl Rng,
     ) -> Option<Result<Placement, Refusal>> {
-        let Waiter { roster, role, .. } = self.waiters.get(id)?;
-        let (roster, role) = (roster.id, *role);
-        self.refresh(roster, id.pool(), role, now);
+        let Waiter { resolved, role, .. } = self.waiters.get(id)?;
+        let (resolved, role) = (resolved.id, *role);
+        self.refresh(resolved, id.pool(), role, now);
         let waiter = self.waiters.get(id)?;
-        let ask = waiter.ask(id.pool());
-        let mut decision = self.decide(&waiter.roster, ask, past_limit, now, rng);
+        let request = waiter.request(id.pool());
+        let mut decision = self.decide(&waiter.resolved, request, past_limit, now, rng);
         if decision.must_wait() {
             return None;
         }
@@ -104,32 +104,33 @@ impl Book {
             pick.facts.waited_ms = Some(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         }
         let waiter = self.waiters.leave(id)?;
-        Some(self.settle(&waiter.roster, waiter.ask(id.pool()), decision, now))
+        Some(self.settle(&waiter.resolved, waiter.request(id.pool()), decision, now))
     }
 
     /// Queues a request that every other gate lets in, or refuses it when as many as may wait for its
     /// pool, whatever their models.
     pub(super) fn queue(
         &mut self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
-        moves: AdmissionEffects,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
+        effects: AdmissionEffects,
         facts: Facts,
         now: Instant,
     ) -> Verdict {
-        if self.waiting(roster, ask.pool) >= roster.spec.guard.wait_max as usize {
-            let refusal = self.gates(roster, ask, now).full(&facts);
-            self.note(roster, ask.pool, moves, Err(&refusal), now);
+        if self.waiting(resolved, request.pool) >= resolved.spec.guard.wait_max as usize {
+            let refusal = self.gates(resolved, request, now).full(&facts);
+            let refusal = self.view_for(resolved, &request, now).with_held(refusal);
+            self.note(resolved, request.pool, effects, Err(&refusal), now);
             return Verdict::Refuse(refusal);
         }
-        let state = self.pools.get_mut(roster.members[ask.pool.0].pool);
-        if let Some(hold) = moves.hold {
+        let state = self.pools.get_mut(resolved.members[request.pool.0].pool);
+        if let Some(hold) = effects.hold {
             state.is_held = hold;
         }
-        if let Some(life) = moves.demand {
+        if let Some(life) = effects.demand {
             // Whoever waits wants more than the limit gives.
             state.adaptive.refuse(life, now);
         }
-        Verdict::Wait(self.waiters.join(roster, ask, now))
+        Verdict::Wait(self.waiters.join(resolved, request, now))
     }
 }

@@ -1,6 +1,6 @@
 //! Who waits for a slot: first come, first served among those who may go to the same peers.
 //!
-//! There is one queue for each pool of each roster and each set of pinned peers. A request keeps the
+//! There is one queue for each pool of each resolved route and each set of pinned peers. A request keeps the
 //! peers it came with, so after a reload the old queues empty beside the new ones. Free room goes to
 //! whoever has waited longest of all that can use it.
 
@@ -10,9 +10,10 @@ use std::time::Instant;
 use super::{PlacementRequest, PoolId, ResolvedRoute, Switches};
 use crate::affinity::Hashed;
 use crate::affinity::prefix::Prefix;
+use crate::health::AnswerKind;
 use crate::pool::Role;
 
-/// Which queue: a roster's id, the index of its pool, the role, and what stands for the pinned peers. Two
+/// Which queue: a resolved route's id, the index of its pool, the role, and what stands for the pinned peers. Two
 /// sets that collide share a queue, which is still fair.
 type Place = (u64, usize, Role, Option<u64>);
 
@@ -26,7 +27,7 @@ pub struct WaiterId {
 /// What is kept of a request while it waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) roster: ResolvedRoute,
+    pub(super) resolved: ResolvedRoute,
     pub(super) role: Role,
     /// Without its bytes where it is hashed: they may be megabytes.
     session: Option<Box<[u8]>>,
@@ -36,13 +37,14 @@ pub(super) struct Waiter {
     pin: Option<Box<[usize]>>,
     pin_falls_back: bool,
     turn: Option<u32>,
+    answer: AnswerKind,
     switches: Switches,
     pub(super) since: Instant,
 }
 
 impl Waiter {
     /// The request, asked again.
-    pub(super) fn ask(&self, pool: PoolId) -> PlacementRequest<'_> {
+    pub(super) fn request(&self, pool: PoolId) -> PlacementRequest<'_> {
         PlacementRequest {
             pool,
             role: self.role,
@@ -53,6 +55,7 @@ impl Waiter {
             pin: self.pin.as_deref(),
             pin_falls_back: self.pin_falls_back,
             turn: self.turn,
+            answer: self.answer,
             exempt: false,
             switches: self.switches,
         }
@@ -69,16 +72,16 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// How many wait in the queue of a request.
-    pub(super) fn len(&self, roster: &ResolvedRoute, ask: &PlacementRequest<'_>) -> usize {
-        let queue = self.queues.get(&place(roster, ask));
+    pub(super) fn len(&self, resolved: &ResolvedRoute, request: &PlacementRequest<'_>) -> usize {
+        let queue = self.queues.get(&place(resolved, request));
         queue.map_or(0, BTreeMap::len)
     }
 
-    /// How many wait for the pool whose state has this slot, in whatever roster.
+    /// How many wait for the pool whose state has this slot, in whatever resolved route.
     pub(super) fn len_of_pool(&self, slot: u32) -> usize {
         let of_pool = |((_, pool, _, _), queue): (&Place, &BTreeMap<u64, Waiter>)| {
             let first = queue.values().next()?;
-            (first.roster.members[*pool].pool == slot).then_some(queue.len())
+            (first.resolved.members[*pool].pool == slot).then_some(queue.len())
         };
         self.queues.iter().filter_map(of_pool).sum()
     }
@@ -86,27 +89,28 @@ impl Waiters {
     /// Puts a request at the end of its queue. O(log n).
     pub(super) fn join(
         &mut self,
-        roster: &ResolvedRoute,
-        ask: PlacementRequest<'_>,
+        resolved: &ResolvedRoute,
+        request: PlacementRequest<'_>,
         now: Instant,
     ) -> WaiterId {
         let number = self.next;
         self.next += 1;
-        let place = place(roster, &ask);
+        let place = place(resolved, &request);
         let waiter = Waiter {
-            roster: roster.clone(),
-            role: ask.role,
-            session: ask.session.map(|session| match ask.hashed {
+            resolved: resolved.clone(),
+            role: request.role,
+            session: request.session.map(|session| match request.hashed {
                 Some(_) => Box::default(),
                 None => Box::from(session),
             }),
-            hashed: ask.hashed.map(|hashed| Box::new(hashed.clone())),
-            key: ask.key.map(Box::from),
-            prefix: ask.prefix.into(),
-            pin: ask.pin.map(Box::from),
-            pin_falls_back: ask.pin_falls_back,
-            turn: ask.turn,
-            switches: ask.switches,
+            hashed: request.hashed.map(|hashed| Box::new(hashed.clone())),
+            key: request.key.map(Box::from),
+            prefix: request.prefix.into(),
+            pin: request.pin.map(Box::from),
+            pin_falls_back: request.pin_falls_back,
+            turn: request.turn,
+            answer: request.answer,
+            switches: request.switches,
             since: now,
         };
         self.queues.entry(place).or_default().insert(number, waiter);
@@ -155,9 +159,12 @@ impl Waiters {
     }
 
     pub(super) fn check(&self, is_attached: impl Fn(u64) -> bool) {
-        for ((roster, _, _, _), queue) in &self.queues {
+        for ((resolved, _, _, _), queue) in &self.queues {
             debug_assert!(!queue.is_empty(), "an empty queue is removed");
-            debug_assert!(is_attached(*roster), "a roster with waiters is attached");
+            debug_assert!(
+                is_attached(*resolved),
+                "a resolved with waiters is attached"
+            );
         }
     }
 }
@@ -168,11 +175,11 @@ impl WaiterId {
     }
 }
 
-fn place(roster: &ResolvedRoute, ask: &PlacementRequest<'_>) -> Place {
+fn place(resolved: &ResolvedRoute, request: &PlacementRequest<'_>) -> Place {
     // FNV-1a, word by word: no allocation on the way of a request that does not wait.
     let step = |hash: u64, index: &usize| (hash ^ *index as u64).wrapping_mul(0x0100_0000_01b3);
-    let pin = ask
+    let pin = request
         .pin
         .map(|pin| pin.iter().fold(0xcbf2_9ce4_8422_2325, step));
-    (roster.id, ask.pool.0, ask.role, pin)
+    (resolved.id, request.pool.0, request.role, pin)
 }

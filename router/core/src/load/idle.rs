@@ -17,7 +17,7 @@ pub enum Idle {
 
 /// Since when a peer has had nothing to do: [`Idle`] without the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum IdleSince {
     /// It has something to do, or nobody asks.
     Busy,
     Asleep,
@@ -27,7 +27,7 @@ pub(crate) enum Rest {
     Always,
 }
 
-impl Rest {
+impl IdleSince {
     #[inline]
     pub(crate) fn idle(self, now: Instant) -> Idle {
         match self {

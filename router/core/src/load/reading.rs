@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Idle, LoadModel, LoadSpec, Report, Rest, Sample, StalePolicy, Standing};
+use super::{Freshness, Idle, IdleSince, LoadModel, LoadSpec, Report, Sample, StalePolicy};
+
+/// An engine whose counts of running and queued requests stay the same for so long makes no
+/// progress.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// The clock's own step.
 const TICK: Duration = Duration::from_nanos(1);
@@ -19,6 +23,8 @@ pub struct Reading {
     sleeping: bool,
     /// When its load last went to zero.
     idle_since: Option<Instant>,
+    /// When two samples in a row last differed.
+    changed: Option<Instant>,
     /// Whether it was ever seen busy, or ever served a request of ours.
     was_used: bool,
 }
@@ -73,6 +79,12 @@ impl Reading {
         let last = match report {
             Report::Sampled(sample) => {
                 let before = self.external();
+                if self
+                    .sample
+                    .is_none_or(|taken| taken.blind || taken.sample != sample)
+                {
+                    self.changed = Some(now);
+                }
                 self.sample = Some(sampled(sample, false));
                 self.sleeping = false;
                 let after = self.external();
@@ -122,24 +134,24 @@ impl Reading {
     }
 
     /// What the reading is worth. `own`: our requests in flight on the peer now.
-    pub fn standing(&self, spec: &LoadSpec, own: u32, now: Instant) -> Standing {
+    pub fn freshness(&self, spec: &LoadSpec, own: u32, now: Instant) -> Freshness {
         match self.last {
-            Last::Dead => return Standing::Dead,
-            Last::Loading => return Standing::Loading,
-            Last::Misconfigured => return Standing::Misconfigured,
+            Last::Dead => return Freshness::Dead,
+            Last::Loading => return Freshness::Loading,
+            Last::Misconfigured => return Freshness::Misconfigured,
             Last::Nothing | Last::Hung { .. } => {}
         }
         if self.unasked {
-            return Standing::Fresh;
+            return Freshness::Fresh;
         }
         let age_of = |at: Instant| now.saturating_duration_since(at);
         let age = match self.sample {
-            Some(taken) if age_of(taken.at) <= spec.stale_after => return Standing::Fresh,
+            Some(taken) if age_of(taken.at) <= spec.stale_after => return Freshness::Fresh,
             Some(taken) => age_of(taken.at),
             // It was silent from the start, as an engine is that prefills while the router restarts.
             None => match self.silent_since {
                 Some(since) => age_of(since),
-                None => return Standing::Stale,
+                None => return Freshness::Stale,
             },
         };
         let alive = match self.last {
@@ -147,19 +159,19 @@ impl Reading {
             _ => false,
         };
         if alive && spec.stale_policy == StalePolicy::Hold && age <= spec.hold_max {
-            Standing::Held
+            Freshness::Held
         } else {
-            Standing::Stale
+            Freshness::Stale
         }
     }
 
     /// The first instant at which time alone makes the reading worth something else; `None` when
     /// it never will.
     pub fn stands_until(&self, spec: &LoadSpec, own: u32, now: Instant) -> Option<Instant> {
-        let life = match self.standing(spec, own, now) {
-            Standing::Fresh => spec.stale_after,
-            Standing::Held => spec.hold_max,
-            Standing::Stale | Standing::Dead | Standing::Loading | Standing::Misconfigured => {
+        let life = match self.freshness(spec, own, now) {
+            Freshness::Fresh => spec.stale_after,
+            Freshness::Held => spec.hold_max,
+            Freshness::Stale | Freshness::Dead | Freshness::Loading | Freshness::Misconfigured => {
                 return None;
             }
         };
@@ -172,9 +184,9 @@ impl Reading {
     }
 
     /// Requests on the peer, others' included. A held peer counts as full.
-    pub fn load(&self, spec: &LoadSpec, standing: Standing, own: u32, slots: u32) -> u32 {
+    pub fn load(&self, spec: &LoadSpec, freshness: Freshness, own: u32, slots: u32) -> u32 {
         let busy = self.sample.map_or(0, |taken| taken.sample.busy());
-        if standing == Standing::Held {
+        if freshness == Freshness::Held {
             return busy.max(slots).max(own);
         }
         match spec.model {
@@ -185,29 +197,52 @@ impl Reading {
 
     /// Whether the peer can take no more, whatever its slots: by its engine's own account, or because
     /// it is too busy to be read.
-    pub fn is_saturated(&self, standing: Standing) -> bool {
-        let shows_it = self.sample.is_some_and(|taken| taken.sample.is_saturated());
-        shows_it || standing == Standing::Held
+    pub fn is_saturated(&self, freshness: Freshness) -> bool {
+        self.shows_saturation() || freshness == Freshness::Held
+    }
+
+    /// Whether its engine's last sample shows that it can take no more.
+    pub fn shows_saturation(&self) -> bool {
+        self.sample.is_some_and(|taken| taken.sample.is_saturated())
+    }
+
+    /// How long nothing could be read of the peer: since its last sample, or since its engine fell
+    /// silent. `None` for one that was never asked.
+    pub fn silent_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.sample.map(|taken| taken.at).or(self.silent_since)?;
+        Some(now.saturating_duration_since(since))
     }
 
     /// How long the peer has been idle at `load`.
     pub fn idle(&self, load: u32, now: Instant) -> Idle {
-        self.rest(load).idle(now)
+        self.idle_since(load).idle(now)
     }
 
     /// Since when the peer has been idle at `load`.
-    pub(crate) fn rest(&self, load: u32) -> Rest {
+    pub(crate) fn idle_since(&self, load: u32) -> IdleSince {
         if load > 0 {
-            return Rest::Busy;
+            return IdleSince::Busy;
         }
         if self.sleeping {
-            return Rest::Asleep;
+            return IdleSince::Asleep;
         }
         match self.idle_since {
-            Some(since) => Rest::Since(since),
-            None if self.was_used => Rest::Unknown,
-            None => Rest::Always,
+            Some(since) => IdleSince::Since(since),
+            None if self.was_used => IdleSince::Unknown,
+            None => IdleSince::Always,
         }
+    }
+
+    /// Whether fresh samples have shown load, and the same, for [`STUCK_AFTER`].
+    pub fn is_stuck(&self, spec: &LoadSpec, now: Instant) -> bool {
+        let same_for = self
+            .changed
+            .map(|changed| now.saturating_duration_since(changed));
+        same_for.is_some_and(|same_for| same_for >= STUCK_AFTER)
+            && self.sample.is_some_and(|taken| {
+                let age = now.saturating_duration_since(taken.at);
+                !taken.blind && taken.sample.busy() > 0 && age <= spec.stale_after
+            })
     }
 
     /// Others' requests, as the last sample showed them.

@@ -1,4 +1,5 @@
-//! A ban: imposed by evidence, refreshed by more of it, lifted by a healthy probe or by time.
+//! A ban: imposed by evidence, refreshed by more of it, lifted by a healthy probe, by a good poll after
+//! a failed connection, or by time.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,11 @@ pub enum Evidence {
     Healthy,
     /// The probe got 429 or no answer in time: alive but busy, the state stays as it is.
     Busy,
-    /// The probe got anything else, or the address refused, is unreachable, does not resolve, or
-    /// fails TLS: no request can succeed there now.
+    /// The probe got anything else.
     Failed,
+    /// The address refused, is unreachable, does not resolve, or fails TLS: no request can succeed
+    /// there now.
+    Unreachable,
 }
 
 /// What changed in a peer's state, for the edge to log and count once.
@@ -33,6 +36,8 @@ const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ban {
     until: Option<Instant>,
+    /// It came from a connection, and not from an answer.
+    is_for_connection: bool,
 }
 
 impl Ban {
@@ -61,8 +66,25 @@ impl Ban {
         match evidence {
             Evidence::Healthy => self.until = None,
             Evidence::Busy => {}
-            Evidence::Failed => self.until = now.checked_add(ttl).or(now.checked_add(FAR)),
+            Evidence::Failed | Evidence::Unreachable => {
+                self.until = now.checked_add(ttl).or(now.checked_add(FAR));
+                self.is_for_connection = evidence == Evidence::Unreachable;
+            }
         }
+        self.changed(before, now)
+    }
+
+    /// The peer has answered something else than a probe. That ends a ban that came from a
+    /// connection; after a bad answer to a probe only a good one will do.
+    pub fn reached(&mut self, now: Instant) -> Option<Change> {
+        let before = self.is_active(now);
+        if self.is_for_connection {
+            self.until = None;
+        }
+        self.changed(before, now)
+    }
+
+    fn changed(&self, before: bool, now: Instant) -> Option<Change> {
         match (before, self.is_active(now)) {
             (false, true) => Some(Change::Banned),
             (true, false) => Some(Change::Recovered),
@@ -107,6 +129,18 @@ mod tests {
         assert_eq!(ban.left(now + SECOND * 500), None);
         let again = ban.observe(Evidence::Failed, TTL, now + SECOND * 500);
         assert_eq!(again, Some(Change::Banned), "the old ban had run out");
+    }
+
+    #[test]
+    fn any_answer_ends_a_ban_for_a_connection_and_no_other() {
+        let (mut ban, now) = (Ban::default(), start());
+        ban.observe(Evidence::Unreachable, TTL, now);
+        assert_eq!(ban.reached(now + SECOND), Some(Change::Recovered));
+        assert_eq!(ban.reached(now + SECOND), None);
+        ban.observe(Evidence::Unreachable, TTL, now);
+        ban.observe(Evidence::Failed, TTL, now);
+        assert_eq!(ban.reached(now + SECOND), None);
+        assert!(ban.is_active(now + SECOND));
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::sample::subsequence;
+use proptest::sample::{select, subsequence};
 use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::{Balance, Normalize};
+use router_core::health::HealthSpec;
 use router_core::pool::{
     FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots, Weight,
 };
@@ -14,7 +15,7 @@ use router_core::pool::{
 const KEYS: [&str; 6] = ["a:1", "b:1", "c:1", "d:1", "e:1", "f:1"];
 
 pub(crate) fn any_key() -> impl Strategy<Value = PeerKey> {
-    proptest::sample::select(&KEYS[..]).prop_map(PeerKey::new)
+    select(&KEYS[..]).prop_map(PeerKey::new)
 }
 
 pub(crate) fn peer(key: &str, priority: i64, slots: u32) -> PeerSpec {
@@ -47,27 +48,18 @@ pub(crate) fn flat(peers: Vec<PeerSpec>) -> RouteSpec {
         ban_ttl: Duration::from_secs(300),
         guard: GuardSpec::default(),
         load: None,
+        health: HealthSpec::default(),
         normalize: Normalize::Off,
         memory: MemorySpec::default(),
     }
 }
 
 pub(crate) fn any_hash() -> impl Strategy<Value = Hash> {
-    prop_oneof![
-        Just(Hash::Crc32),
-        Just(Hash::Rendezvous),
-        Just(Hash::RendezvousMd5)
-    ]
+    select(Hash::ALL)
 }
 
 pub(crate) fn any_balance() -> impl Strategy<Value = Balance> {
-    prop_oneof![
-        Just(Balance::LeastConn),
-        Just(Balance::RoundRobin),
-        Just(Balance::LeastBusy),
-        Just(Balance::IdleAware),
-        Just(Balance::PowerOfTwo)
-    ]
+    select(Balance::ALL)
 }
 
 fn any_affinity() -> impl Strategy<Value = Affinity> {
@@ -129,6 +121,7 @@ pub(crate) fn any_spec() -> impl Strategy<Value = RouteSpec> {
             ban_ttl,
             guard: GuardSpec::default(),
             load: None,
+            health: HealthSpec::default(),
             normalize: Normalize::Off,
             memory: MemorySpec::default(),
         }

@@ -505,7 +505,7 @@ impl Model {
 
 struct Run {
     book: Book,
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     held: Vec<Ticket>,
     epoch: Instant,
     model: Model,
@@ -518,7 +518,7 @@ impl Run {
             guard: guard.clone(),
             ..flat(vec![peer("a:1", 0, slots)])
         };
-        let roster = book.attach(spec);
+        let resolved = book.attach(spec);
         let model = Model {
             guard,
             slots,
@@ -535,7 +535,7 @@ impl Run {
         };
         let mut run = Self {
             book,
-            roster,
+            resolved,
             held: Vec::new(),
             epoch,
             model,
@@ -552,7 +552,7 @@ impl Run {
     fn tick(&mut self) {
         self.model.tick();
         let now = self.now();
-        let next = self.book.tick(&self.roster, self.model.switches, now);
+        let next = self.book.tick(&self.resolved, self.model.switches, now);
         assert!(next > now);
     }
 
@@ -570,7 +570,7 @@ impl Run {
             }
             Step::Sample(sample) => {
                 self.model.sample(sample);
-                self.book.sample(&self.roster, POOL, sample, now);
+                self.book.sample(&self.resolved, POOL, sample, now);
             }
             Step::Tick => self.tick(),
             Step::Advance(ms) => self.model.now += ms,
@@ -579,7 +579,9 @@ impl Run {
                 let runtime = &mut self.model.measured(signal).runtime;
                 let before = std::mem::replace(runtime, limit).map(|limit| (limit, None));
                 let limit = limit.map(|limit| (limit, None));
-                let answer = self.book.set_limit(&self.roster, signal, None, limit, now);
+                let answer = self
+                    .book
+                    .set_limit(&self.resolved, signal, None, limit, now);
                 prop_assert_eq!(answer, before);
             }
         }
@@ -590,16 +592,16 @@ impl Run {
     /// One request, explained first.
     fn reserve(&mut self, turn: Option<u32>) -> Result<Expected, TestCaseError> {
         let now = self.now();
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             turn,
             switches: self.model.switches,
             ..PlacementRequest::new(POOL, None)
         };
         let rng = || StdRng::seed_from_u64(1);
-        let explained = self.book.explain(&self.roster, ask, now, &mut rng());
+        let explained = self.book.explain(&self.resolved, request, now, &mut rng());
         self.compare()?;
         let expected = self.model.reserve(turn);
-        match self.book.reserve(&self.roster, ask, now, &mut rng()) {
+        match self.book.reserve(&self.resolved, request, now, &mut rng()) {
             Verdict::Send(placement) => {
                 let Facts {
                     limit,
@@ -633,7 +635,7 @@ impl Run {
         let model = &self.model;
         let shown = self
             .book
-            .protection(&self.roster, POOL, model.switches, self.now());
+            .protection(&self.resolved, POOL, model.switches, self.now());
         prop_assert_eq!(shown.in_flight, model.running);
         prop_assert!(
             (shown.limit - model.limit()).abs() < 1e-9,

@@ -69,7 +69,7 @@ impl Model {
             .expect("in-flight is never negative");
     }
 
-    /// Forgets peers that no roster names and no request is on.
+    /// Forgets peers that no resolved route names and no request is on.
     pub(crate) fn forget(&mut self, named: &[PeerKey]) {
         self.peers
             .retain(|key, peer| peer.in_flight > 0 || named.contains(key));
@@ -87,7 +87,7 @@ impl Model {
         match evidence {
             Evidence::Healthy => peer.banned_until = None,
             Evidence::Busy => {}
-            Evidence::Failed => peer.banned_until = Some(now + ttl),
+            Evidence::Failed | Evidence::Unreachable => peer.banned_until = Some(now + ttl),
         }
         match (before, self.is_banned(key, now)) {
             (false, true) => Some(Change::Banned),
@@ -114,6 +114,9 @@ impl Model {
             return Expected::Refuse(Refusal::NoHealthyPeer {
                 peers: peers.len() as u32,
                 banned,
+                stale: 0,
+                ejected: 0,
+                draining: 0,
             });
         };
         let candidates: Vec<usize> = (0..peers.len())

@@ -31,7 +31,7 @@ pub(crate) enum Step {
     Advance(Duration),
     /// Attach a new spec; requests go on under the one they came with.
     Reload(Box<RouteSpec>),
-    /// Detach a roster that is not the newest.
+    /// Detach a resolved route that is not the newest.
     Detach(Index),
 }
 
@@ -59,8 +59,8 @@ pub(crate) fn any_step(
 struct Live {
     ticket: Ticket,
     key: PeerKey,
-    /// Index in [`Run::rosters`].
-    roster: usize,
+    /// Index in [`Run::resolved routes`].
+    resolved: usize,
     pool: usize,
     /// Its pool's key: the pool lives as long as the request.
     model: Option<Arc<str>>,
@@ -73,7 +73,7 @@ pub(crate) struct Run {
     book: Book,
     model: Model,
     /// Oldest first; `None` once detached. The last one is in force.
-    rosters: Vec<Option<ResolvedRoute>>,
+    routes: Vec<Option<ResolvedRoute>>,
     live: Vec<Live>,
     now: Instant,
     steps: u64,
@@ -85,7 +85,7 @@ impl Run {
         let mut run = Self {
             book,
             model,
-            rosters: Vec::new(),
+            routes: Vec::new(),
             live: Vec::new(),
             now,
             steps: 0,
@@ -109,14 +109,14 @@ impl Run {
         self.compare()
     }
 
-    /// Ends every request and gives up every roster: nothing may be left.
+    /// Ends every request and gives up every resolved route: nothing may be left.
     pub(crate) fn finish(mut self) -> Result<(), TestCaseError> {
         for live in self.live.drain(..) {
             self.book.release(live.ticket, self.now);
         }
         let spec = self.current().spec().clone();
-        for roster in self.rosters.iter().flatten() {
-            self.book.detach(roster);
+        for resolved in self.routes.iter().flatten() {
+            self.book.detach(resolved);
         }
         self.book.check();
         let fresh = self.book.attach(spec);
@@ -133,33 +133,33 @@ impl Run {
     }
 
     fn current(&self) -> &ResolvedRoute {
-        self.rosters
+        self.routes
             .last()
             .and_then(Option::as_ref)
-            .expect("the newest roster is never detached")
+            .expect("the newest resolved is never detached")
     }
 
     fn reserve(&mut self, pool: Index, session: Option<u8>) -> Result<(), TestCaseError> {
         let pool = pool.index(self.current().spec().pools.len());
         let text = session.map(|session| format!("session-{session}"));
-        let ask = PlacementRequest::new(PoolId(pool), text.as_deref().map(str::as_bytes));
+        let request = PlacementRequest::new(PoolId(pool), text.as_deref().map(str::as_bytes));
         let expected = self
             .model
-            .expect(self.current().spec(), pool, ask.session, self.now);
+            .expect(self.current().spec(), pool, request.session, self.now);
         let mut rng = StdRng::seed_from_u64(self.steps);
         let explained = self
             .book
-            .explain(self.current(), ask, self.now, &mut rng)
+            .explain(self.current(), request, self.now, &mut rng)
             .outcome;
         self.compare()?;
 
         let mut rng = StdRng::seed_from_u64(self.steps);
-        let roster = self
-            .rosters
+        let resolved = self
+            .routes
             .last()
             .and_then(Option::as_ref)
             .expect("the newest is attached");
-        let verdict = self.book.reserve(roster, ask, self.now, &mut rng);
+        let verdict = self.book.reserve(resolved, request, self.now, &mut rng);
         match (verdict, expected) {
             (Verdict::Refuse(mut refusal), Expected::Refuse(expected)) => {
                 prop_assert_eq!(explained, Outcome::Refuse(refusal.clone()));
@@ -172,7 +172,7 @@ impl Run {
                 Ok(())
             }
             (Verdict::Send(placement), expected @ Expected::Send { .. }) => {
-                check_explained(roster, pool, &placement, &explained)?;
+                check_explained(resolved, pool, &placement, &explained)?;
                 self.placed(pool, placement, &expected)
             }
             (verdict, expected) => Err(TestCaseError::fail(format!(
@@ -217,11 +217,11 @@ impl Run {
             *self.model.turns.entry(model.clone()).or_default() += 1;
         }
         self.model.start(&key);
-        let roster = self.rosters.len() - 1;
+        let resolved = self.routes.len() - 1;
         self.live.push(Live {
             ticket,
             key,
-            roster,
+            resolved,
             pool,
             model,
             tier: facts.tier,
@@ -236,10 +236,10 @@ impl Run {
         }
         let which = which.index(self.live.len());
         let live = &mut self.live[which];
-        let Some(roster) = &self.rosters[live.roster] else {
+        let Some(resolved) = &self.routes[live.resolved] else {
             return Ok(());
         };
-        let spec = roster.spec();
+        let spec = resolved.spec();
         let expected = self
             .model
             .expect_retry(spec, live.pool, live.tier, &live.tried, self.now);
@@ -247,7 +247,7 @@ impl Run {
         let named = &live.tried[..live.tried.len() - 1];
         let next = self
             .book
-            .retry(roster, &mut live.ticket, named, None, self.now);
+            .retry(resolved, &mut live.ticket, named, None, self.now);
         prop_assert_eq!(next, expected);
         if let Some(next) = next {
             let key = spec.pools[live.pool].peers[next].key.clone();
@@ -272,12 +272,15 @@ impl Run {
     fn observe(&mut self, key: &PeerKey, evidence: Evidence) -> Result<(), TestCaseError> {
         let ttl = self.current().spec().ban_ttl;
         let expected = self.model.observe(key, evidence, ttl, self.now);
-        let roster = self
-            .rosters
+        let resolved = self
+            .routes
             .last()
             .and_then(Option::as_ref)
             .expect("the newest is attached");
-        prop_assert_eq!(self.book.observe(roster, key, evidence, self.now), expected);
+        prop_assert_eq!(
+            self.book.observe(resolved, key, evidence, self.now),
+            expected
+        );
         Ok(())
     }
 
@@ -285,28 +288,28 @@ impl Run {
         for peer in spec.pools.iter().flat_map(|pool| &pool.peers) {
             self.model.peers.entry(peer.key.clone()).or_default();
         }
-        let roster = self.book.attach(spec);
-        self.rosters.push(Some(roster));
+        let resolved = self.book.attach(spec);
+        self.routes.push(Some(resolved));
     }
 
     fn detach(&mut self, which: Index) {
-        let older = self.rosters.len() - 1;
+        let older = self.routes.len() - 1;
         if older == 0 {
             return;
         }
-        if let Some(roster) = self.rosters[which.index(older)].take() {
-            self.book.detach(&roster);
-            self.book.detach(&roster);
+        if let Some(resolved) = self.routes[which.index(older)].take() {
+            self.book.detach(&resolved);
+            self.book.detach(&resolved);
         }
         self.forget();
     }
 
     fn forget(&mut self) {
         let specs = self
-            .rosters
+            .routes
             .iter()
             .flatten()
-            .flat_map(|roster| &roster.spec().pools);
+            .flat_map(|resolved| &resolved.spec().pools);
         let named: Vec<_> = specs
             .clone()
             .flat_map(|pool| &pool.peers)
@@ -321,9 +324,9 @@ impl Run {
 
     /// The book's peers against the model's.
     fn compare(&self) -> Result<(), TestCaseError> {
-        let roster = self.current();
-        for pool in 0..roster.spec().pools.len() {
-            for peer in self.book.peers(roster, PoolId(pool), self.now) {
+        let resolved = self.current();
+        for pool in 0..resolved.spec().pools.len() {
+            for peer in self.book.peers(resolved, PoolId(pool), self.now) {
                 prop_assert_eq!(
                     peer.in_flight,
                     self.model.in_flight(&peer.peer),
@@ -340,7 +343,7 @@ impl Run {
 
 /// An explanation made just before names the same peer for the same reasons.
 fn check_explained(
-    roster: &ResolvedRoute,
+    resolved: &ResolvedRoute,
     pool: usize,
     placement: &Placement,
     explained: &Outcome,
@@ -351,7 +354,7 @@ fn check_explained(
     else {
         return Err(TestCaseError::fail(format!("explained as {explained:?}")));
     };
-    prop_assert_eq!(peer, &roster.peer(PoolId(pool), placement.peer).key);
+    prop_assert_eq!(peer, &resolved.peer(PoolId(pool), placement.peer).key);
     prop_assert_eq!((mode, facts), (&placement.mode, &placement.facts));
     Ok(())
 }

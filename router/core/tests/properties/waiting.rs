@@ -58,7 +58,7 @@ pub(crate) fn spec() -> RouteSpec {
 
 pub(crate) struct Run {
     book: Book,
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     rng: StdRng,
     now: Instant,
     switches: Switches,
@@ -72,10 +72,10 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(now: Instant) -> Self {
         let mut book = Book::default();
-        let roster = book.attach(spec());
+        let resolved = book.attach(spec());
         Self {
             book,
-            roster,
+            resolved,
             rng: StdRng::seed_from_u64(7),
             now,
             switches: Switches::DEFAULT,
@@ -120,7 +120,7 @@ impl Run {
                     Evidence::Failed
                 };
                 let key = PeerKey::new(PEERS[index].0);
-                self.book.observe(&self.roster, &key, evidence, self.now);
+                self.book.observe(&self.resolved, &key, evidence, self.now);
                 self.is_up[index] = *up;
             }
             Step::Switch(on) => {
@@ -133,16 +133,16 @@ impl Run {
     }
 
     fn arrive(&mut self) -> Result<(), TestCaseError> {
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             switches: self.switches,
             ..PlacementRequest::new(POOL, None)
         };
         let explained = self
             .book
-            .explain(&self.roster, ask, self.now, &mut self.rng);
+            .explain(&self.resolved, request, self.now, &mut self.rng);
         let verdict = self
             .book
-            .reserve(&self.roster, ask, self.now, &mut self.rng);
+            .reserve(&self.resolved, request, self.now, &mut self.rng);
         let has_room = self.queue.is_empty() && self.has_room();
         match verdict {
             Verdict::Send(placement) => {
@@ -186,7 +186,7 @@ impl Run {
             "room is left while {} wait",
             self.queue.len()
         );
-        prop_assert_eq!(self.book.waiting(&self.roster, POOL), self.queue.len());
+        prop_assert_eq!(self.book.waiting(&self.resolved, POOL), self.queue.len());
         self.book.check();
         Ok(())
     }
@@ -241,9 +241,9 @@ impl Run {
         for (ticket, _) in self.running.drain(..) {
             self.book.release(ticket, self.now);
         }
-        let limits = self.book.limits(&self.roster, POOL, self.now);
+        let limits = self.book.limits(&self.resolved, POOL, self.now);
         prop_assert_eq!(limits.in_flight, 0);
-        self.book.detach(&self.roster);
+        self.book.detach(&self.resolved);
         self.book.check();
         Ok(())
     }

@@ -158,6 +158,14 @@ impl Engine {
         happened
     }
 
+    /// The requests that got their first token just now.
+    pub(crate) fn begun(&mut self) -> impl Iterator<Item = &mut Job> {
+        let now = self.at;
+        self.running
+            .iter_mut()
+            .filter(move |job| job.first == Some(now))
+    }
+
     /// When its next request changes phase, if nothing else happens.
     pub(crate) fn next(&self) -> Option<Duration> {
         let left = self.running.iter().map(Job::left).reduce(f64::min)?;

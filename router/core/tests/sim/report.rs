@@ -6,6 +6,7 @@ use std::time::Duration;
 use router_core::admission::Gate;
 use router_core::aimd::Bounds;
 use router_core::book::status::PriorityState;
+use router_core::health::HealthState;
 
 /// All turns but the first.
 pub(crate) const WARM: RangeInclusive<u32> = 2..=u32::MAX;
@@ -40,6 +41,10 @@ pub(crate) struct Report {
     pub(crate) limits: Vec<(Duration, f64)>,
     /// Of the adaptive limit.
     pub(crate) bounds: Option<Bounds>,
+    /// When requests were lost: answered 500, or given up without a first byte.
+    pub(crate) lost: Vec<Duration>,
+    /// When the first engine changed its state, and to which.
+    pub(crate) states: Vec<(Duration, HealthState)>,
     /// The book's own account.
     pub(crate) priority: PriorityState,
 }

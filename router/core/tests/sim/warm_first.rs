@@ -54,18 +54,18 @@ fn new_sessions_are_turned_away_first_and_warm_ones_keep_their_engine() {
 #[test]
 fn the_books_account_of_the_buckets_is_what_happened() {
     let report = overload(10, true);
-    let first = &report.priority.buckets[0].tally;
+    let first = &report.priority.buckets[0].counters;
     let all = Duration::ZERO..MINUTE * 40;
     let refused = report.asked.iter().filter(|asked| asked.refused.is_some());
     assert_eq!(
         (first.admitted + first.refused) as usize,
         report.count(NEW, all.clone())
     );
-    let tallies = report.priority.buckets.iter().map(|bucket| bucket.tally);
+    let counters = report.priority.buckets.iter().map(|bucket| bucket.counters);
     let sum = |of: fn(&router_core::book::status::BucketCounters) -> u64| -> u64 {
-        tallies.clone().map(|tally| of(&tally)).sum()
+        counters.clone().map(|counters| of(&counters)).sum()
     };
-    assert_eq!(sum(|tally| tally.refused) as usize, refused.count());
+    assert_eq!(sum(|counters| counters.refused) as usize, refused.count());
     let (prompt, cached) = report
         .served
         .iter()
@@ -75,6 +75,6 @@ fn the_books_account_of_the_buckets_is_what_happened() {
                 cached + u64::from(served.cached),
             )
         });
-    assert_eq!(sum(|tally| tally.prompt_tokens), prompt);
-    assert_eq!(sum(|tally| tally.cached_tokens), cached);
+    assert_eq!(sum(|counters| counters.prompt_tokens), prompt);
+    assert_eq!(sum(|counters| counters.cached_tokens), cached);
 }

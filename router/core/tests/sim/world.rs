@@ -11,7 +11,10 @@ use router_core::affinity::Affinity;
 use router_core::affinity::prefix::Prefix;
 use router_core::aimd::Bounds;
 use router_core::balance::{Balance, Normalize};
-use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Verdict};
+use router_core::book::{
+    Book, PeerChange, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict,
+};
+use router_core::health::{AttemptEnd, Failure, HealthSpec, HealthState};
 use router_core::layered::Source;
 use router_core::pool::{
     Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
@@ -44,6 +47,7 @@ pub(crate) struct Plan {
     /// Whether requests name their session.
     pub(crate) names_sessions: bool,
     pub(crate) fault: Option<Fault>,
+    pub(crate) health: HealthSpec,
     pub(crate) guard: GuardSpec,
     pub(crate) switches: Switches,
     /// New sessions a second, a Poisson process.
@@ -74,6 +78,7 @@ impl Plan {
             memory: MemorySpec::default(),
             names_sessions: true,
             fault: None,
+            health: HealthSpec::default(),
             guard: GuardSpec::default(),
             switches: Switches::DEFAULT,
             arrivals,
@@ -95,7 +100,28 @@ pub(crate) enum Fault {
     /// It is dead for a time: its requests are asked again elsewhere, and its cache is empty when it
     /// comes back.
     Lost { from: Duration, until: Duration },
+    /// It hangs, then it answers each request with 500, then it is restarted with an empty cache. Its
+    /// probes succeed all the time.
+    Ill {
+        hangs: Duration,
+        fails: Duration,
+        recovers: Duration,
+    },
 }
+
+/// How the first engine treats its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Illness {
+    None,
+    Hangs,
+    Fails,
+}
+
+/// A client waits for a first byte no longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A client whose request was lost asks again after this time.
+const ASKS_AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn limit(value: f64) -> Option<Limit> {
     Some(Limit {
@@ -121,6 +147,12 @@ enum Event {
     Pace(usize),
     /// The first engine dies, or is back.
     Lost(bool),
+    /// The first engine's illness changes.
+    Ill(Illness),
+    /// The client of a request that hangs gives up.
+    GivesUp(u64),
+    /// Peers that hang are looked for.
+    Watch,
     /// What the book asked for.
     Tick,
 }
@@ -163,7 +195,7 @@ impl Draws {
 struct World<'a> {
     plan: &'a Plan,
     book: Book,
-    roster: ResolvedRoute,
+    resolved: ResolvedRoute,
     start: Instant,
     now: Duration,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
@@ -177,16 +209,21 @@ struct World<'a> {
     asked: Vec<Asked>,
     served: Vec<Served>,
     limits: Vec<(Duration, f64)>,
+    illness: Illness,
+    /// Requests that hang on the first engine, by session.
+    hanging: BTreeMap<u64, Ticket>,
+    lost: Vec<Duration>,
+    states: Vec<(Duration, HealthState)>,
 }
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> Self {
         let mut book = Book::default();
-        let roster = book.attach(spec(plan));
+        let resolved = book.attach(spec(plan));
         let mut world = Self {
             plan,
             book,
-            roster,
+            resolved,
             start: start(),
             now: Duration::ZERO,
             events: BinaryHeap::new(),
@@ -201,6 +238,10 @@ impl<'a> World<'a> {
             asked: Vec::new(),
             served: Vec::new(),
             limits: Vec::new(),
+            illness: Illness::None,
+            hanging: BTreeMap::new(),
+            lost: Vec::new(),
+            states: Vec::new(),
         };
         for (index, (at, _)) in plan.pace.iter().enumerate() {
             world.at(*at, Event::Pace(index));
@@ -210,6 +251,16 @@ impl<'a> World<'a> {
             Some(Fault::Lost { from, until }) => {
                 world.at(from, Event::Lost(true));
                 world.at(until, Event::Lost(false));
+            }
+            Some(Fault::Ill {
+                hangs,
+                fails,
+                recovers,
+            }) => {
+                world.at(hangs, Event::Ill(Illness::Hangs));
+                world.at(fails, Event::Ill(Illness::Fails));
+                world.at(recovers, Event::Ill(Illness::None));
+                world.at(Duration::ZERO, Event::Watch);
             }
             None => {}
         }
@@ -234,8 +285,10 @@ impl<'a> World<'a> {
             asked: self.asked,
             served: self.served,
             limits: self.limits,
+            lost: self.lost,
+            states: self.states,
             bounds: adaptive.map(|spec| Bounds::new(spec, max)),
-            priority: self.book.priority(&self.roster),
+            priority: self.book.priority(&self.resolved),
         }
     }
 
@@ -256,7 +309,7 @@ impl<'a> World<'a> {
                 }
                 self.expect_arrival();
             }
-            Event::Turn(session) => self.ask(session),
+            Event::Turn(session) => self.request(session),
             Event::Engine { index, version } => {
                 if self.engines[index].1 == version {
                     self.run_engine(index);
@@ -276,12 +329,25 @@ impl<'a> World<'a> {
                 }
             }
             Event::Lost(is_lost) => self.lose(is_lost),
+            Event::Ill(illness) => self.fall_ill(illness),
+            Event::GivesUp(session) => {
+                if let Some(ticket) = self.hanging.remove(&session) {
+                    self.lose_request(session, ticket, AttemptEnd::Abandoned);
+                }
+            }
+            Event::Watch => {
+                let watched = self.book.watch(&self.resolved, self.instant());
+                for PeerChange { change, .. } in watched.changes {
+                    self.states.push((self.now, change.to));
+                }
+                self.at(self.now + Duration::from_secs(1), Event::Watch);
+            }
             Event::Tick => {
                 let now = self.instant();
-                let next = self.book.tick(&self.roster, self.plan.switches, now);
+                let next = self.book.tick(&self.resolved, self.plan.switches, now);
                 if self.plan.guard.adaptive.is_some() {
                     let switches = self.plan.switches;
-                    let protection = self.book.protection(&self.roster, POOL, switches, now);
+                    let protection = self.book.protection(&self.resolved, POOL, switches, now);
                     self.limits.push((self.now, protection.limit));
                 }
                 self.at(next - self.start, Event::Tick);
@@ -295,8 +361,8 @@ impl<'a> World<'a> {
             true => Evidence::Failed,
             false => Evidence::Healthy,
         };
-        let key = self.roster.peer(POOL, 0).key.clone();
-        self.book.observe(&self.roster, &key, evidence, now);
+        let key = self.resolved.peer(POOL, 0).key.clone();
+        self.book.observe(&self.resolved, &key, evidence, now);
         if is_lost {
             self.run_engine(0);
             for job in self.engines[0].0.lose_all() {
@@ -305,6 +371,38 @@ impl<'a> World<'a> {
             }
             self.expect_engine(0);
         }
+    }
+
+    fn fall_ill(&mut self, illness: Illness) {
+        self.run_engine(0);
+        self.illness = illness;
+        let before = std::mem::take(&mut self.hanging);
+        let now = self.instant();
+        for job in self.engines[0].0.lose_all() {
+            // Streams under way break off or stall with it; nothing new is learned from that.
+            self.book.release(job.ticket, now);
+            self.at(self.now + ASKS_AGAIN, Event::Turn(job.session));
+        }
+        for (session, ticket) in before {
+            self.lose_request(session, ticket, AttemptEnd::Failed(Failure::Reset));
+        }
+        self.expect_engine(0);
+    }
+
+    /// A request ends without an answer; its client asks again.
+    fn lose_request(&mut self, session: u64, mut ticket: Ticket, end: AttemptEnd) {
+        let now = self.instant();
+        self.ended(&mut ticket, end);
+        self.book.release(ticket, now);
+        self.lost.push(self.now);
+        self.at(self.now + ASKS_AGAIN, Event::Turn(session));
+    }
+
+    fn ended(&mut self, ticket: &mut Ticket, end: AttemptEnd) {
+        let now = self.instant();
+        let changes = self.book.attempt_ended(&self.resolved, ticket, end, now);
+        self.states
+            .extend(changes.iter().map(|change| (self.now, change.to)));
     }
 
     /// Poisson, so a wait that crosses a change of the rate may begin anew there.
@@ -343,10 +441,10 @@ impl<'a> World<'a> {
             }],
         };
         self.talks.insert(session, talk);
-        self.ask(session);
+        self.request(session);
     }
 
-    fn ask(&mut self, session: u64) {
+    fn request(&mut self, session: u64) {
         let (now, switches) = (self.instant(), self.plan.switches);
         let talk = self.talks.get_mut(&session).expect("it goes on");
         let id = format!("session-{session}");
@@ -362,7 +460,7 @@ impl<'a> World<'a> {
             talk.prefix.push(Prefix { hash, bytes });
         }
         let named = self.plan.names_sessions.then_some(id.as_bytes());
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             turn: Some(talk.turn),
             switches,
             prefix: if self.plan.memory.prefixes {
@@ -372,7 +470,9 @@ impl<'a> World<'a> {
             },
             ..PlacementRequest::new(POOL, named)
         };
-        let verdict = self.book.reserve(&self.roster, ask, now, &mut self.choices);
+        let verdict = self
+            .book
+            .reserve(&self.resolved, request, now, &mut self.choices);
         let mut asked = Asked {
             at: self.now,
             turn: talk.turn,
@@ -384,10 +484,22 @@ impl<'a> World<'a> {
                 asked.kept = talk.engine.replace(placement.peer) == Some(placement.peer);
                 let size = (talk.context, output);
                 let (ticket, facts) = (placement.ticket, placement.facts);
-                let job = Job::new(ticket, facts, session, self.now, size);
-                self.run_engine(placement.peer);
-                self.engines[placement.peer].0.accept(job);
-                self.expect_engine(placement.peer);
+                match self.illness {
+                    Illness::Hangs if placement.peer == 0 => {
+                        self.hanging.insert(session, ticket);
+                        self.at(self.now + PATIENCE, Event::GivesUp(session));
+                    }
+                    Illness::Fails if placement.peer == 0 => {
+                        let end = AttemptEnd::Failed(Failure::ServerError);
+                        self.lose_request(session, ticket, end);
+                    }
+                    _ => {
+                        let job = Job::new(ticket, facts, session, self.now, size);
+                        self.run_engine(placement.peer);
+                        self.engines[placement.peer].0.accept(job);
+                        self.expect_engine(placement.peer);
+                    }
+                }
             }
             Verdict::Wait(_) => unreachable!("no route here lets requests wait"),
             Verdict::Refuse(refusal) => {
@@ -404,15 +516,21 @@ impl<'a> World<'a> {
             first_tokens,
             ended,
         } = self.engines[index].0.run(self.now);
+        for job in self.engines[index].0.begun() {
+            let changes = self.book.first_byte(&self.resolved, &mut job.ticket, now);
+            self.states
+                .extend(changes.iter().map(|change| (self.now, change.to)));
+        }
         for seconds in first_tokens {
             let sample = Sample::Ttft(seconds * 1e3);
-            self.book.sample(&self.roster, POOL, sample, now);
+            self.book.sample(&self.resolved, POOL, sample, now);
         }
-        for job in ended {
+        for mut job in ended {
+            self.ended(&mut job.ticket, AttemptEnd::Served);
             let first = job.first.expect("it had a first token");
             let seconds = (self.now - first).as_secs_f64();
             let sample = Sample::Tps(f64::from(job.output) / seconds);
-            self.book.sample(&self.roster, POOL, sample, now);
+            self.book.sample(&self.resolved, POOL, sample, now);
             let (prompt, cached) = (job.prompt, job.cached);
             self.book.tokens(&job.facts, prompt.into(), cached.into());
             self.book.release(job.ticket, now);
@@ -478,6 +596,7 @@ fn spec(plan: &Plan) -> RouteSpec {
         ban_ttl: Duration::from_secs(300),
         guard: plan.guard.clone(),
         load: None,
+        health: plan.health,
         normalize: Normalize::Off,
         memory: plan.memory,
     }

@@ -10,6 +10,7 @@ use router_core::balance::{Balance, Normalize};
 use router_core::book::status::Protection;
 use router_core::book::{Book, PlacementRequest, PoolId, ResolvedRoute, Switches, Ticket, Verdict};
 use router_core::decision::{Facts, Mode, Outcome};
+use router_core::health::HealthSpec;
 use router_core::pool::{
     Evidence, FullPolicy, GuardSpec, MemorySpec, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec,
     Slots, Weight,
@@ -22,7 +23,7 @@ pub(crate) const POOL: PoolId = PoolId(0);
 /// One route of one flat pool, with its requests in flight.
 pub(crate) struct Bench {
     pub(crate) book: Book,
-    pub(crate) roster: ResolvedRoute,
+    pub(crate) resolved: ResolvedRoute,
     pub(crate) held: Vec<Ticket>,
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
@@ -54,15 +55,16 @@ impl Bench {
             ban_ttl: Duration::from_secs(300),
             guard: GuardSpec::default(),
             load: None,
+            health: HealthSpec::default(),
             normalize: Normalize::Off,
             memory: MemorySpec::default(),
         };
         change(&mut spec);
         let mut book = Book::default();
-        let roster = book.attach(spec);
+        let resolved = book.attach(spec);
         Self {
             book,
-            roster,
+            resolved,
             held: Vec::new(),
             now: start(),
             rng: StdRng::seed_from_u64(17),
@@ -70,19 +72,19 @@ impl Bench {
         }
     }
 
-    pub(crate) fn ask(&mut self, session: Option<&str>) -> Outcome {
-        let ask = PlacementRequest {
+    pub(crate) fn request(&mut self, session: Option<&str>) -> Outcome {
+        let request = PlacementRequest {
             switches: self.switches,
             ..PlacementRequest::new(POOL, session.map(str::as_bytes))
         };
         self.book
-            .explain(&self.roster, ask, self.now, &mut self.rng)
+            .explain(&self.resolved, request, self.now, &mut self.rng)
             .outcome
     }
 
     /// The address and mode of a request that must be sent.
     pub(crate) fn sent(&mut self, session: Option<&str>) -> (String, Mode, Facts) {
-        match self.ask(session) {
+        match self.request(session) {
             Outcome::Send {
                 peer, mode, facts, ..
             } => (peer.to_string(), mode, facts),
@@ -91,7 +93,7 @@ impl Bench {
     }
 
     pub(crate) fn refused(&mut self) -> Refusal {
-        match self.ask(None) {
+        match self.request(None) {
             Outcome::Refuse(refusal) => refusal,
             other => panic!("not refused: {other:?}"),
         }
@@ -107,7 +109,7 @@ impl Bench {
 
     pub(crate) fn ban(&mut self, peer: &str) {
         self.book.observe(
-            &self.roster,
+            &self.resolved,
             &PeerKey::new(peer),
             Evidence::Failed,
             self.now,
@@ -116,7 +118,7 @@ impl Bench {
 
     pub(crate) fn recover(&mut self, peer: &str) {
         self.book.observe(
-            &self.roster,
+            &self.resolved,
             &PeerKey::new(peer),
             Evidence::Healthy,
             self.now,
@@ -125,10 +127,10 @@ impl Bench {
 
     /// Reserves one request on whatever peer wins.
     pub(crate) fn reserve(&mut self, session: Option<&str>) -> Ticket {
-        let ask = PlacementRequest::new(POOL, session.map(str::as_bytes));
+        let request = PlacementRequest::new(POOL, session.map(str::as_bytes));
         match self
             .book
-            .reserve(&self.roster, ask, self.now, &mut self.rng)
+            .reserve(&self.resolved, request, self.now, &mut self.rng)
         {
             Verdict::Send(placement) => placement.ticket,
             other => panic!("not placed: {other:?}"),
@@ -138,16 +140,16 @@ impl Bench {
     /// Lets a request of a turn (`None`: without a usable header) in or not; holds it when it is
     /// placed. An explanation made just before must say the same.
     pub(crate) fn turn(&mut self, turn: Option<u32>) -> Result<Facts, Refusal> {
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             turn,
             switches: self.switches,
             ..PlacementRequest::new(POOL, None)
         };
         let (rng, book) = (|| StdRng::seed_from_u64(5), &mut self.book);
         let explained = book
-            .explain(&self.roster, ask, self.now, &mut rng())
+            .explain(&self.resolved, request, self.now, &mut rng())
             .outcome;
-        match book.reserve(&self.roster, ask, self.now, &mut rng()) {
+        match book.reserve(&self.resolved, request, self.now, &mut rng()) {
             Verdict::Send(placement) => {
                 assert!(
                     matches!(explained, Outcome::Send { facts, .. } if facts == placement.facts)
@@ -177,14 +179,14 @@ impl Bench {
     }
 
     pub(crate) fn sample(&mut self, sample: Sample) {
-        self.book.sample(&self.roster, POOL, sample, self.now);
+        self.book.sample(&self.resolved, POOL, sample, self.now);
     }
 
     /// Moves on and does what time makes due.
     pub(crate) fn advance(&mut self, by: Duration) {
         let end = self.now + by;
         loop {
-            let next = self.book.tick(&self.roster, self.switches, self.now);
+            let next = self.book.tick(&self.resolved, self.switches, self.now);
             assert!(next > self.now, "a tick asks for a later one");
             if next > end {
                 break;
@@ -202,12 +204,12 @@ impl Bench {
 
     pub(crate) fn protection(&self) -> Protection {
         self.book
-            .protection(&self.roster, POOL, self.switches, self.now)
+            .protection(&self.resolved, POOL, self.switches, self.now)
     }
 
     /// Puts `loads` requests on the peers, in file order, by banning all others meanwhile.
     pub(crate) fn load(&mut self, loads: &[u32]) {
-        let keys: Vec<_> = self.roster.spec().pools[0]
+        let keys: Vec<_> = self.resolved.spec().pools[0]
             .peers
             .iter()
             .map(|p| p.key.clone())

@@ -423,9 +423,9 @@ fn slots_that_engines_say_are_in_the_bounds() {
     assert_eq!(bounds(&bench), (8, 8, 20));
     assert_eq!(bench.admitted(None, 20), 8);
     // A reload begins with what is known.
-    let roster = bench.book.attach(bench.roster.spec().clone());
-    bench.book.detach(&bench.roster);
-    bench.roster = roster;
+    let resolved = bench.book.attach(bench.resolved.spec().clone());
+    bench.book.detach(&bench.resolved);
+    bench.resolved = resolved;
     assert_eq!(bounds(&bench), (8, 8, 20));
 }
 
@@ -443,12 +443,12 @@ fn requests_of_all_models_count_against_one_adaptive_limit() {
     });
     let mut of_model = |peer: usize| {
         let pin = [peer];
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             pin: Some(&pin),
             ..PlacementRequest::new(POOL, None)
         };
-        let (roster, rng) = (&bench.roster, &mut bench.rng);
-        match bench.book.reserve(roster, ask, bench.now, rng) {
+        let (resolved, rng) = (&bench.resolved, &mut bench.rng);
+        match bench.book.reserve(resolved, request, bench.now, rng) {
             Verdict::Send(placement) => {
                 bench.held.push(placement.ticket);
                 Ok(placement.facts)
@@ -731,7 +731,7 @@ fn a_declared_table_beats_a_runtime_limit() {
     let set = Some((9_999.0, hour));
     let before = bench
         .book
-        .set_limit(&bench.roster, Signal::Ttft, None, set, bench.now);
+        .set_limit(&bench.resolved, Signal::Ttft, None, set, bench.now);
     assert_eq!(before, None);
     let state = bench.protection().ttft;
     assert_eq!(
@@ -764,7 +764,7 @@ fn the_nearest_threshold_wins() {
         let limit = Some((value, None));
         bench
             .book
-            .set_limit(&bench.roster, Signal::Ttft, pool, limit, bench.now)
+            .set_limit(&bench.resolved, Signal::Ttft, pool, limit, bench.now)
     };
     assert_eq!(in_force(&bench), (ThresholdSource::Model, 20_000.0, None));
     assert_eq!(set(&mut bench, None, 10_000.0), None);
@@ -775,7 +775,7 @@ fn the_nearest_threshold_wins() {
     assert_eq!(in_force(&bench), model);
     let reset = bench
         .book
-        .set_limit(&bench.roster, Signal::Ttft, Some(POOL), None, bench.now);
+        .set_limit(&bench.resolved, Signal::Ttft, Some(POOL), None, bench.now);
     assert_eq!(reset, Some((5_000.0, None)));
     assert_eq!(in_force(&bench), route);
 }

@@ -126,14 +126,14 @@ fn an_exempt_request_passes_every_gate_and_counts_nowhere() {
     bench.switches.rate_limit = true;
     bench.switches.session_prio = true;
     for _ in 0..5 {
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             exempt: true,
             switches: bench.switches,
             ..PlacementRequest::new(POOL, None)
         };
         match bench
             .book
-            .reserve(&bench.roster, ask, bench.now, &mut bench.rng)
+            .reserve(&bench.resolved, request, bench.now, &mut bench.rng)
         {
             Verdict::Send(placement) => bench.held.push(placement.ticket),
             other => panic!("not placed: {other:?}"),
@@ -141,7 +141,7 @@ fn an_exempt_request_passes_every_gate_and_counts_nowhere() {
     }
     assert_eq!(bench.protection().in_flight, 5, "it runs all the same");
     assert_eq!(bench.protection().ttft.probes_used, 0);
-    assert_eq!(bench.book.priority(&bench.roster).no_header.admitted, 0);
+    assert_eq!(bench.book.priority(&bench.resolved).no_header.admitted, 0);
     bench.switches.rate_limit = false;
     assert_eq!(bench.book.trips(), trips(0, 0, 0));
 }

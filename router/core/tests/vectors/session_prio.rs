@@ -74,18 +74,18 @@ fn a_bucket_fills_the_pool_up_to_its_ceiling() {
 fn a_request_without_a_header_counts_as_warm_and_apart() {
     let mut bench = bench(20, |_| {});
     assert_eq!(bench.admitted(None, 30), 20);
-    let state = bench.book.priority(&bench.roster);
-    let tally = BucketCounters {
+    let state = bench.book.priority(&bench.resolved);
+    let counters = BucketCounters {
         admitted: 20,
         refused: 10,
         ..BucketCounters::default()
     };
-    assert_eq!(state.no_header, tally);
+    assert_eq!(state.no_header, counters);
     let silent = state.buckets.iter();
     assert!(
         silent
-            .map(|row| row.tally)
-            .all(|tally| tally == BucketCounters::default())
+            .map(|row| row.counters)
+            .all(|counters| counters == BucketCounters::default())
     );
 }
 
@@ -95,8 +95,8 @@ fn buckets_count_admits_refusals_and_tokens() {
     bench.admitted(NEW, 18);
     let facts = bench.turn(Some(5)).unwrap();
     bench.book.tokens(&facts, 100, 80);
-    let state = bench.book.priority(&bench.roster);
-    let of = |index: usize| state.buckets[index].tally;
+    let state = bench.book.priority(&bench.resolved);
+    let of = |index: usize| state.buckets[index].counters;
     assert_eq!((of(0).admitted, of(0).refused), (17, 1));
     let warm = BucketCounters {
         admitted: 1,
@@ -106,12 +106,12 @@ fn buckets_count_admits_refusals_and_tokens() {
     };
     assert_eq!((state.buckets[2].bucket.min_turn, of(2)), (4, warm));
     bench.book.reset_priority();
-    let state = bench.book.priority(&bench.roster);
+    let state = bench.book.priority(&bench.resolved);
     assert!(
         state
             .buckets
             .iter()
-            .all(|row| row.tally == BucketCounters::default())
+            .all(|row| row.counters == BucketCounters::default())
     );
 }
 
@@ -125,12 +125,12 @@ fn switched_off_nothing_differs_and_nothing_counts() {
     };
     assert_eq!((full.bucket, full.turn, full.share), (None, None, None));
     bench.advance(SECOND * 120);
-    let state = bench.book.priority(&bench.roster);
-    let tallies = state.buckets.iter().map(|row| row.tally);
+    let state = bench.book.priority(&bench.resolved);
+    let counters = state.buckets.iter().map(|row| row.counters);
     assert!(
-        tallies
+        counters
             .chain([state.no_header])
-            .all(|tally| tally == BucketCounters::default())
+            .all(|counters| counters == BucketCounters::default())
     );
     assert_eq!(bench.book.take_no_header_warning(), None);
 }

@@ -8,7 +8,7 @@ use router_core::affinity::{Affinity, Hash, Saturated};
 use router_core::balance::Balance;
 use router_core::book::{Pin, PlacementRequest, Verdict};
 use router_core::decision::{Mode, Outcome};
-use router_core::load::{LoadModel, LoadSpec, Report, Sample, StalePolicy, Standing};
+use router_core::load::{Freshness, LoadModel, LoadSpec, Report, Sample, StalePolicy};
 use router_core::pool::{FullPolicy, PeerKey, Role, RouteSpec, Slots, Weight};
 
 use crate::bench::{Bench, POOL};
@@ -40,19 +40,19 @@ fn said(bench: &mut Bench, peer: &str, report: Report) {
     let key = PeerKey::new(peer);
     bench
         .book
-        .report_load(&bench.roster, &key, report, bench.now)
+        .report_load(&bench.resolved, &key, report, bench.now)
         .expect("the peer is polled");
 }
 
 /// Reserves one request and holds it; its peer.
-fn sent(bench: &mut Bench, ask: PlacementRequest<'_>) -> Result<(String, Mode), Refusal> {
+fn sent(bench: &mut Bench, request: PlacementRequest<'_>) -> Result<(String, Mode), Refusal> {
     let verdict = bench
         .book
-        .reserve(&bench.roster, ask, bench.now, &mut bench.rng);
+        .reserve(&bench.resolved, request, bench.now, &mut bench.rng);
     match verdict {
         Verdict::Send(placement) => {
             bench.held.push(placement.ticket);
-            let peer = &bench.roster.spec().pools[0].peers[placement.peer];
+            let peer = &bench.resolved.spec().pools[0].peers[placement.peer];
             Ok((peer.key.to_string(), placement.mode))
         }
         Verdict::Wait(_) => unreachable!("no route here lets requests wait"),
@@ -147,7 +147,7 @@ fn own_requests_count_once_when_corrected_and_twice_when_added() {
         });
         burst(&mut bench, 2);
         report(&mut bench, "a", running);
-        let peer = &bench.book.peers(&bench.roster, POOL, bench.now)[0];
+        let peer = &bench.book.peers(&bench.resolved, POOL, bench.now)[0];
         let admits = sent(&mut bench, PlacementRequest::new(POOL, None)).is_ok();
         (peer.load, admits)
     };
@@ -195,7 +195,7 @@ fn a_queue_of_others_on_one_engine_leaves_the_next_one_its_room() {
 }
 
 #[test]
-fn a_held_engine_is_full_whatever_scales_its_slots() {
+fn a_held_engine_takes_one_request_whatever_scales_its_slots() {
     let mut bench = polled(&["a", "b"], |spec| spec.rt_limit_factor = 2.0);
     bench.now += SECOND * 4;
     let hung = Report::Hung {
@@ -203,15 +203,20 @@ fn a_held_engine_is_full_whatever_scales_its_slots() {
     };
     said(&mut bench, "a", hung);
     report(&mut bench, "b", 0);
-    assert_eq!(burst(&mut bench, 2), ["b", "b"]);
-    assert_eq!(bench.full().in_flight, 4);
+    assert_eq!(burst(&mut bench, 3), ["b", "b", "a"], "one, and last");
+    let full = bench.full();
+    assert_eq!(
+        (full.in_flight, full.held),
+        (3, 1),
+        "ours, beside the held one"
+    );
 }
 
 #[test]
 fn a_hung_engine_is_held_as_full_where_the_route_says_so() {
     for (policy, held) in [
-        (StalePolicy::Hold, Standing::Held),
-        (StalePolicy::Exclude, Standing::Stale),
+        (StalePolicy::Hold, Freshness::Held),
+        (StalePolicy::Exclude, Freshness::Stale),
     ] {
         let mut bench = polled(&["a", "b"], |spec| {
             spec.full_policy = FullPolicy::Overflow;
@@ -226,8 +231,8 @@ fn a_hung_engine_is_held_as_full_where_the_route_says_so() {
         };
         said(&mut bench, "a", hung);
         report(&mut bench, "b", 0);
-        let peers = bench.book.peers(&bench.roster, POOL, bench.now);
-        assert_eq!(peers[0].standing, Some(held));
+        let peers = bench.book.peers(&bench.resolved, POOL, bench.now);
+        assert_eq!(peers[0].freshness, Some(held));
         assert_eq!(peers[0].candidate, policy == StalePolicy::Hold);
         assert_eq!(
             burst(&mut bench, 1),
@@ -235,7 +240,7 @@ fn a_hung_engine_is_held_as_full_where_the_route_says_so() {
             "the one that is known to be idle"
         );
         bench.now += SECOND * 57;
-        let peers = bench.book.peers(&bench.roster, POOL, bench.now);
+        let peers = bench.book.peers(&bench.resolved, POOL, bench.now);
         assert!(!peers[0].candidate, "not for ever");
     }
 }
@@ -314,13 +319,16 @@ fn as_many_wait_for_a_pool_as_may_whatever_their_models() {
     });
     burst(&mut bench, 2);
     let mut arrives = |pin: Option<&[usize]>| {
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             pin,
             ..PlacementRequest::new(POOL, None)
         };
-        let (roster, rng) = (&bench.roster, &mut bench.rng);
-        let explained = bench.book.explain(roster, ask, bench.now, rng).outcome;
-        match bench.book.reserve(roster, ask, bench.now, rng) {
+        let (resolved, rng) = (&bench.resolved, &mut bench.rng);
+        let explained = bench
+            .book
+            .explain(resolved, request, bench.now, rng)
+            .outcome;
+        match bench.book.reserve(resolved, request, bench.now, rng) {
             Verdict::Wait(_) => assert!(matches!(explained, Outcome::Wait { ahead: 0, .. })),
             Verdict::Refuse(refusal) => {
                 assert_eq!(explained, Outcome::Refuse(refusal));
@@ -351,7 +359,7 @@ fn a_pinned_request_is_retried_where_its_model_is_first() {
         let mut retry = |tried: &[usize]| {
             bench
                 .book
-                .retry(&bench.roster, &mut ticket, tried, pin, bench.now)
+                .retry(&bench.resolved, &mut ticket, tried, pin, bench.now)
         };
         assert_eq!(retry(&[1]), Some(2), "not a, which comes first");
         assert_eq!(retry(&[1, 2]), falls_back.then_some(0));
@@ -382,7 +390,7 @@ fn worker(bench: &mut Bench, session: &str) -> (String, Mode) {
 }
 
 fn sessions(bench: &Bench) -> Vec<u32> {
-    let peers = bench.book.peers(&bench.roster, POOL, bench.now);
+    let peers = bench.book.peers(&bench.resolved, POOL, bench.now);
     let counts = peers.iter().map(|peer| peer.sessions);
     counts.map(|count| count.expect("it remembers")).collect()
 }
@@ -405,11 +413,11 @@ fn sticky_sessions_expire_end_and_lose_their_worker() {
     let mut bench = sticky(1, SECOND);
     assert_eq!(worker(&mut bench, "e").0, "w1");
     assert_eq!(worker(&mut bench, "k").0, "w1");
-    let mut spec = bench.roster.spec().clone();
-    spec.pools[0].peers = sticky(2, SECOND).roster.spec().pools[0].peers.clone();
-    let roster = bench.book.attach(spec);
-    bench.book.detach(&bench.roster);
-    bench.roster = roster;
+    let mut spec = bench.resolved.spec().clone();
+    spec.pools[0].peers = sticky(2, SECOND).resolved.spec().pools[0].peers.clone();
+    let resolved = bench.book.attach(spec);
+    bench.book.detach(&bench.resolved);
+    bench.resolved = resolved;
 
     for _ in 0..2 {
         bench.now += SECOND * 19 / 20;
@@ -434,8 +442,8 @@ fn a_session_lives_while_an_answer_of_it_is_under_way() {
     let mut bench = sticky(1, SECOND);
     sent(&mut bench, PlacementRequest::new(POOL, Some(b"e"))).expect("there is room");
     bench.now += SECOND * 5;
-    let (roster, switches) = (&bench.roster, bench.switches);
-    bench.book.tick(roster, switches, bench.now);
+    let (resolved, switches) = (&bench.resolved, bench.switches);
+    bench.book.tick(resolved, switches, bench.now);
     assert_eq!(sessions(&bench), [1]);
     assert_eq!(worker(&mut bench, "e").1, Mode::Sticky);
     bench.now += SECOND / 2;
@@ -446,13 +454,13 @@ fn a_session_lives_while_an_answer_of_it_is_under_way() {
 
 /// The workers with these priorities; of those in `draining` no new session is taken.
 fn reloaded(bench: &mut Bench, priorities: [i64; 2], draining: [bool; 2]) {
-    let mut spec = bench.roster.spec().clone();
+    let mut spec = bench.resolved.spec().clone();
     for (index, peer) in spec.pools[0].peers.iter_mut().enumerate() {
         (peer.priority, peer.draining) = (priorities[index], draining[index]);
     }
-    let roster = bench.book.attach(spec);
-    bench.book.detach(&bench.roster);
-    bench.roster = roster;
+    let resolved = bench.book.attach(spec);
+    bench.book.detach(&bench.resolved);
+    bench.resolved = resolved;
 }
 
 #[test]
@@ -509,7 +517,7 @@ fn a_session_that_expired_does_not_count_against_its_own_worker() {
     bench.now += SECOND / 2;
     assert_eq!(worker(&mut bench, "sess-3"), ("w1".into(), Mode::StickyNew));
     assert_eq!(sessions(&bench), [1, 1]);
-    assert_eq!(bench.book.memory(&bench.roster, POOL).expired, 1);
+    assert_eq!(bench.book.memory(&bench.resolved, POOL).expired, 1);
 }
 
 #[test]
@@ -517,19 +525,19 @@ fn polling_that_a_reload_turns_on_takes_no_peer_out() {
     let single: Vec<_> = ["a:1", "b:1"].map(|peer| (peer, 0, 1)).into();
     let mut bench = Bench::new(Affinity::None, &single);
     let first = sent(&mut bench, PlacementRequest::new(POOL, None)).unwrap();
-    let mut spec = bench.roster.spec().clone();
+    let mut spec = bench.resolved.spec().clone();
     spec.load = Some(LoadSpec::default());
     let polled = bench.book.attach(spec);
-    bench.book.detach(&bench.roster);
-    bench.roster = polled;
+    bench.book.detach(&bench.resolved);
+    bench.resolved = polled;
     let second = sent(&mut bench, PlacementRequest::new(POOL, None)).unwrap();
     assert_ne!(first.0, second.0, "its own requests count");
     said(&mut bench, &first.0, Report::Unusable);
-    let facts = bench.book.peers(&bench.roster, POOL, bench.now);
-    let standing = |peer: &str| facts.iter().find(|facts| facts.peer.as_str() == peer);
-    let standing = |peer: &str| standing(peer).and_then(|facts| facts.standing);
-    assert_eq!(standing(&first.0), Some(Standing::Stale));
-    assert_eq!(standing(&second.0), Some(Standing::Fresh));
+    let facts = bench.book.peers(&bench.resolved, POOL, bench.now);
+    let freshness = |peer: &str| facts.iter().find(|facts| facts.peer.as_str() == peer);
+    let freshness = |peer: &str| freshness(peer).and_then(|facts| facts.freshness);
+    assert_eq!(freshness(&first.0), Some(Freshness::Stale));
+    assert_eq!(freshness(&second.0), Some(Freshness::Fresh));
 }
 
 /// A regular peer, and two for each half of a split request.
@@ -556,11 +564,11 @@ fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
         }
     });
     let place = |bench: &mut Bench, role, session: &'static str| {
-        let ask = PlacementRequest {
+        let request = PlacementRequest {
             role,
             ..PlacementRequest::new(POOL, Some(session.as_bytes()))
         };
-        sent(bench, ask).expect("there is room")
+        sent(bench, request).expect("there is room")
     };
     for mode in [Mode::StickyNew, Mode::Sticky] {
         assert_eq!(place(&mut bench, Role::Regular, "s"), ("r:1".into(), mode));
@@ -575,19 +583,19 @@ fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
     let second = place(&mut bench, Role::Prefill, "t").0;
     assert_ne!(first, second);
 
-    let limits = bench.book.limits(&bench.roster, POOL, bench.now);
+    let limits = bench.book.limits(&bench.resolved, POOL, bench.now);
     assert_eq!(
         (limits.limit, limits.healthy_peers, limits.in_flight),
         (9, 1, 2),
         "the halves add nothing to the room of whole requests"
     );
     let home = |bench: &Bench, role| {
-        let (book, roster) = (&bench.book, &bench.roster);
-        book.find_session(roster, POOL, role, b"t", bench.now)
+        let (book, resolved) = (&bench.book, &bench.resolved);
+        book.find_session(resolved, POOL, role, b"t", bench.now)
     };
     assert!(home(&bench, Role::Prefill).is_some());
     assert_eq!(home(&bench, Role::Regular), None);
-    assert_eq!(bench.book.memory(&bench.roster, POOL).sessions, 4);
+    assert_eq!(bench.book.memory(&bench.resolved, POOL).sessions, 4);
     assert_eq!(bench.book.finish_session(b"s"), 3, "in every table");
     assert_eq!(bench.book.finish_session(b"t"), 1);
 
@@ -607,15 +615,15 @@ fn a_failed_half_is_retried_among_its_own() {
             peer.role = role;
         }
     });
-    let ask = PlacementRequest {
+    let request = PlacementRequest {
         role: Role::Prefill,
         ..PlacementRequest::new(POOL, None)
     };
-    let first = sent(&mut bench, ask).expect("there is room").0;
+    let first = sent(&mut bench, request).expect("there is room").0;
     let mut ticket = bench.held.pop().expect("it was sent");
     let mut retry = |tried: &[usize]| {
-        let (book, roster) = (&mut bench.book, &bench.roster);
-        book.retry(roster, &mut ticket, tried, None, bench.now)
+        let (book, resolved) = (&mut bench.book, &bench.resolved);
+        book.retry(resolved, &mut ticket, tried, None, bench.now)
     };
     let other = if first == "p1:1" { 2 } else { 1 };
     assert_eq!(retry(&[]), Some(other));
@@ -628,8 +636,8 @@ fn a_pool_says_when_time_alone_will_change_it() {
     let mut bench = polled(&["a", "b"], |spec| spec.ban_ttl = SECOND * 2);
     let start = bench.now;
     let changes = |bench: &mut Bench| {
-        let (book, roster) = (&mut bench.book, &bench.roster);
-        let at = book.changes_at(roster, POOL, bench.now)?;
+        let (book, resolved) = (&mut bench.book, &bench.resolved);
+        let at = book.changes_at(resolved, POOL, bench.now)?;
         Some((at - start).as_millis())
     };
     assert_eq!(changes(&mut bench), Some(3_000), "the samples grow old");

@@ -14,7 +14,11 @@ pub(super) fn status(route: &Route) -> Answer {
     let state = route.priority();
     let spec = &route.spec().guard.priority;
     let without = state.no_header;
-    let tallies = state.buckets.iter().map(|row| row.tally).chain([without]);
+    let tallies = state
+        .buckets
+        .iter()
+        .map(|row| row.counters)
+        .chain([without]);
     let (mut ptok, mut ctok) = (0_u64, 0_u64);
     for tally in tallies {
         ptok = ptok.saturating_add(tally.prompt_tokens);
@@ -44,13 +48,13 @@ pub(super) fn status(route: &Route) -> Answer {
 }
 
 fn row(state: &BucketState) -> SessionBucket {
-    let BucketState { bucket, tally } = state;
+    let BucketState { bucket, counters } = state;
     let BucketCounters {
         admitted,
         refused,
         prompt_tokens: ptok,
         cached_tokens: ctok,
-    } = *tally;
+    } = *counters;
     SessionBucket {
         min_turn: bucket.min_turn,
         share: bucket.share,

@@ -409,6 +409,9 @@ fn receipt(route: &str, request_id: &str, at_unix_ms: u64) -> Receipt {
         decision: Choice::Refuse(router_core::admission::Refusal::NoHealthyPeer {
             peers: 1,
             banned: 1,
+            stale: 0,
+            ejected: 0,
+            draining: 0,
         }),
         attempts: Vec::new(),
         status: 503,

@@ -41,6 +41,13 @@ impl ApiError {
 fn message(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoHealthyPeer { .. } => "no healthy peer can take this request".to_owned(),
+        Refusal::ConcurrencyLimit(full) if full.held > 0 => {
+            let (running, held) = (full.in_flight, full.held);
+            let held_s = full.held_s.unwrap_or_default();
+            format!(
+                "this route is full: {running} requests of this router are running, and {held} peers are held because their metrics have been silent for up to {held_s} s"
+            )
+        }
         Refusal::ConcurrencyLimit(full) => {
             let Full {
                 in_flight, ceiling, ..
@@ -169,6 +176,8 @@ mod tests {
             must_end: 1,
             avg_5min: 12.34,
             healthy_peers: 2,
+            held: 0,
+            held_s: None,
             tier: 1,
             bucket: Some(1),
             turn: Some(1),
@@ -246,6 +255,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_with_held_peers_says_so_and_counts_only_its_own_requests() {
+        let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
+            in_flight: 1,
+            held: 2,
+            held_s: Some(9),
+            ..full()
+        }));
+        let error = ApiError::refused(&refusal, 429, None);
+        assert_carries(
+            &details(&error),
+            &json!({"in_flight": 1, "held": 2, "held_s": 9}),
+        );
+        let message = error.body(Dialect::OpenAi)["error"]["message"].to_string();
+        assert!(
+            message.contains("1 requests of this router are running, and 2 peers are held"),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn the_trigger_spells_the_factor_without_trailing_zeros() {
         for (factor, trigger) in [(1.0, "realtime_1x"), (1.5, "realtime_1.5x")] {
             let refusal = Refusal::ConcurrencyLimit(Box::new(Full {
@@ -294,15 +323,18 @@ mod tests {
         let refusal = Refusal::ConcurrencyLimit(Box::new(full()));
         assert_eq!(ApiError::refused(&refusal, 503, None).status(), 503);
         let nobody = Refusal::NoHealthyPeer {
-            peers: 2,
+            peers: 4,
             banned: 2,
+            stale: 1,
+            ejected: 1,
+            draining: 0,
         };
         let error = ApiError::refused(&nobody, 429, None);
         assert_eq!(error.status(), 503);
         assert_eq!(retry(&error.response(Dialect::OpenAi)), ("5", "5000"));
         assert_eq!(
             details(&error),
-            json!({"code": "no_healthy_peer", "peers": 2, "banned": 2})
+            json!({"code": "no_healthy_peer", "peers": 4, "banned": 2, "stale": 1, "ejected": 1})
         );
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{StatusCode, response};
 use router_bodylog::End;
+use router_core::health::{AttemptEnd, Failure};
 
 use super::progress::{Ending, Progress};
 use super::{Live, Phase, Placed};
@@ -27,12 +28,16 @@ pub(in crate::proxy) struct Answered {
     /// The request and its slot.
     pub(in crate::proxy) placed: Placed,
     head: Head,
+    /// What the peer answered, whatever the client is sent.
+    status: StatusCode,
     is_stream: bool,
     measure: Option<Box<Measure>>,
     span: Span,
     gaps: Gaps,
     bytes_out: u64,
     end: End,
+    /// What an answer that broke off says about its peer.
+    broke: AttemptEnd,
 }
 
 /// The head of the answer, for the client.
@@ -72,6 +77,7 @@ impl Answered {
                     true => Head::Held(head.status),
                     false => Head::Sent(head.status),
                 },
+                status: head.status,
                 is_stream: respond::is_event_stream(&head.headers),
                 measure: Measure::of(method, head, placed.pool, is_decoded),
                 span: Span::new(authorised.arrival.at),
@@ -81,6 +87,7 @@ impl Answered {
                 },
                 bytes_out: 0,
                 end: End::Left,
+                broke: AttemptEnd::Neutral,
                 placed,
             }
         })
@@ -125,6 +132,13 @@ impl Answered {
     pub(in crate::proxy) fn arrived(&mut self, data: &Bytes, now: Instant) {
         if self.is_stream {
             self.stream_times(now);
+        }
+        if self.span.first.is_none() && self.status.is_success() {
+            let Placed {
+                inspected, tries, ..
+            } = &mut self.placed;
+            let authorised = &inspected.authorised;
+            tries.first_byte(&authorised.route, &authorised.arrival.sinks.events);
         }
         self.span.chunk(now);
         if let Some(capture) = &mut self.placed.inspected.authorised.capture {
@@ -188,18 +202,48 @@ impl Answered {
         }
     }
 
-    /// The answer breaks off.
-    pub(in crate::proxy) fn broke(&mut self, cause: &str) {
+    /// The answer breaks off; `says` something about the peer.
+    pub(in crate::proxy) fn broke(&mut self, cause: &str, says: AttemptEnd) {
         self.placed.tries.failed(&cause.into());
         self.end = End::Broken;
+        self.broke = says;
+    }
+
+    /// What the end of the answer says about the peer.
+    fn attempt_end(&self) -> AttemptEnd {
+        if self.status.is_server_error() {
+            return AttemptEnd::Failed(Failure::ServerError);
+        }
+        match self.end {
+            End::Broken => self.broke,
+            End::Left if self.span.first.is_none() => AttemptEnd::Abandoned,
+            End::Whole if self.status.is_success() => match self.lacks_its_terminator() {
+                true => AttemptEnd::Failed(Failure::Cut),
+                false => AttemptEnd::Served,
+            },
+            End::Whole | End::Left => AttemptEnd::Neutral,
+        }
+    }
+
+    /// Whether a stream of generated content ended like one that was cut. A stream of another kind
+    /// has no terminator to miss.
+    fn lacks_its_terminator(&self) -> bool {
+        let meter = self.measure.as_ref().and_then(|it| it.meter.as_ref());
+        let is_cut = |meter: &Meter| meter.has_content() && !meter.is_complete();
+        self.is_stream && meter.is_some_and(is_cut)
+    }
+
+    /// Reads what the last chunk left open.
+    fn finish_meter(&mut self) {
+        let measure = self.measure.as_mut();
+        if let Some(meter) = measure.and_then(|measure| measure.meter.as_mut()) {
+            meter.finish();
+        }
     }
 
     /// The rate of the whole answer becomes a sample; what was read of it is left.
     fn finish_measure(&mut self) -> Option<Meter> {
-        let mut measure = self.measure.take()?;
-        if let Some(meter) = &mut measure.meter {
-            meter.finish();
-        }
+        let measure = self.measure.take()?;
         let route = self.route();
         let least = Least {
             tokens: route.options.tps_min_tokens.value,
@@ -218,7 +262,14 @@ impl Answered {
 
 impl Phase for Answered {
     fn settle(mut self) {
-        self.placed.tries.reservation.release();
+        self.finish_meter();
+        let end = self.attempt_end();
+        let Placed {
+            inspected, tries, ..
+        } = &mut self.placed;
+        let authorised = &inspected.authorised;
+        tries.ended(&authorised.route, &authorised.arrival.sinks.events, end);
+        tries.reservation.release();
         self.flush_gaps();
         let meter = self.finish_measure();
         let status = match self.head {

@@ -5,10 +5,13 @@ use std::time::Instant;
 
 use router_core::book::PoolId;
 use router_core::decision::{Attempt, Facts, Mode};
+use router_core::health::AttemptEnd;
 
 use super::Inspected;
+use crate::proxy::forward::at_peer;
 use crate::proxy::respond::Routing;
 use crate::state::{self, Peer, Reservation, Route};
+use crate::telemetry::events::Events;
 
 /// A request that has a slot and is sent to a peer.
 #[derive(Debug)]
@@ -94,6 +97,20 @@ impl Tries {
     pub(in crate::proxy) fn failed(&mut self, why: &Arc<str>) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.error = Some(Arc::clone(why));
+        }
+    }
+
+    /// The first byte of a successful answer has come from the peer.
+    pub(in crate::proxy) fn first_byte(&mut self, route: &Route, events: &Events) {
+        for change in route.first_byte(&mut self.reservation) {
+            events.peer_health(at_peer(route, &self.peer), &change);
+        }
+    }
+
+    /// The attempt under way has ended, which may change its peer's state.
+    pub(in crate::proxy) fn ended(&mut self, route: &Route, events: &Events, end: AttemptEnd) {
+        for change in route.attempt_ended(&mut self.reservation, end) {
+            events.peer_health(at_peer(route, &self.peer), &change);
         }
     }
 

@@ -9,11 +9,13 @@ use chrono::Utc;
 use http::StatusCode;
 use router_bodylog::{Capture, End};
 use router_core::decision::{Attempt, Choice};
+use router_core::health::AttemptEnd;
 
 use super::placed::Tries;
 use super::{Arrival, Asked, Authorised, Inspected, Live, Phase, Placed, Queued, Received};
 use crate::clock::now;
 use crate::proxy::error::ApiError;
+use crate::proxy::forward::at_peer;
 use crate::proxy::respond::Routing;
 use crate::settled::{Settled, Times, dash, no_source};
 use crate::state::{Peer, Reservation, Route};
@@ -149,6 +151,21 @@ where
 }
 
 impl Progress {
+    /// Releases the slot. A client that left before its peer answered has waited in vain.
+    fn give_up_slot(&mut self, end: End) {
+        let Some(mut reservation) = self.reservation.take() else {
+            return;
+        };
+        if end == End::Left
+            && let (Some(route), Some(peer)) = (&self.route, &self.peer)
+        {
+            let events = &self.arrival.sinks.events;
+            for change in route.attempt_ended(&mut reservation, AttemptEnd::Abandoned) {
+                events.peer_health(at_peer(route, peer), &change);
+            }
+        }
+    }
+
     /// Its head.
     pub(in crate::proxy) fn arrival(&self) -> &Arrival {
         &self.arrival
@@ -184,7 +201,7 @@ impl Progress {
 
     /// The end of the request: everyone who writes about it reads the same value.
     pub(super) fn settle(mut self, ending: Ending) {
-        drop(self.reservation.take());
+        self.give_up_slot(ending.end);
         let (route, capture) = (self.route.take(), self.capture.take());
         let (sinks, head) = (
             Arc::clone(&self.arrival.sinks),

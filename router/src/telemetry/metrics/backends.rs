@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use proto::admin::{self, Backend, RouteLoad};
 use router_core::decision::PeerFacts;
-use router_core::load::{Idle, Standing};
+use router_core::load::{Freshness, Idle};
 
 use super::encode::{Labels, family};
 use super::placement::{self, Names, SeenPlacements};
@@ -124,8 +124,8 @@ fn backend(route: &Route, facts: &PeerFacts, placements: &SeenPlacements) -> Bac
         load,
         slots: facts.slots,
         slots_reported: known.and_then(|known| known.learned),
-        fresh: facts.standing.is_none_or(|now| now == Standing::Fresh),
-        held: facts.standing == Some(Standing::Held),
+        fresh: facts.freshness.is_none_or(|now| now == Freshness::Fresh),
+        held: facts.freshness == Some(Freshness::Held),
         sample_age_seconds: sample.map(|(_, age)| age.as_secs_f64()),
         idle_seconds: idle,
         sessions: facts.sessions,

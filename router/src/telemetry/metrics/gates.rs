@@ -246,7 +246,7 @@ fn trips(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Resul
 fn priority(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Result {
     let buckets = |seen: &SeenGates| -> Vec<(String, BucketCounters)> {
         let rows = seen.priority.buckets.iter();
-        rows.map(|row| (row.bucket.min_turn.to_string(), row.tally))
+        rows.map(|row| (row.bucket.min_turn.to_string(), row.counters))
             .collect()
     };
     let results =

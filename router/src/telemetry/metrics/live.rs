@@ -11,7 +11,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 use router_bodylog::BodyLog;
 use router_core::decision::PeerFacts;
-use router_core::load::Standing;
+use router_core::load::Freshness;
 
 use super::bodylog;
 use super::encode::{Labels, family, gauge};
@@ -155,13 +155,13 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         encoder,
         "llm_router_peer_fresh",
         "1 while a peer's last load sample is recent, or where it is not polled.",
-        each(|peer| u64::from(peer.standing.is_none_or(|now| now == Standing::Fresh))),
+        each(|peer| u64::from(peer.freshness.is_none_or(|now| now == Freshness::Fresh))),
     )?;
     family(
         encoder,
         "llm_router_peer_held",
         "1 while a peer is alive, too busy to be read, and taken for full.",
-        each(|peer| u64::from(peer.standing == Some(Standing::Held))),
+        each(|peer| u64::from(peer.freshness == Some(Freshness::Held))),
     )?;
     // A disabled peer is neither: nobody asks it.
     let enabled = seen.iter().flat_map(|seen| {

@@ -138,9 +138,14 @@ impl Poller {
             peer: &at.peer.spec.key,
             name: &at.peer.spec.name,
         };
-        let standing = at.route.report_load(&at.peer.spec.key, report);
+        let polled = at.route.report_load(&at.peer.spec.key, report);
+        if let Some(change) = polled.and_then(|polled| polled.change) {
+            self.events
+                .peer_changed(peer, change, &"its load page answers");
+        }
+        let freshness = polled.map(|polled| polled.freshness);
         self.events
-            .peer_polled(peer, report, standing, Instant::now().into_std());
+            .peer_polled(peer, report, freshness, Instant::now().into_std());
         // One that hangs may still answer this.
         if matches!(
             report,

@@ -94,7 +94,7 @@ impl Prober {
                 self.events
                     .probe_busy(peer, why, tokio::time::Instant::now().into_std());
             }
-            Evidence::Healthy | Evidence::Failed => {
+            Evidence::Healthy | Evidence::Failed | Evidence::Unreachable => {
                 tracing::debug!(route = &*at.route.name, peer = %key, ?evidence, why = %why, "peer probed");
             }
         }

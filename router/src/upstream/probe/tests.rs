@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use router_core::load::{LoadSpec, Standing};
+use router_core::load::{Freshness, LoadSpec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -421,7 +421,7 @@ async fn a_load_page_that_is_too_long_or_elsewhere_by_redirect_is_no_sample() {
             .route()
             .known_load(&PeerKey::new(peer.address.as_str()));
         let reading = known.unwrap().reading;
-        reading.load(&LoadSpec::default(), Standing::Fresh, 0, 1)
+        reading.load(&LoadSpec::default(), Freshness::Fresh, 0, 1)
     };
     for answer in [staying("200 OK", &long), away] {
         let page = keeping_peer(answer).await;

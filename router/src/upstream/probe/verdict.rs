@@ -22,7 +22,8 @@ pub fn verdict(outcome: Outcome) -> Evidence {
     match outcome {
         Outcome::Status(200..=299) => Evidence::Healthy,
         Outcome::Status(429) | Outcome::TimedOut | Outcome::NotAsked => Evidence::Busy,
-        Outcome::Status(_) | Outcome::Failed => Evidence::Failed,
+        Outcome::Status(_) => Evidence::Failed,
+        Outcome::Failed => Evidence::Unreachable,
     }
 }
 
@@ -51,6 +52,6 @@ mod tests {
                 "{status}"
             );
         }
-        assert_eq!(verdict(Outcome::Failed), Evidence::Failed);
+        assert_eq!(verdict(Outcome::Failed), Evidence::Unreachable);
     }
 }

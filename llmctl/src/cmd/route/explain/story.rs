@@ -142,6 +142,8 @@ impl Case {
         let state = match home.state {
             HomeState::Usable => "it has room",
             HomeState::Banned => "it is banned",
+            HomeState::Ejected => "it is ejected for failed answers",
+            HomeState::Suspect => "it gives no first byte, and the session is new there",
             HomeState::Saturated => "it is at its own maximum",
         };
         format!("{}: {how}; {state}", called(&peer.name, peer.peer.as_str()))
@@ -191,7 +193,7 @@ impl Case {
     /// What would make a peer usable where none is banned.
     fn without_bans(&self) -> &'static str {
         let enabled = || self.explanation.peers.iter().filter(|peer| peer.enabled);
-        let is_unread = |peer: &PeerFacts| peer.standing.is_some_and(|now| !now.is_candidate());
+        let is_unread = |peer: &PeerFacts| peer.freshness.is_some_and(|now| !now.is_candidate());
         if enabled().any(is_unread) {
             "an engine would have to answer when it is asked for its load"
         } else if enabled().any(|peer| peer.draining) {

@@ -7,7 +7,8 @@ use router_core::balance::Balance;
 use router_core::decision::{
     Attempt, Choice, Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts, Receipt, Usage,
 };
-use router_core::load::Standing;
+use router_core::health::HealthFacts;
+use router_core::load::Freshness;
 use router_core::pool::PeerKey;
 
 use super::receipt;
@@ -27,7 +28,9 @@ fn peer(number: u32) -> PeerFacts {
         banned: false,
         ban_left_s: None,
         load: None,
-        standing: None,
+        freshness: None,
+        held_s: None,
+        health: HealthFacts::default(),
         sessions: None,
         candidate: true,
         score: None,
@@ -141,7 +144,7 @@ fn a_peer_that_is_up_and_passed_over_says_why() {
             ..passed_over(2)
         },
         PeerFacts {
-            standing: Some(Standing::Stale),
+            freshness: Some(Freshness::Stale),
             ..passed_over(3)
         },
         PeerFacts {
@@ -183,6 +186,9 @@ fn where_no_peer_is_banned_the_remedy_is_another() {
         let refusal = Refusal::NoHealthyPeer {
             peers: 1,
             banned: 0,
+            stale: 0,
+            ejected: 0,
+            draining: 0,
         };
         shown(&case(Outcome::Refuse(refusal), vec![peer]))
     };
@@ -193,7 +199,7 @@ fn where_no_peer_is_banned_the_remedy_is_another() {
     for (peer, remedy) in [
         (
             PeerFacts {
-                standing: Some(Standing::Dead),
+                freshness: Some(Freshness::Dead),
                 ..out.clone()
             },
             "an engine would have to answer",
@@ -245,6 +251,9 @@ fn without_a_usable_peer_the_next_end_of_a_ban_is_named() {
     let refusal = Refusal::NoHealthyPeer {
         peers: 2,
         banned: 2,
+        stale: 0,
+        ejected: 0,
+        draining: 0,
     };
     let banned = |n, left| PeerFacts {
         banned: true,

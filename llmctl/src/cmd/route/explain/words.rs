@@ -4,7 +4,8 @@ use proto::admin::SwitchState;
 use router_core::admission::{Refusal, Slow};
 use router_core::balance::Balance;
 use router_core::decision::{Facts, Mode, PeerFacts};
-use router_core::load::Standing;
+use router_core::health::{HealthFacts, HealthState};
+use router_core::load::Freshness;
 
 use crate::render::{Paint, Screen, tame};
 
@@ -38,20 +39,43 @@ pub(super) fn state_of(peer: &PeerFacts, active: Option<i64>) -> (String, Paint)
                 .map_or(String::new(), |left| format!(", {left} s left"));
             (format!("banned{left}"), Paint::Red)
         }
+        (true, false, true) if peer.held_s.is_some() => {
+            let held_s = peer.held_s.unwrap_or_default();
+            let text = format!("held: its metrics have been silent for {held_s} s");
+            (text, Paint::Yellow)
+        }
+        (true, false, _) if peer.health.state != HealthState::Healthy => {
+            (health_words(&peer.health), Paint::Red)
+        }
         (true, false, true) if peer.in_flight >= peer.slots => ("full".to_owned(), Paint::Yellow),
         (true, false, true) => ("candidate".to_owned(), Paint::Green),
         (true, false, false) => passed_over(peer, active),
     }
 }
 
+/// A peer's state, since when, and why.
+fn health_words(health: &HealthFacts) -> String {
+    let since = health
+        .since_s
+        .map_or(String::new(), |since| format!(" for {since} s"));
+    let left = health
+        .left_s
+        .map_or(String::new(), |left| format!(", {left} s left"));
+    let cause = health
+        .cause
+        .as_deref()
+        .map_or(String::new(), |cause| format!(": {cause}"));
+    format!("{}{since}{left}{}", health.state.as_str(), tame(&cause))
+}
+
 /// Why a peer that is up is not chosen.
 fn passed_over(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
-    let unread = peer.standing.and_then(|standing| match standing {
-        Standing::Fresh | Standing::Held => None,
-        Standing::Stale => Some("stale: its engine's load is not known"),
-        Standing::Dead => Some("dead: its engine refuses connections"),
-        Standing::Loading => Some("its engine is loading its model"),
-        Standing::Misconfigured => Some("its engine refuses our credential"),
+    let unread = peer.freshness.and_then(|freshness| match freshness {
+        Freshness::Fresh | Freshness::Held => None,
+        Freshness::Stale => Some("stale: its engine's load is not known"),
+        Freshness::Dead => Some("dead: its engine refuses connections"),
+        Freshness::Loading => Some("its engine is loading its model"),
+        Freshness::Misconfigured => Some("its engine refuses our credential"),
     });
     if peer.draining {
         let text = "draining: it keeps its sessions and gets nothing else";
@@ -149,13 +173,24 @@ pub(in crate::cmd) fn refusal_line(refusal: &Refusal) -> String {
         Refusal::NoHealthyPeer { peers: 0, .. } => {
             "no_healthy_peer: the pool has no peers".to_owned()
         }
-        Refusal::NoHealthyPeer { peers, banned } => {
-            let others = match peers.saturating_sub(*banned) {
-                0 => String::new(),
-                others => format!(", {others} disabled, draining or not to be read"),
-            };
+        Refusal::NoHealthyPeer {
+            peers,
+            banned,
+            stale,
+            ejected,
+            draining,
+        } => {
+            let named = banned + stale + ejected + draining;
+            let out = [
+                (*stale, "not to be read"),
+                (*ejected, "ejected"),
+                (*draining, "draining"),
+                (peers.saturating_sub(named), "disabled"),
+            ];
+            let out = out.iter().filter(|(count, _)| *count > 0);
+            let out: String = out.map(|(count, why)| format!(", {count} {why}")).collect();
             let peers = counted(*peers, "peer");
-            format!("no_healthy_peer: of {peers} {banned} banned{others}")
+            format!("no_healthy_peer: of {peers} {banned} banned{out}")
         }
         Refusal::ConcurrencyLimit(full) => format!(
             "concurrency_limit: {} in flight, limit {}{}{}{} over {} of tier {}",

@@ -1,0 +1,804 @@
+//! Whether a peer deserves requests, judged by what became of the ones it got.
+//!
+//! One state machine for each peer:
+//!
+//! ```text
+//!             no first byte for long                    first byte
+//!  healthy ───────────────────────────► suspect ───────────────────────► healthy
+//!     │  ▲                                 │ nobody waits, `time` is over
+//!     │  └─────────────┐                   ▼
+//!     │ failures       │ ramp over      probing ── first byte ──► returning
+//!     ▼                │                   ▲                          │
+//!  ejected ────────────┼── time is over ───┘                          │
+//!     ▲                └──────────────────────────────────────────────┤
+//!     └────────────── the probe, or the first answer after it, fails ─┘
+//! ```
+//!
+//! - *Suspect*: requests wait far longer for a first byte than they did lately. New sessions and
+//!   requests without one go elsewhere; sessions that live on the peer stay.
+//! - *Ejected*: enough answers failed. Nothing is sent there for a time that doubles with each
+//!   repetition.
+//! - *Probing*: one request at a time is sent, and its fate decides.
+//! - *Returning*: the number of slots ramps up to the full one over `slow_start`.
+//!
+//! A refused connection is not judged here: it [bans](crate::pool::Ban) the peer at once, and the
+//! ban ends with the first good probe or poll. The shapes are those of Envoy's outlier detection
+//! (consecutive failures, growing ejection time, largest ejected share) and of linkerd's breaker (one
+//! probe request at a time).
+
+mod silence;
+mod spec;
+mod window;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use silence::Silence;
+use window::FailureWindow;
+
+pub use silence::AnswerKind;
+pub use spec::{EjectSpec, HANG_AFTER, HANG_AFTER_STUCK, HealthSpec};
+
+words! {
+    /// Where a peer stands in the state machine.
+    #[derive(Default)]
+    pub enum HealthState {
+        /// It takes every request.
+        #[default]
+        Healthy = "healthy",
+        /// It gives no first byte; sessions that live there stay, nothing else goes there.
+        Suspect = "suspect",
+        /// Nothing goes there.
+        Ejected = "ejected",
+        /// One request at a time goes there.
+        Probing = "probing",
+        /// Its slots ramp up.
+        Returning = "returning",
+    }
+}
+
+words! {
+    /// How an attempt failed for which the peer, and not the client, is to blame.
+    pub enum Failure {
+        /// No connection. The peer is banned for it, not ejected.
+        NoConnection = "no_connection",
+        /// The connection ended before the first byte of the answer.
+        Reset = "reset",
+        /// No first byte within `first_byte_timeout` or the request's own time limit.
+        NoFirstByte = "no_first_byte",
+        /// A status of 500 to 599.
+        ServerError = "server_error",
+        /// The answer broke off, or a stream ended without its terminator.
+        Cut = "cut",
+        /// Nothing arrived for `idle_timeout` in the middle of an answer.
+        Stall = "stall",
+    }
+}
+
+/// What became of one attempt, as far as it says something about its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// Answered to its end.
+    Served,
+    /// The peer failed.
+    Failed(Failure),
+    /// The client left before the first byte. It is shown, and does not eject by itself.
+    Abandoned,
+    /// 4xx and 429, a client that left after the first byte, a router that shuts down.
+    Neutral,
+}
+
+/// An abandoned probe counts against the peer from this wait on. A client that leaves sooner says
+/// more about itself.
+const VAIN_WAIT: Duration = Duration::from_secs(5);
+
+/// A wait is far longer than the recent ones from this many times the longest of them on.
+const FAR_LONGER: u32 = 2;
+
+/// Transitions kept for an edge that does not ask for them.
+const CHANGES_MAX: usize = 16;
+
+/// Steps of the ramp of a returning peer.
+const RAMP_STEPS: u32 = 10;
+
+/// One attempt under way, as its peer's health sees it. It travels in the ticket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    kind: AnswerKind,
+    since: Instant,
+    /// Number of the time out before it. An attempt from before one says nothing after it.
+    generation: u32,
+    is_probe: bool,
+    /// It has no first byte yet.
+    waits: bool,
+}
+
+impl Attempt {
+    /// Whether its fate decides on a peer that is being probed.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+}
+
+/// A transition, for the edge to log and count once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HealthChange {
+    /// Before.
+    pub from: HealthState,
+    /// After.
+    pub to: HealthState,
+    /// Why.
+    pub cause: Cause,
+    /// How long the new state lasts at least; absent where only an answer ends it.
+    pub lasts: Option<Duration>,
+}
+
+/// Why a peer changed its state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cause {
+    /// Failures in a row.
+    InARow {
+        /// How many.
+        failures: u32,
+        /// How the last one failed.
+        last: Failure,
+    },
+    /// Too many failures among the attempts that ended within the window.
+    Share {
+        /// How many failed.
+        failed: u32,
+        /// Of how many.
+        of: u32,
+        /// The window.
+        window: Duration,
+    },
+    /// No first byte while requests waited.
+    Silent {
+        /// For how long.
+        lasted: Duration,
+    },
+    /// The probe, or the first answer after it, failed.
+    FailedProbe {
+        /// How; `None`: its client waited in vain.
+        how: Option<Failure>,
+    },
+    /// The time in the state before was over.
+    TimeOver,
+    /// An answer began.
+    Answered,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InARow { failures, last } => {
+                write!(
+                    f,
+                    "{failures} failures in a row, the last one {}",
+                    last.as_str()
+                )
+            }
+            Self::Share { failed, of, window } => {
+                let window = window.as_secs_f64();
+                write!(f, "{failed} of {of} answers failed within {window} s")
+            }
+            Self::Silent { lasted } => {
+                let lasted = lasted.as_secs();
+                write!(f, "no first byte for {lasted} s while requests waited")
+            }
+            Self::FailedProbe { how: Some(how) } => {
+                write!(f, "the probe request failed: {}", how.as_str())
+            }
+            Self::FailedProbe { how: None } => f.write_str("the probe request got no first byte"),
+            Self::TimeOver => f.write_str("its time was over"),
+            Self::Answered => f.write_str("an answer began"),
+        }
+    }
+}
+
+/// What became of a peer's attempts since the start. For metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttemptCounts {
+    /// Answered to the end.
+    pub served: u64,
+    /// By [`Failure::ALL`].
+    pub failed: [u64; Failure::ALL.len()],
+    /// Clients that left before the first byte.
+    pub abandoned: u64,
+    /// Times it was ejected.
+    pub ejections: u64,
+    /// Times it became suspect.
+    pub suspicions: u64,
+}
+
+/// A peer's health as pages show it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HealthFacts {
+    /// Where it stands.
+    pub state: HealthState,
+    /// Seconds since it does; absent for one that was never anything but healthy.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since_s: Option<u64>,
+    /// Seconds until time alone changes it, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub left_s: Option<u64>,
+    /// Why it does; absent for one that was never anything but healthy.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cause: Option<String>,
+    /// Failures in a row.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub failures_in_a_row: u32,
+    /// Failed attempts of those that ended within the window.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub failed: u32,
+    /// Attempts that ended within the window.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub ended: u32,
+    /// Requests that wait for their first byte.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub waiting: u32,
+    /// Seconds that requests have waited without any first byte.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub silent_s: Option<u64>,
+}
+
+impl HealthFacts {
+    /// Whether there is nothing to show.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Which requests a peer may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Every one.
+    Open,
+    /// Those of sessions that live there.
+    Warm,
+    /// One.
+    One,
+    /// Every one, up to this many tenths of its slots.
+    Ramp(u32),
+    /// None.
+    Closed,
+}
+
+impl Access {
+    /// Whether it may get a request that belongs to no session on it.
+    #[inline]
+    pub(crate) fn takes_new(self) -> bool {
+        match self {
+            Self::Open | Self::One | Self::Ramp(_) => true,
+            Self::Warm | Self::Closed => false,
+        }
+    }
+}
+
+/// What waiting says about a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SilenceVerdict {
+    /// Nothing; when to look again while requests wait.
+    Fine(Option<Instant>),
+    /// Requests have waited for so long, which is too long.
+    TooLong(Duration),
+}
+
+/// A peer's health. Lives as long as its in-flight count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    phase: Phase,
+    /// Why it is in its phase.
+    cause: Option<Cause>,
+    /// Since when it is healthy again.
+    recovered: Option<Instant>,
+    /// Failures since the last served attempt.
+    in_a_row: u32,
+    window: FailureWindow,
+    silence: Silence,
+    /// Ejections and suspicions without a long healthy time between.
+    repetition: u32,
+    /// Times out and probes so far.
+    generation: u32,
+    /// A probe request is under way.
+    probe_out: bool,
+    counts: AttemptCounts,
+    changes: Vec<HealthChange>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Phase {
+    #[default]
+    Healthy,
+    Suspect {
+        since: Instant,
+        /// When it is probed if nobody waits there any more.
+        retry: Instant,
+    },
+    Ejected {
+        since: Instant,
+        until: Instant,
+    },
+    Probing {
+        since: Instant,
+        after: Before,
+    },
+    Returning {
+        since: Instant,
+        until: Instant,
+        /// An answer has ended well since it returns.
+        is_proven: bool,
+    },
+}
+
+/// What a peer was before it was probed, and is again when the probe fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    Suspect,
+    Ejected,
+}
+
+impl Phase {
+    fn state(self) -> HealthState {
+        match self {
+            Self::Healthy => HealthState::Healthy,
+            Self::Suspect { .. } => HealthState::Suspect,
+            Self::Ejected { .. } => HealthState::Ejected,
+            Self::Probing { .. } => HealthState::Probing,
+            Self::Returning { .. } => HealthState::Returning,
+        }
+    }
+
+    /// The phase that time alone makes of it.
+    fn at(self, now: Instant) -> Self {
+        match self {
+            // Ejected becomes probing.
+            Self::Ejected { until, .. } if until <= now => Self::Probing {
+                since: until,
+                after: Before::Ejected,
+            },
+            // Returning becomes healthy.
+            Self::Returning { until, .. } if until <= now => Self::Healthy,
+            other => other,
+        }
+    }
+}
+
+impl Health {
+    /// Where the peer stands at `now`.
+    pub(crate) fn state(&self, now: Instant) -> HealthState {
+        self.phase.at(now).state()
+    }
+
+    /// Whether the peer is out for its answers' sake, and counts towards `max_share`.
+    pub(crate) fn is_out(&self, now: Instant) -> bool {
+        match self.state(now) {
+            HealthState::Healthy | HealthState::Returning => false,
+            HealthState::Suspect | HealthState::Ejected | HealthState::Probing => true,
+        }
+    }
+
+    /// Which requests it may get.
+    #[inline]
+    pub(crate) fn access(&self, now: Instant) -> Access {
+        match self.phase.at(now) {
+            Phase::Healthy => Access::Open,
+            Phase::Suspect { .. } => Access::Warm,
+            Phase::Ejected { .. } => Access::Closed,
+            Phase::Probing { .. } if self.probe_out => Access::Closed,
+            Phase::Probing { .. } => Access::One,
+            Phase::Returning { since, until, .. } => Access::Ramp(ramp_step(since, until, now)),
+        }
+    }
+
+    /// When time alone next changes its access.
+    #[inline]
+    pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
+        match self.phase.at(now) {
+            Phase::Healthy | Phase::Suspect { .. } | Phase::Probing { .. } => None,
+            Phase::Ejected { until, .. } => Some(until),
+            Phase::Returning { since, until, .. } => {
+                let step = ramp_step(since, until, now);
+                Some(since + (until - since) * step / RAMP_STEPS)
+            }
+        }
+    }
+
+    /// An attempt begins.
+    pub(crate) fn begin(&mut self, kind: AnswerKind, now: Instant) -> Attempt {
+        self.pass(now);
+        self.silence.begin(kind, now);
+        let is_probe = matches!(self.phase, Phase::Probing { .. })
+            && !self.probe_out
+            && kind != AnswerKind::Other;
+        self.probe_out |= is_probe;
+        Attempt {
+            kind,
+            since: now,
+            generation: self.generation,
+            is_probe,
+            waits: true,
+        }
+    }
+
+    /// The first byte of a successful answer has come.
+    pub(crate) fn first_byte(
+        &mut self,
+        attempt: &mut Attempt,
+        spec: &HealthSpec,
+        epoch: Instant,
+        now: Instant,
+    ) {
+        if !std::mem::take(&mut attempt.waits) {
+            return;
+        }
+        self.pass(now);
+        let waited = now.saturating_duration_since(attempt.since);
+        self.silence.answer(attempt.kind, waited, epoch, now);
+        if attempt.generation != self.generation || attempt.kind == AnswerKind::Other {
+            return;
+        }
+        match self.phase {
+            // Suspect becomes healthy: it generates.
+            Phase::Suspect { .. } => self.recover(Cause::Answered, now),
+            // Probing becomes returning; the end of the answer has to prove it.
+            Phase::Probing { .. } if attempt.is_probe => self.come_back(spec, false, now),
+            Phase::Healthy
+            | Phase::Probing { .. }
+            | Phase::Ejected { .. }
+            | Phase::Returning { .. } => {}
+        }
+    }
+
+    /// An attempt has ended. `may_leave`: whether the tier can do without this peer.
+    pub(crate) fn end(
+        &mut self,
+        attempt: &mut Attempt,
+        end: AttemptEnd,
+        spec: &HealthSpec,
+        may_leave: impl FnOnce() -> bool,
+        now: Instant,
+    ) {
+        self.pass(now);
+        if std::mem::take(&mut attempt.waits) {
+            self.silence.leave(attempt.kind, now);
+        }
+        if attempt.kind == AnswerKind::Other {
+            return;
+        }
+        self.count(end);
+        if attempt.generation != self.generation {
+            return;
+        }
+        if attempt.is_probe {
+            self.probe_out = false;
+        }
+        let waited = now.saturating_duration_since(attempt.since);
+        match end {
+            AttemptEnd::Served => self.succeed(attempt.is_probe, spec, now),
+            AttemptEnd::Failed(Failure::NoConnection) | AttemptEnd::Neutral => {}
+            AttemptEnd::Failed(failure) => {
+                self.fail(failure, attempt.is_probe, spec, may_leave, now);
+            }
+            AttemptEnd::Abandoned => {
+                if attempt.is_probe && waited >= VAIN_WAIT {
+                    self.fail_probe(None, spec, now);
+                }
+            }
+        }
+    }
+
+    /// An attempt ends without a word about what became of it.
+    pub(crate) fn abort(&mut self, attempt: &mut Attempt, now: Instant) {
+        let spec = HealthSpec::default();
+        self.end(attempt, AttemptEnd::Neutral, &spec, || false, now);
+    }
+
+    fn count(&mut self, end: AttemptEnd) {
+        match end {
+            AttemptEnd::Served => self.counts.served += 1,
+            AttemptEnd::Failed(failure) => self.counts.failed[failure as usize] += 1,
+            AttemptEnd::Abandoned => self.counts.abandoned += 1,
+            AttemptEnd::Neutral => {}
+        }
+    }
+
+    fn succeed(&mut self, is_probe: bool, spec: &HealthSpec, now: Instant) {
+        self.in_a_row = 0;
+        self.window.add(false, spec.bounds().window, now);
+        match &mut self.phase {
+            // Suspect becomes healthy.
+            Phase::Suspect { .. } => self.recover(Cause::Answered, now),
+            // Probing becomes returning.
+            Phase::Probing { .. } if is_probe => self.come_back(spec, true, now),
+            // Returning stays, and is believed.
+            Phase::Returning { is_proven, .. } => *is_proven = true,
+            Phase::Healthy | Phase::Probing { .. } | Phase::Ejected { .. } => {}
+        }
+    }
+
+    fn fail(
+        &mut self,
+        failure: Failure,
+        is_probe: bool,
+        spec: &HealthSpec,
+        may_leave: impl FnOnce() -> bool,
+        now: Instant,
+    ) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.window.add(true, spec.bounds().window, now);
+        match self.phase {
+            // Probing becomes what it was before.
+            Phase::Probing { .. } if is_probe => self.fail_probe(Some(failure), spec, now),
+            // Returning becomes ejected by its first answer.
+            Phase::Returning {
+                is_proven: false, ..
+            } if spec.eject.is_some() => {
+                if may_leave() {
+                    let how = Some(failure);
+                    self.eject(Cause::FailedProbe { how }, &spec.bounds(), now);
+                }
+            }
+            // Healthy, suspect and returning become ejected.
+            Phase::Healthy | Phase::Suspect { .. } | Phase::Returning { .. } => {
+                if let Some(eject) = &spec.eject
+                    && let Some(cause) = self.reason_to_eject(failure, eject)
+                    && may_leave()
+                {
+                    self.eject(cause, eject, now);
+                }
+            }
+            Phase::Probing { .. } | Phase::Ejected { .. } => {}
+        }
+    }
+
+    fn reason_to_eject(&self, last: Failure, eject: &EjectSpec) -> Option<Cause> {
+        let failures = self.in_a_row;
+        if failures >= eject.consecutive {
+            return Some(Cause::InARow { failures, last });
+        }
+        let (failed, of) = self.window.counts();
+        let share = f64::from(of) * eject.share;
+        (of >= eject.minimum.max(1) && f64::from(failed) >= share).then_some(Cause::Share {
+            failed,
+            of,
+            window: eject.window,
+        })
+    }
+
+    /// How long requests have waited without a first byte, against the bound. `is_stuck`: its
+    /// engine's metrics show load and no progress. `longest`: the longest recent wait of a kind on
+    /// the peer and its siblings.
+    pub(crate) fn silence(
+        &self,
+        spec: &HealthSpec,
+        is_stuck: bool,
+        longest: impl Fn(AnswerKind) -> Duration,
+        now: Instant,
+    ) -> SilenceVerdict {
+        if !self.silence.lasts_at_all() {
+            return SilenceVerdict::Fine(None);
+        }
+        let least = spec.hang_after.unwrap_or(match is_stuck {
+            true => HANG_AFTER_STUCK,
+            false => HANG_AFTER,
+        });
+        let left = |kind: &AnswerKind| {
+            let bound = least.max(longest(*kind).saturating_mul(FAR_LONGER));
+            let lasted = self.silence.lasts(*kind, now);
+            (bound.saturating_sub(lasted), lasted)
+        };
+        let (left, lasted) = Silence::KINDS.iter().map(left).min().unwrap_or_default();
+        match left.is_zero() {
+            true => SilenceVerdict::TooLong(lasted),
+            false => SilenceVerdict::Fine(Some(now + left)),
+        }
+    }
+
+    /// Requests have waited for too long. `may_leave`: whether the tier can do without this peer.
+    pub(crate) fn hang(
+        &mut self,
+        lasted: Duration,
+        spec: &HealthSpec,
+        may_leave: bool,
+        now: Instant,
+    ) {
+        self.pass(now);
+        match self.phase {
+            // Healthy and returning become suspect.
+            Phase::Healthy | Phase::Returning { .. } if may_leave => {
+                self.suspect(Cause::Silent { lasted }, spec, now);
+            }
+            // Probing becomes what it was before.
+            Phase::Probing { .. } if self.probe_out => self.fail_probe(None, spec, now),
+            Phase::Healthy
+            | Phase::Returning { .. }
+            | Phase::Probing { .. }
+            | Phase::Suspect { .. }
+            | Phase::Ejected { .. } => {}
+        }
+    }
+
+    /// Does what time alone makes due.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        match self.phase {
+            // Suspect becomes probing when its last client has left, or nothing could clear it.
+            Phase::Suspect { retry, .. } if retry <= now && self.silence.waiting() == 0 => {
+                self.silence.forget(now);
+                let after = Before::Suspect;
+                self.go(Phase::Probing { since: now, after }, Cause::TimeOver, None);
+            }
+            // Returning becomes healthy.
+            Phase::Returning { until, .. } if until <= now => self.recover(Cause::TimeOver, until),
+            // Ejected becomes probing.
+            phase if phase.at(now) != phase => {
+                self.silence.forget(now);
+                self.go(phase.at(now), Cause::TimeOver, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// When [`pass`](Self::pass) is due.
+    pub(crate) fn pass_due(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Healthy | Phase::Probing { .. } => None,
+            Phase::Suspect { retry, .. } => Some(retry).filter(|_| self.silence.waiting() == 0),
+            Phase::Ejected { until, .. } | Phase::Returning { until, .. } => Some(until),
+        }
+    }
+
+    /// The transitions since the last call.
+    pub(crate) fn take_changes(&mut self) -> Vec<HealthChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The longest recent wait for a first byte of a kind.
+    pub(crate) fn longest_wait(&self, kind: AnswerKind, epoch: Instant, now: Instant) -> Duration {
+        self.silence.longest(kind, epoch, now)
+    }
+
+    /// Whether there are transitions to take.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// What became of its attempts.
+    pub(crate) fn counts(&self) -> AttemptCounts {
+        self.counts
+    }
+
+    /// As pages show it.
+    pub(crate) fn facts(&self, now: Instant) -> HealthFacts {
+        let (since, until) = match self.phase.at(now) {
+            Phase::Healthy => (self.recovered, None),
+            Phase::Suspect { since, .. } | Phase::Probing { since, .. } => (Some(since), None),
+            Phase::Ejected { since, until } | Phase::Returning { since, until, .. } => {
+                (Some(since), Some(until))
+            }
+        };
+        let (failed, ended) = self.window.counts();
+        let silent = Silence::KINDS.map(|kind| self.silence.lasts(kind, now));
+        let silent = silent.into_iter().max().unwrap_or_default().as_secs();
+        HealthFacts {
+            state: self.state(now),
+            since_s: since.map(|since| now.saturating_duration_since(since).as_secs()),
+            left_s: until.map(|until| {
+                let left = until.saturating_duration_since(now);
+                left.as_secs_f64().ceil() as u64
+            }),
+            cause: self.cause.map(|cause| cause.to_string()),
+            failures_in_a_row: self.in_a_row,
+            failed,
+            ended,
+            waiting: self.silence.waiting(),
+            silent_s: (silent > 0).then_some(silent),
+        }
+    }
+
+    /// Debug-asserts the invariants.
+    pub(crate) fn check(&self) {
+        debug_assert!(
+            !self.probe_out || matches!(self.phase, Phase::Probing { .. }),
+            "only a probing peer has a probe under way"
+        );
+    }
+
+    fn eject(&mut self, cause: Cause, eject: &EjectSpec, now: Instant) {
+        let lasts = self.next_time_out(eject, now);
+        self.in_a_row = 0;
+        self.window = FailureWindow::default();
+        self.counts.ejections += 1;
+        let until = now + lasts;
+        self.go(Phase::Ejected { since: now, until }, cause, Some(lasts));
+    }
+
+    fn suspect(&mut self, cause: Cause, spec: &HealthSpec, now: Instant) {
+        let lasts = self.next_time_out(&spec.bounds(), now);
+        self.counts.suspicions += 1;
+        let retry = now + lasts;
+        self.go(Phase::Suspect { since: now, retry }, cause, None);
+    }
+
+    fn fail_probe(&mut self, how: Option<Failure>, spec: &HealthSpec, now: Instant) {
+        let cause = Cause::FailedProbe { how };
+        match (self.phase, &spec.eject) {
+            (
+                Phase::Probing {
+                    after: Before::Suspect,
+                    ..
+                },
+                _,
+            ) => self.suspect(cause, spec, now),
+            (_, Some(eject)) => self.eject(cause, eject, now),
+            // A reload has switched ejection off.
+            (_, None) => self.recover(Cause::TimeOver, now),
+        }
+    }
+
+    fn come_back(&mut self, spec: &HealthSpec, is_proven: bool, now: Instant) {
+        if spec.slow_start.is_zero() {
+            return self.recover(Cause::Answered, now);
+        }
+        let phase = Phase::Returning {
+            since: now,
+            until: now + spec.slow_start,
+            is_proven,
+        };
+        self.go(phase, Cause::Answered, Some(spec.slow_start));
+    }
+
+    fn recover(&mut self, cause: Cause, now: Instant) {
+        self.recovered = Some(now);
+        self.go(Phase::Healthy, cause, None);
+    }
+
+    /// How long the peer is out this time. A long healthy time makes the next one short again.
+    fn next_time_out(&mut self, eject: &EjectSpec, now: Instant) -> Duration {
+        let healthy = self
+            .recovered
+            .map(|since| now.saturating_duration_since(since));
+        let was_healthy_long = healthy.is_some_and(|healthy| healthy >= eject.time_max);
+        if was_healthy_long && matches!(self.phase, Phase::Healthy) {
+            self.repetition = 0;
+        }
+        self.repetition = self.repetition.saturating_add(1);
+        eject.length(self.repetition)
+    }
+
+    fn go(&mut self, phase: Phase, cause: Cause, lasts: Option<Duration>) {
+        let change = HealthChange {
+            from: self.phase.state(),
+            to: phase.state(),
+            cause,
+            lasts,
+        };
+        if matches!(phase, Phase::Ejected { .. } | Phase::Probing { .. }) {
+            // What is under way says nothing about the peer after its time out.
+            self.generation = self.generation.wrapping_add(1);
+        }
+        self.phase = phase;
+        self.cause = Some(cause);
+        self.probe_out = false;
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push(change);
+        }
+    }
+}
+
+/// Which step of its ramp a returning peer has reached, from 1.
+fn ramp_step(since: Instant, until: Instant, now: Instant) -> u32 {
+    let (length, passed) = (until - since, now.saturating_duration_since(since));
+    let steps = passed.as_nanos() * u128::from(RAMP_STEPS) / length.as_nanos().max(1);
+    let step = u32::try_from(steps).unwrap_or(RAMP_STEPS) + 1;
+    step.min(RAMP_STEPS)
+}
+
+#[cfg(test)]
+mod tests;
