@@ -14,6 +14,7 @@ mod routes;
 pub mod status;
 mod token;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -31,7 +32,6 @@ use self::access::{Caller, Denied};
 use self::status::{Endpoint, Together};
 use crate::control::Control;
 use crate::findings::Watch;
-use crate::proxy::serve::PeerAddr;
 use crate::state::{Lifecycle, RouteTable};
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{Live, Metrics, Page};
@@ -102,6 +102,10 @@ impl AdminState {
         }
     }
 }
+
+/// The TCP peer of an admin request.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddr(pub SocketAddr);
 
 /// The admin port. Requests carry their [`PeerAddr`] as an extension; one without is refused
 /// wherever the caller matters.

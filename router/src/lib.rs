@@ -24,7 +24,7 @@ pub mod telemetry;
 pub mod upstream;
 pub mod watch;
 
-pub use state::{Switch, adaptive_bounds};
+pub use state::{Switch, Target, adaptive_bounds};
 
 pub use run::{AccessLines, Ended, Options, Ready, StartError, run};
 

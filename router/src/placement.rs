@@ -18,7 +18,7 @@ use crate::state::{Pin, Route, Switch};
 
 /// Whether a path is one that health checks ask for: content rules and load gates leave it alone.
 pub fn is_probe(path: &str) -> bool {
-    matches!(path, "/v1/models" | "/health")
+    matches!(path, "/v1/models" | "/v1/models/" | "/health")
 }
 
 /// The content rule that refuses a body, and its index, while the rules are on.

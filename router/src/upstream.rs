@@ -11,9 +11,7 @@ mod poll;
 mod pool;
 pub mod probe;
 mod probe_client;
-mod target;
 
 pub use body::{PeerBody, Tunnel};
 pub use client::{PeerClient, SendError};
 pub use connect::ConnectTimeout;
-pub use target::Target;

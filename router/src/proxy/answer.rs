@@ -12,7 +12,7 @@ use super::phase::{Answered, Live, LocalAnswer, Phase, Placed, Progress, Refused
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Stamp};
 use crate::state::{Entry, Lifecycle, RouteTable};
-use crate::upstream::{PeerBody, headers};
+use crate::upstream::PeerBody;
 use service::budget::ByteBudget;
 
 /// An answer that the router made.
@@ -101,12 +101,15 @@ pub(super) async fn relayed(
     let is_held = holds_all && !http_body::Body::is_end_stream(&body);
     let bounds = Bounds {
         idle: server.idle_timeout,
+        client_idle: route.options.client_write_timeout.value,
         deadline: authorised.deadline(),
     };
     let transparent = route.options.transparent.value;
     let answered = Answered::live(placed, &head, body.connect_time(), decodes, is_held);
 
-    headers::strip_hop_by_hop(&mut head.headers);
+    let prefix = answered.placed.inspected.authorised.prefix();
+    let target = &answered.placed.tries.peer.target;
+    respond::translate(&mut head.headers, target, prefix);
     let is_stream = respond::is_event_stream(&head.headers);
     if is_stream {
         respond::hint_stream(&mut head.headers);

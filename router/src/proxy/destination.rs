@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 
-use super::dispatch::{PublicPath, dispatch, is_forwarded};
+use super::dispatch::{PublicPath, dispatch, is_forwarded, leading_slashes};
 use super::error::ApiError;
 use super::guard::{self, Admitted};
 use super::lookup::sole_route;
@@ -50,8 +50,10 @@ pub(super) enum Destination<'t> {
     ByModel,
     /// No route has this path.
     Nowhere,
-    /// The path is known, and refused.
-    Refused(ApiError),
+    /// The path means the same whatever routes there are, and is refused.
+    BadPath(ApiError),
+    /// A route, or the lack of one, is why nothing is served.
+    Unserved(ApiError),
 }
 
 /// Who may reach a destination.
@@ -85,7 +87,7 @@ impl<'t> Destination<'t> {
     pub(super) fn of(table: &'t RouteTable, path: &'t str) -> Self {
         let path_kind = match dispatch(path) {
             Ok(kind) => kind,
-            Err(bad) => return Self::Refused(ApiError::bad_request("bad_path", bad.message())),
+            Err(bad) => return Self::BadPath(ApiError::bad_request("bad_path", bad.message())),
         };
         match path_kind {
             PublicPath::Health => Self::Health,
@@ -99,11 +101,13 @@ impl<'t> Destination<'t> {
             PublicPath::FinishSession { route: None } => Self::FinishSessions,
             PublicPath::FinishSession { route: Some(name) } => match table.get(name) {
                 Some(Entry::Ready { route, .. }) => Self::FinishSession(route),
-                Some(Entry::Invalid { name, .. }) => Self::Refused(ApiError::route_invalid(name)),
+                Some(Entry::Invalid { name, .. }) => Self::Unserved(ApiError::route_invalid(name)),
                 None => Self::below_no_route(table, path),
             },
             PublicPath::Nowhere => Self::below_no_route(table, path),
-            PublicPath::Unprefixed => Self::unprefixed(table),
+            PublicPath::Unprefixed { path: rest } => {
+                Self::unprefixed(table, path.len() - rest.len())
+            }
             PublicPath::Route { route, path: rest } => {
                 Self::below_route(table, path, route, path.len() - rest.len())
             }
@@ -119,15 +123,15 @@ impl<'t> Destination<'t> {
             }
             Some(Entry::Ready { .. }) => {
                 let message = "no such path on this route";
-                Self::Refused(ApiError::route_not_found(message, None))
+                Self::Unserved(ApiError::route_not_found(message, None))
             }
-            Some(Entry::Invalid { name, .. }) => Self::Refused(ApiError::route_invalid(name)),
+            Some(Entry::Invalid { name, .. }) => Self::Unserved(ApiError::route_invalid(name)),
             None => Self::below_no_route(table, path),
         }
     }
 
     /// `/v1/…`: the default route, else the only route, else the route of the body's model.
-    fn unprefixed(table: &'t RouteTable) -> Self {
+    fn unprefixed(table: &'t RouteTable, path_at: usize) -> Self {
         let entry = match &table.server.default_route {
             Some(name) => table.get(name),
             None => match table.only_entry() {
@@ -136,23 +140,25 @@ impl<'t> Destination<'t> {
             },
         };
         match entry {
-            Some(Entry::Ready { route, .. }) => Self::Serve { route, path_at: 0 },
-            Some(Entry::Invalid { name, .. }) => Self::Refused(ApiError::route_invalid(name)),
+            Some(Entry::Ready { route, .. }) => Self::Serve { route, path_at },
+            Some(Entry::Invalid { name, .. }) => Self::Unserved(ApiError::route_invalid(name)),
             None => {
                 let message = "the default route does not exist";
-                Self::Refused(ApiError::route_not_found(message, None))
+                Self::Unserved(ApiError::route_not_found(message, None))
             }
         }
     }
 
     /// A path under no route: an engine-native path of the one route that unprefixed paths mean.
     fn below_no_route(table: &'t RouteTable, path: &'t str) -> Self {
+        let path_at = leading_slashes(path);
+        let rest = &path[path_at..];
         match sole_route(table) {
             Some(route)
-                if !path.starts_with("/v1/")
-                    && is_forwarded(path, &route.options.extra_paths.value) =>
+                if !rest.starts_with("/v1/")
+                    && is_forwarded(rest, &route.options.extra_paths.value) =>
             {
-                Self::Serve { route, path_at: 0 }
+                Self::Serve { route, path_at }
             }
             _ => Self::Nowhere,
         }
@@ -166,8 +172,9 @@ impl<'t> Destination<'t> {
     /// Who may reach it.
     pub(super) fn policy(&self) -> Policy<'t> {
         match self {
-            Self::Health | Self::Ready | Self::Nowhere | Self::Refused(_) => Policy::Open,
-            Self::ProxyMetrics => Policy::AnyKey,
+            Self::Health | Self::Ready | Self::BadPath(_) => Policy::Open,
+            // To a caller without a key every name looks like that of a route with keys.
+            Self::Nowhere | Self::Unserved(_) | Self::ProxyMetrics => Policy::AnyKey,
             Self::FinishSessions | Self::ByModel => Policy::AnyRoute,
             Self::FinishSession(route) | Self::Serve { route, .. } => Policy::Route(route),
             Self::Status { route, endpoint } => Policy::Status(route, *endpoint),

@@ -17,7 +17,10 @@ pub(super) enum PublicPath<'p> {
         route: Option<&'p str>,
     },
     /// `/v1/…` without a route prefix.
-    Unprefixed,
+    Unprefixed {
+        /// From `/v1/` on.
+        path: &'p str,
+    },
     /// `/<route>/…`: the rest keeps its leading slash. Whether the rest is served is the route's
     /// business.
     Route {
@@ -66,6 +69,7 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     if has_dot_segment(path) {
         return Err(BadPath::DotSegment);
     }
+    let path = &path[leading_slashes(path)..];
     match path {
         "/health" => return Ok(PublicPath::Health),
         "/ready" => return Ok(PublicPath::Ready),
@@ -74,7 +78,7 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
         _ => {}
     }
     if path.starts_with("/v1/") {
-        return Ok(PublicPath::Unprefixed);
+        return Ok(PublicPath::Unprefixed { path });
     }
     let before_v1 = path.find("/v1/").map_or(path, |at| &path[..at]);
     if find_encoded(before_v1, b'f').is_some() || has_backslash(before_v1) {
@@ -87,9 +91,7 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
         return Ok(Together::of(rest).map_or(PublicPath::Nowhere, PublicPath::Together));
     };
     let (route, path) = rest.split_at(slash);
-    if route.is_empty() {
-        return Ok(PublicPath::Nowhere);
-    }
+    let path = &path[leading_slashes(path)..];
     if path == "/finish_session" {
         return Ok(PublicPath::FinishSession { route: Some(route) });
     }
@@ -102,6 +104,13 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     }
 }
 
+/// Slashes before the one that begins a path. Doubled slashes are merged at the beginning of a path
+/// and around the route prefix, as nginx merges them; further on they are the engine's business.
+pub(super) fn leading_slashes(path: &str) -> usize {
+    let slashes = path.bytes().take_while(|byte| *byte == b'/').count();
+    slashes.saturating_sub(1)
+}
+
 /// Whether a path is polled by monitoring, so that it would fill the access log.
 pub(super) fn is_polled(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/proxy/metrics")
@@ -110,12 +119,14 @@ pub(super) fn is_polled(path: &str) -> bool {
 /// Whose API a path is of, whatever is wrong with it: the route prefix, `None` without one, and where
 /// `/v1/…` begins.
 pub(super) fn api_of(path: &str) -> Option<(Option<&str>, usize)> {
-    if path.starts_with("/v1/") {
-        return Some((None, 0));
+    let begin = leading_slashes(path);
+    if path[begin..].starts_with("/v1/") {
+        return Some((None, begin));
     }
-    let (route, rest) = path.strip_prefix('/')?.split_once('/')?;
-    rest.starts_with("v1/")
-        .then_some((Some(route), route.len() + 1))
+    let (route, _) = path[begin..].strip_prefix('/')?.split_once('/')?;
+    let at = begin + 1 + route.len();
+    let at = at + leading_slashes(&path[at..]);
+    path[at..].starts_with("/v1/").then_some((Some(route), at))
 }
 
 /// Whether a route with these `extra` prefixes forwards `path`: `/v1/…` always, a prefix as a whole
@@ -189,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_path_leads_where_its_first_segment_says() {
-        assert_eq!(dispatch("/v1/models"), Ok(PublicPath::Unprefixed));
+        let models = Ok(PublicPath::Unprefixed { path: "/v1/models" });
+        assert_eq!(dispatch("/v1/models"), models);
         let chat = PublicPath::Route {
             route: "chat",
             path: "/v1/chat/completions",
@@ -211,9 +223,23 @@ mod tests {
         assert_eq!(dispatch("/proxy/metrics"), Ok(PublicPath::ProxyMetrics));
         let sessions = PublicPath::Together(Together::Sessions);
         assert_eq!(dispatch("/_sessions"), Ok(sessions));
-        for nowhere in ["/", "/chat", "//v1/models", "*", "/v1", "/_reload"] {
+        for nowhere in ["/", "/chat", "*", "/v1", "/_reload", "//"] {
             assert_eq!(dispatch(nowhere), Ok(PublicPath::Nowhere), "{nowhere}");
         }
+    }
+
+    #[test]
+    fn doubled_slashes_are_merged_at_the_beginning_and_around_the_route() {
+        let models = Ok(PublicPath::Unprefixed { path: "/v1/models" });
+        assert_eq!(dispatch("//v1/models"), models);
+        let path = "/v1//chat/completions";
+        let chat = Ok(PublicPath::Route {
+            route: "chat",
+            path,
+        });
+        assert_eq!(dispatch("///chat//v1//chat/completions"), chat);
+        assert_eq!(api_of("//v1/messages"), Some((None, 1)));
+        assert_eq!(api_of("//chat//v1/x"), Some((Some("chat"), 7)));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl ApiError {
     }
 
     /// The connection ends with this answer: the rest of the request is not worth reading.
-    fn closing(mut self) -> Self {
+    pub(super) fn closing(mut self) -> Self {
         self.closes = true;
         self
     }

@@ -17,6 +17,7 @@ use router_bodylog::Begun;
 use super::answer::{self, RelayOptions};
 use super::body::{self, Collected, Limits};
 use super::destination::{Denied, Destination};
+use super::dispatch::leading_slashes;
 use super::error::{ApiError, Dialect};
 use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
@@ -113,9 +114,6 @@ impl Proxy {
     ) -> Result<Response<Body>, Box<Refused>> {
         let path = call.parts.uri.path().to_owned();
         let destination = Destination::of(call.table, &path);
-        if destination.takes_new_work() && self.lifecycle.phase() >= Phase::Draining {
-            return Err(Refused::new(arrival, ApiError::draining()));
-        }
         let policy = destination.policy();
         let admitted = match policy.admit(call.table, &call.parts, call.peer) {
             Ok(admitted) => admitted,
@@ -124,6 +122,9 @@ impl Proxy {
                 Denied::Api(error) => return Err(destination.refuse(arrival, error)),
             },
         };
+        if destination.takes_new_work() && self.lifecycle.phase() >= Phase::Draining {
+            return Err(Refused::new(arrival, ApiError::draining()));
+        }
         let parts = &call.parts;
         let result = match destination {
             Destination::Serve { route, path_at } => {
@@ -152,7 +153,7 @@ impl Proxy {
                 endpoint: Some(endpoint),
             } => status::answer(self, call.table, route, endpoint, parts, call.body).await,
             Destination::Nowhere => Err(nowhere(&call)),
-            Destination::Refused(error) => Err(error),
+            Destination::BadPath(error) | Destination::Unserved(error) => Err(error),
         };
         match result {
             Ok(response) => Ok(own(arrival, response)),
@@ -172,8 +173,9 @@ impl Proxy {
             body,
             peer,
         } = call;
+        let path_at = leading_slashes(parts.uri.path());
         if matches!(parts.method, Method::GET | Method::HEAD)
-            && let Some(path) = ModelsPath::of(parts.uri.path())
+            && let Some(path) = ModelsPath::of(&parts.uri.path()[path_at..])
         {
             return match local::models_of_all(table, &parts.headers, path) {
                 Ok(answer) => Ok(answer::local(
@@ -203,13 +205,13 @@ impl Proxy {
         let admitted = match guard::admit(table, route, &parts.headers) {
             Ok(admitted) => admitted,
             Err(error) => {
-                let refused = Refused::on_route(arrival, route, 0, error);
+                let refused = Refused::on_route(arrival, route, path_at, error);
                 return Err(refused.having_read(received));
             }
         };
         let grant = Grant {
             route,
-            path_at: 0,
+            path_at,
             owner: admitted.owner,
         };
         let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
@@ -408,8 +410,8 @@ fn own(arrival: Live<Arrival>, answer: Response<Bytes>) -> Response<Body> {
 
 /// 404. Only a caller whose key opens a route learns which routes there are.
 fn nowhere(call: &Call<'_>) -> ApiError {
-    let is_known = guard::admit_any(call.table, &call.parts.headers).is_ok();
-    let routes = is_known.then(|| names(call.table));
+    let opens_some = guard::admit_any(call.table, &call.parts.headers).is_ok();
+    let routes = opens_some.then(|| names(call.table));
     ApiError::route_not_found("no route has this path; use /<route>/v1/…", routes)
 }
 

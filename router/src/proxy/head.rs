@@ -16,7 +16,9 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 use super::first_byte_timeout::FirstByteTimeout;
 use super::limits::Framing;
@@ -41,6 +43,8 @@ pub struct HeadWatch {
     is_shared: AtomicBool,
     /// How long a blocked write may last.
     writes: WriteBounds,
+    /// The connection ends with a reset.
+    resets: AtomicBool,
 }
 
 impl Default for HeadWatch {
@@ -53,6 +57,7 @@ impl Default for HeadWatch {
             flushed: AtomicWaker::new(),
             is_shared: AtomicBool::new(false),
             writes: WriteBounds::new(),
+            resets: AtomicBool::new(false),
         }
     }
 }
@@ -76,6 +81,11 @@ impl HeadWatch {
         self.writes.set(idle, deadline);
     }
 
+    /// Ends the connection with a reset once it is dropped.
+    pub fn reset(&self) {
+        self.resets.store(true, Ordering::Release);
+    }
+
     /// Grows whenever everything written so far has left for the socket.
     pub fn flushes(&self) -> u32 {
         self.flushes.load(Ordering::Acquire)
@@ -97,9 +107,27 @@ impl HeadWatch {
     }
 }
 
+/// A client's socket.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin {
+    /// Makes the end of the connection a reset.
+    fn reset_on_close(&self);
+}
+
+impl Socket for TcpStream {
+    fn reset_on_close(&self) {
+        // A socket that refuses ends as it would have.
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+impl Socket for tokio::io::DuplexStream {
+    fn reset_on_close(&self) {}
+}
+
 /// A stream whose request heads are looked at.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct Watched<S: Socket> {
     stream: S,
     watch: Arc<HeadWatch>,
     first_byte_timeout: FirstByteTimeout,
@@ -107,9 +135,11 @@ pub(super) struct Watched<S> {
     rewrite: Rewrite,
     lingering_close: LingeringClose,
     write_timeout: WriteTimeout,
+    /// hyper gave a head up: whatever follows it is not read.
+    is_given_up: bool,
 }
 
-impl<S> Watched<S> {
+impl<S: Socket> Watched<S> {
     /// Watches a fresh connection.
     pub(super) fn new(stream: S, watch: Arc<HeadWatch>) -> Self {
         Self {
@@ -120,6 +150,7 @@ impl<S> Watched<S> {
             rewrite: Rewrite::default(),
             lingering_close: LingeringClose::default(),
             write_timeout: WriteTimeout::default(),
+            is_given_up: false,
         }
     }
 
@@ -141,7 +172,7 @@ impl<S> Watched<S> {
     /// The client may still be sending: a body that nobody read, or a head that nobody could.
     fn has_more_to_read(&self) -> bool {
         let in_head = self.scan.lines > 0 && self.watch.expecting.load(Ordering::Acquire);
-        !self.scan.off && (in_head || self.watch.unread.load(Ordering::Acquire))
+        !self.scan.off && (in_head || self.is_given_up || self.watch.unread.load(Ordering::Acquire))
     }
 }
 
@@ -212,7 +243,15 @@ impl Scan {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: Socket> Drop for Watched<S> {
+    fn drop(&mut self) {
+        if self.watch.resets.load(Ordering::Acquire) {
+            self.stream.reset_on_close();
+        }
+    }
+}
+
+impl<S: Socket> AsyncRead for Watched<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -246,7 +285,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: Socket> AsyncWrite for Watched<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -254,6 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if let Some(answer) = unparsed::answer(buf).filter(|_| !this.scan.off) {
+            this.is_given_up = true;
             this.rewrite.begin(answer);
             return Poll::Ready(Ok(buf.len()));
         }

@@ -1,8 +1,9 @@
 //! The bounds on a request's head, and the framing that two readers could read differently.
 
-use http::Version;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
+use http::uri::Authority;
+use http::{Method, Version};
 
 use super::error::ApiError;
 
@@ -12,6 +13,9 @@ pub(super) const HEADER_BYTES_MAX: usize = 64 << 10;
 pub(super) const HEADERS_MAX: usize = 128;
 /// Bytes of the request line.
 pub(super) const REQUEST_LINE_MAX: usize = 16 << 10;
+
+/// The methods that engines' APIs use. CONNECT and TRACE speak to proxies, and end here.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// What the raw head said about the body's length; hyper resolves some of it silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,12 +48,17 @@ pub(super) fn check(parts: &Parts, framing: Framing) -> Result<(), ApiError> {
     if framing.is_ambiguous() || !is_plain {
         return Err(ApiError::ambiguous_framing());
     }
-    if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1
-    {
-        return Err(ApiError::bad_request(
-            "bad_host",
-            "a request has exactly one Host header",
-        ));
+    let hosts = parts.headers.get_all(header::HOST);
+    if parts.version == Version::HTTP_11 && hosts.iter().count() != 1 {
+        let message = "a request has exactly one Host header";
+        return Err(ApiError::bad_request("bad_host", message));
+    }
+    if !hosts.iter().all(is_host) {
+        let message = "the Host header is not a host with an optional port";
+        return Err(ApiError::bad_request("bad_host", message));
+    }
+    if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+        return Err(ApiError::method_not_allowed(METHODS).closing());
     }
     let target = parts
         .uri
@@ -67,4 +76,39 @@ pub(super) fn check(parts: &Parts, framing: Framing) -> Result<(), ApiError> {
         return Err(ApiError::headers_too_large(HEADER_BYTES_MAX, HEADERS_MAX));
     }
     Ok(())
+}
+
+/// Whether a value is `host` or `host:port`.
+fn is_host(value: &HeaderValue) -> bool {
+    let Ok(authority) = Authority::try_from(value.as_bytes()) else {
+        return false;
+    };
+    let text = authority.as_str();
+    let port = text.strip_prefix(authority.host()).unwrap_or("@");
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    !text.contains('@') && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_name_and_perhaps_a_port() {
+        for host in [
+            "a",
+            "a.example:80",
+            "10.0.0.1:8080",
+            "[::1]",
+            "[::1]:80",
+            "a_b",
+        ] {
+            assert!(is_host(&HeaderValue::from_static(host)), "{host}");
+        }
+        for host in [
+            "", "a b", "a/b", "user@a", "a:99999", "a:b", "a?b", "[::1", "a,b c",
+        ] {
+            assert!(!is_host(&HeaderValue::from_static(host)), "{host}");
+        }
+    }
 }

@@ -123,8 +123,10 @@ impl HttpBody for Body {
 /// The time bounds of one response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Between two chunks.
+    /// Between two chunks of the peer.
     pub idle: Duration,
+    /// Without progress in sending to the client.
+    pub client_idle: Duration,
     /// Of the whole request: the moment, and the option's value for the message.
     pub deadline: Option<(Instant, Duration)>,
 }
@@ -228,7 +230,9 @@ impl Relay {
         lifecycle: &Lifecycle,
     ) -> Box<Self> {
         let deadline = bounds.deadline.map(|(end, _)| end);
-        answered.connection().bound_writes(bounds.idle, deadline);
+        answered
+            .connection()
+            .bound_writes(bounds.client_idle, deadline);
         let flow = if inner.is_end_stream() {
             Flow::Closed
         } else {
@@ -587,6 +591,7 @@ impl Relay {
     fn poll_abort(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         ready!(self.poll_flushed(cx));
         self.flow = Flow::Closed;
+        self.answered.abort();
         Poll::Ready(Some(Err(Aborted)))
     }
 }

@@ -4,7 +4,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use router_core::decision::Mode;
 
 use super::error::Dialect;
-use crate::state::{Peer, Route};
+use crate::state::{Peer, Route, Target};
+use crate::upstream::headers::strip_hop_by_hop;
 
 const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
 const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
@@ -121,6 +122,33 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::CONTENT_TYPE)?.as_bytes();
     Some(value.split(|b| *b == b';').next()?.trim_ascii())
+}
+
+/// Orders to a proxy in front of the engine. The router is that proxy: passed on, they would let an
+/// engine steer the proxy before the router.
+const PROXY_ORDERS: [HeaderName; 5] = [
+    HeaderName::from_static("x-accel-redirect"),
+    HeaderName::from_static("x-accel-limit-rate"),
+    HeaderName::from_static("x-accel-expires"),
+    HeaderName::from_static("x-accel-charset"),
+    HeaderName::from_static("x-sendfile"),
+];
+
+/// Makes a peer's head one of the router: without the peer's connection, its orders and its address.
+/// `prefix` is the route's part of the client's path.
+pub(super) fn translate(headers: &mut HeaderMap, peer: &Target, prefix: &str) {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        // The encoding decides (RFC 9112 section 6.3); the length would cut the body.
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    strip_hop_by_hop(headers);
+    for name in PROXY_ORDERS {
+        headers.remove(name);
+    }
+    let location = headers.get(header::LOCATION);
+    if let Some(local) = location.and_then(|location| peer.relative(location, prefix)) {
+        headers.insert(header::LOCATION, local);
+    }
 }
 
 /// Keeps caches and buffering proxies from holding an event stream back, where the engine said

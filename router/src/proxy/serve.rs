@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::head::{HeadWatch, Watched};
 use super::{Proxy, limits};
+use crate::admin::PeerAddr;
 use crate::clock::now;
 
 /// A client has this long to send a head, and an idle connection this long to begin one (nginx's
@@ -56,10 +57,6 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Between two such questions; after nine without an answer the system ends the connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
-/// The TCP peer of an admin request.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerAddr(pub SocketAddr);
 
 /// What ends a port's work.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +113,8 @@ pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
     .await;
 }
 
-fn builder() -> Builder<TokioExecutor> {
+/// Reads and writes HTTP on either port.
+pub(super) fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

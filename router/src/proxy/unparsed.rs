@@ -86,6 +86,16 @@ impl Rewrite {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+
+    use super::super::head::Watched;
+    use super::super::serve::builder;
     use super::*;
 
     const BARE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: Sun, 29 Nov 2026 23:51:39 GMT\r\n\r\n";
@@ -99,6 +109,50 @@ mod tests {
         assert!(head.contains(&format!("\r\ncontent-length: {}\r\n", body.len())));
         let json: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(json["error"]["code"], "headers_too_large");
+    }
+
+    /// The answer of hyper, as this version of it writes it, to a head that it cannot parse.
+    async fn answer_to(head: Vec<u8>) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let io = TokioIo::new(Watched::new(server, Arc::default()));
+        let service = service_fn(|_: Request<Incoming>| async {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let connection = builder().serve_connection(io, service).into_owned();
+        let talk = async move {
+            client.write_all(&head).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let (_, answer) = tokio::join!(connection, talk);
+        answer
+    }
+
+    #[tokio::test]
+    async fn hyper_writes_the_bare_heads_that_are_replaced() {
+        let long = "a".repeat(70_000);
+        let lengths = "content-length: 99999999999999999999";
+        for (head, code) in [
+            ("no http\r\n\r\n".to_owned(), "bad_request"),
+            (
+                format!("POST / HTTP/1.1\r\nhost: a\r\n{lengths}\r\n\r\n"),
+                "bad_request",
+            ),
+            (format!("GET /{long} HTTP/1.1\r\n\r\n"), "uri_too_long"),
+            (
+                format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(300)),
+                "headers_too_large",
+            ),
+        ] {
+            let answer = answer_to(head.into_bytes()).await;
+            let (_, body) = answer.split_once("\r\n\r\n").expect(code);
+            let body: serde_json::Value = serde_json::from_str(body).expect(code);
+            assert_eq!(body["error"]["code"], code, "{answer}");
+        }
     }
 
     #[test]

@@ -28,12 +28,12 @@ use super::held::HeldBack;
 use super::load::{load_spec, memory_spec};
 use super::pins::Pins;
 use super::recording::{self, CaptureOverrides, CaptureSettings};
+use super::target::Target;
 use super::waiting::{Listeners, Waiting};
 use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
 use crate::clock::now;
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
-use crate::upstream::Target;
 use router_config::keys::KeySet;
 use router_config::valid::{self, AffinityKind, RouteOptions};
 

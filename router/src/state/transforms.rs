@@ -86,6 +86,8 @@ impl Route {
         if self.options.transparent.value || !path.starts_with("/v1/") {
             return Wanted::NOTHING;
         }
+        // A slash at the end means the same API.
+        let path = path.strip_suffix('/').unwrap_or(path);
         let tells_usage_when_asked = matches!(path, "/v1/chat/completions" | "/v1/completions");
         // Counting a prompt's tokens takes the edits that the prompt itself gets.
         let is_messages = matches!(path, "/v1/messages" | "/v1/messages/count_tokens");

@@ -30,6 +30,7 @@ mod postprocess;
 mod reload;
 mod retries;
 mod rules;
+mod semantics;
 mod sessions;
 mod simulated;
 mod smuggling;

@@ -42,6 +42,13 @@ pub(crate) static DEFAULTABLE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
     all
 });
 
+/// Bounds of the time without progress in sending to a client.
+const CLIENT_WRITE_TIMEOUT: Kind = Kind::Duration {
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(24 * 3600),
+    off: false,
+};
+
 /// The greatest concurrency a peer may be said to have.
 pub(super) const SLOTS: Kind = Kind::Whole {
     min: 1,
@@ -261,6 +268,11 @@ options! {
         /// The whole request, first byte to last.
         request_timeout: Option<Duration> = option("request_timeout", REQUEST_TIMEOUT_KIND)
             .inherits("`server.request_timeout`");
+
+        /// How long a client may take nothing of its answer. Then its connection ends, and its slot is
+        /// free again.
+        client_write_timeout: Duration = option("client_write_timeout", CLIENT_WRITE_TIMEOUT)
+            .default("60s");
     }
 
     "limits" {

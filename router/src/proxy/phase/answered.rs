@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{StatusCode, response};
+use http::{StatusCode, Version, response};
 use router_bodylog::End;
 use router_core::health::{AttemptEnd, Failure};
 
@@ -101,6 +101,14 @@ impl Answered {
     /// The client's connection.
     pub(in crate::proxy) fn connection(&self) -> &HeadWatch {
         &self.placed.inspected.authorised.arrival.head
+    }
+
+    /// The body ends early, without more to say. In HTTP/1.0 the end of the connection is the end of
+    /// the body: only a reset tells a broken body from a whole one.
+    pub(in crate::proxy) fn abort(&self) {
+        if self.placed.inspected.authorised.arrival.version < Version::HTTP_11 {
+            self.connection().reset();
+        }
     }
 
     /// Whether the head waits for the body.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Uri, Version};
 use router_bodylog::BodyLog;
 
 use super::Live;
@@ -40,6 +40,8 @@ pub(in crate::proxy) struct Arrival {
     pub(in crate::proxy) method: Method,
     /// As the client sent it; only the path is ever logged.
     pub(in crate::proxy) uri: Uri,
+    /// The HTTP it speaks.
+    pub(super) version: Version,
     /// When the head was read.
     pub(in crate::proxy) at: Instant,
     /// The client's connection.
@@ -66,6 +68,7 @@ impl Arrival {
             },
             method: parts.method.clone(),
             uri: parts.uri.clone(),
+            version: parts.version,
             at,
             head: Arc::clone(head),
             sinks: Arc::clone(sinks),

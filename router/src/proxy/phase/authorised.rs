@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use router_bodylog::Capture;
 
 use super::{Arrival, Live};
+use crate::proxy::dispatch::leading_slashes;
 use crate::state::Route;
 
 /// A request whose caller may use its route.
@@ -54,6 +55,13 @@ impl Authorised {
     pub(in crate::proxy) fn path(&self) -> &str {
         let path = self.arrival.uri.path();
         path.get(self.path_at..).unwrap_or_default()
+    }
+
+    /// The route prefix of the path, without doubled slashes: `/<route>`, or nothing.
+    pub(in crate::proxy) fn prefix(&self) -> &str {
+        let path = self.arrival.uri.path();
+        let prefix = path.get(..self.path_at).unwrap_or_default();
+        prefix[leading_slashes(prefix)..].trim_end_matches('/')
     }
 
     /// The end of the whole request, and the option's value for messages.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, StatusCode};
 use reqwest::Url;
-use router::upstream::Target;
+use router::Target;
 use router_config::load::Loaded;
 use router_config::report::annotation;
 use router_config::valid::{Peer, Route};

@@ -1,0 +1,158 @@
+//! Where and how to reach one peer.
+
+use http::HeaderValue;
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+
+use router_config::valid;
+
+/// A peer's address in the forms a request needs, made once per snapshot.
+#[derive(Clone, Debug)]
+pub struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    base_path: Box<str>,
+    /// What `Host` says.
+    pub host: HeaderValue,
+    /// What `x-proxy-backend` says.
+    pub name: HeaderValue,
+    /// `Bearer <api_key>` when the peer has a key of its own; marked sensitive.
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Target {
+    /// The target of a valid peer.
+    ///
+    /// # Panics
+    /// Never for a peer that passed the check: its key is a valid authority and its key text a
+    /// valid header value.
+    pub fn of(peer: &valid::Peer) -> Self {
+        let authority: Authority = peer
+            .key
+            .as_str()
+            .parse()
+            .expect("a checked peer key is an authority");
+        let host =
+            HeaderValue::from_str(authority.as_str()).expect("an authority is a header value");
+        let authorization = peer.api_key.as_ref().map(|key| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+                .expect("a checked api_key is a header value");
+            value.set_sensitive(true);
+            value
+        });
+        Self {
+            scheme: if peer.tls {
+                Scheme::HTTPS
+            } else {
+                Scheme::HTTP
+            },
+            authority,
+            base_path: Box::from(&*peer.base_path),
+            host,
+            name: HeaderValue::from_str(&peer.name).expect("a checked peer name is a header value"),
+            authorization,
+        }
+    }
+
+    /// A redirect to this peer as its client can follow it: below `prefix`, without the peer's address
+    /// and base path. `None` for a redirect to elsewhere, or one relative to the request's path.
+    pub fn relative(&self, location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
+        let text = location.to_str().ok()?;
+        let path = match text.split_once("//") {
+            Some((scheme, rest)) if is_web(scheme) => {
+                let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+                let authority = &rest[..end];
+                if !self.is_at(authority) {
+                    return None;
+                }
+                &rest[end..]
+            }
+            _ if text.starts_with('/') => text,
+            _ => return None,
+        };
+        let ends = |rest: &&str| rest.is_empty() || rest.starts_with(['/', '?', '#']);
+        let below = path.strip_prefix(&*self.base_path).filter(ends);
+        // Two slashes at the beginning would name a host.
+        let below = below.unwrap_or(path).trim_start_matches('/');
+        HeaderValue::from_str(&format!("{prefix}/{below}")).ok()
+    }
+
+    /// Whether an authority names this peer; a port may be left out where it is the scheme's own.
+    fn is_at(&self, authority: &str) -> bool {
+        let own = self.authority.as_str();
+        let default = if self.scheme == Scheme::HTTPS {
+            ":443"
+        } else {
+            ":80"
+        };
+        let bare = |text: &str| {
+            text.strip_suffix(default)
+                .unwrap_or(text)
+                .to_ascii_lowercase()
+        };
+        bare(authority) == bare(own)
+    }
+
+    /// The absolute URI of a raw path and query. The path is not decoded, normalised or re-encoded.
+    ///
+    /// # Errors
+    /// When the text is not a path and query.
+    pub fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
+        let path_and_query = if self.base_path.is_empty() {
+            path_and_query.parse::<PathAndQuery>()?
+        } else {
+            format!("{}{path_and_query}", self.base_path).parse()?
+        };
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path_and_query)
+            .build()
+    }
+}
+
+fn is_web(scheme: &str) -> bool {
+    ["", "http:", "https:"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Tables;
+
+    #[test]
+    fn a_redirect_to_the_peer_becomes_one_below_the_route() {
+        let route = "peers: [{url: 'http://10.0.0.11/base'}]";
+        let table = Tables::new().table("", &[("r", route)]);
+        let route = table.get("r").unwrap().route().unwrap();
+        let target = &route.peers[0][0].target;
+        let relative = |location: &str| {
+            let location = location.parse().unwrap();
+            let local = target.relative(&location, "/r")?;
+            Some(local.to_str().unwrap().to_owned())
+        };
+        for (location, expected) in [
+            ("http://10.0.0.11/base/v1/x?a=1", Some("/r/v1/x?a=1")),
+            ("HTTP://10.0.0.11:80/base/v1/x", Some("/r/v1/x")),
+            ("http://10.0.0.11:80/v1/x", Some("/r/v1/x")),
+            ("https://10.0.0.11/v1/x", Some("/r/v1/x")),
+            ("//10.0.0.11/base", Some("/r/")),
+            ("/base/v1/x", Some("/r/v1/x")),
+            ("/based/v1/x", Some("/r/based/v1/x")),
+            (
+                "/v1/x?next=http://10.0.0.11/",
+                Some("/r/v1/x?next=http://10.0.0.11/"),
+            ),
+            (
+                "http://10.0.0.11//evil.example/x",
+                Some("/r/evil.example/x"),
+            ),
+            ("http://elsewhere.example/v1/x", None),
+            ("http://user@10.0.0.11/v1/x", None),
+            ("v1/x", None),
+            ("?page=2", None),
+        ] {
+            assert_eq!(relative(location).as_deref(), expected, "{location}");
+        }
+    }
+}
