@@ -166,7 +166,8 @@ mod tests {
     fn any_file_name_imports_and_unset_variables_are_carried_over() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("proxy.yaml");
-        let sample = "backends: [{name: a, url: 'http://${IMPORT_TEST_HOST}:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
+        let sample =
+            "backends: [{name: a, url: 'http://10.0.0.1:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
         fs::write(&from, sample).unwrap();
         let out = directory.path().join("routes");
         let (shown, ended) = import(&[&from], &out);
