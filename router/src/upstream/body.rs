@@ -12,8 +12,9 @@ use hyper::body::Incoming;
 use super::connect::Observed;
 use super::pool::{Link, Pool};
 
-/// A body that reads from its own connection. The connection goes back to its pool with the last byte; dropped before
-/// that, it is closed, and the peer sees the client gone.
+/// A body that reads from its own connection. After the last byte the connection returns to its
+/// pool. A body that is dropped earlier closes the connection, so the peer sees that the client has
+/// gone.
 #[derive(Debug)]
 pub struct PeerBody {
     body: Incoming,
@@ -23,12 +24,12 @@ pub struct PeerBody {
     connect: Duration,
 }
 
-/// A connection that has left HTTP (status 101), and the bytes that were read from it beyond the head.
+/// A connection that has left HTTP (status 101), with the bytes that were read beyond the head.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// Speaks what both ends agreed upon.
+    /// The stream in the protocol that both ends agreed on.
     pub stream: Observed,
-    /// Comes before anything that is read from `stream`.
+    /// Bytes to deliver before anything that is read from `stream`.
     pub read: Bytes,
 }
 
@@ -52,7 +53,7 @@ impl PeerBody {
         this
     }
 
-    /// The connection behind a status 101; `None` when the peer has not left HTTP.
+    /// The connection behind a status 101. `None` when the peer has not left HTTP.
     pub fn into_tunnel(self) -> Option<Tunnel> {
         let mut link = self.link?;
         if link.driven.rest() || link.history.is_write_broken() {
@@ -65,12 +66,13 @@ impl PeerBody {
         })
     }
 
-    /// What connecting cost this request, TLS included: nothing if the connection was there.
+    /// The time this request spent on connecting, TLS included. Zero for a reused connection.
     pub fn connect_time(&self) -> Duration {
         self.connect
     }
 
-    /// All of the body was read. hyper's own check of the framing decides whether the connection is used again.
+    /// Called once the whole body is read. hyper's own check of the framing decides whether the
+    /// connection is reused.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {
             self.pool.put(link);
@@ -94,7 +96,7 @@ impl Body for PeerBody {
         match &polled {
             Poll::Pending => {}
             Poll::Ready(Some(Err(_))) => this.link = None,
-            // Nobody polls again after a body of known length, or after trailers.
+            // A body of known length, or one with trailers, is not polled again after this frame.
             Poll::Ready(Some(Ok(frame))) => {
                 if frame.is_trailers() || this.body.is_end_stream() {
                     this.finish();

@@ -17,7 +17,7 @@ use super::connect::{ConnectError, ConnectTimeout, PeerConnector};
 use super::driven::Driven;
 use super::pool::{Link, Pools, SWEEP};
 
-/// Header lines of an answer's head. More are a broken answer.
+/// The most header lines in the head of an answer. An answer with more counts as broken.
 const ANSWER_HEADERS_MAX: usize = 256;
 
 /// Bytes of an answer read ahead of a client that reads slowly, and the largest head of an answer.
@@ -31,22 +31,23 @@ pub struct PeerClient {
     pools: Arc<Pools>,
 }
 
-/// Why a request got no response. What it allows is decided by the caller.
+/// The reason why a request got no response. The caller decides what each reason allows.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The address refused, is unreachable, does not resolve, or TLS failed. No byte was sent.
+    /// The peer refused, is unreachable, does not resolve, or TLS failed. No byte was sent.
     #[error("the peer cannot be reached")]
     Dead(#[source] Arc<dyn Error + Send + Sync>),
     /// No connection within the connect time-out. No byte was sent.
     #[error("the connection timed out")]
     ConnectTimeout,
-    /// This host could not make a connection. No byte was sent, and nothing is known of the peer.
+    /// This host could not open a connection. No byte was sent, and this says nothing about the
+    /// peer.
     #[error("the router has no room for a connection")]
     Exhausted(#[source] Arc<dyn Error + Send + Sync>),
-    /// A reused connection ended before any response byte.
+    /// A reused connection ended before any byte of the response.
     #[error("a reused connection ended before the response")]
     Stale(#[source] Arc<dyn Error + Send + Sync>),
-    /// A fresh connection took the request and ended, or the response's head was broken.
+    /// A new connection took the request and then ended, or the head of the response was broken.
     #[error("the peer broke off before the response headers")]
     Broken(#[source] Arc<dyn Error + Send + Sync>),
 }
@@ -64,12 +65,14 @@ impl PeerClient {
         }
     }
 
-    /// Sends a request with an absolute URI and a `Host`, and waits for the head of the answer. Dropping the future, or
-    /// later the answer's body, closes the connection: the peer sees the client gone. A `fresh` request takes no
-    /// connection from the pool: for the retry after such a one died.
+    /// Sends a request with an absolute URI and a `Host`, and waits for the head of the answer.
+    /// Dropping the future, or later the answer's body, closes the connection, so the peer sees
+    /// that the client has gone. A `fresh` request takes no connection from the pool; it is for the
+    /// retry after a pooled connection died.
     ///
     /// # Errors
-    /// [`SendError`]; never after a byte of the answer arrived on a reused connection is it `Stale`.
+    /// [`SendError`]. It is never `Stale` after a byte of the answer arrived on a reused
+    /// connection.
     pub async fn send(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -89,7 +92,7 @@ impl PeerClient {
         let kept = if fresh { None } else { pool.take() };
         let mut link = match kept {
             Some(link) => link,
-            // Boxed, because every request makes room for this future and few of them connect.
+            // Boxed, because every request reserves room for this future and few requests connect.
             None => Box::pin(self.connect(to)).await?,
         };
         link.history.begin();
@@ -97,7 +100,8 @@ impl PeerClient {
             Ok(answer) => {
                 let (mut head, body) = answer.into_parts();
                 if head.headers.contains_key(TRANSFER_ENCODING) {
-                    // The encoding is what the body was read by (RFC 9112 section 6.3). A length beside it is wrong.
+                    // The body was read by its transfer encoding (RFC 9112 section 6.3), so a
+                    // length beside it is wrong.
                     head.headers.remove(CONTENT_LENGTH);
                 }
                 let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -131,7 +135,7 @@ impl PeerClient {
         }))
     }
 
-    /// Closes idle connections in time, until `end`.
+    /// Closes idle connections when their time is up. Runs until `end`.
     pub async fn close_idle(self, end: CancellationToken) {
         let mut ticks = tokio::time::interval(SWEEP);
         loop {
@@ -149,7 +153,7 @@ fn no_authority() -> SendError {
     SendError::Dead(Arc::new(error))
 }
 
-/// The text of an error and its causes, for the log.
+/// An error and its causes as text, for the log.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

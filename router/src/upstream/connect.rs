@@ -1,5 +1,5 @@
-//! Connections to peers: TCP with `TCP_NODELAY`, TLS for `https`, one time-out over both, and a
-//! note on each connection of what the present request has seen.
+//! Connections to peers: TCP with `TCP_NODELAY`, TLS for `https`, and one time-out for both. Each
+//! connection keeps a note of what the current request has seen on it.
 
 use std::error::Error;
 use std::future::Future;
@@ -22,14 +22,15 @@ use tower::Service;
 
 use super::here::is_exhausted;
 
-/// A connection that is silent for this long is asked whether the peer is still there: a host that lost
-/// its power says no goodbye, and a stream from it would hang for the whole `idle_timeout`.
+/// After this much silence TCP keep-alive probes the peer. A host that lost its power closes
+/// nothing, and a stream from it would otherwise hang for the whole `idle_timeout`.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Between two such questions; after nine without an answer the system ends the connection.
+/// Interval between two keep-alive probes. After nine without an answer the system ends the
+/// connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The connect time-out in force, shared with the connector so that a reload reaches it.
+/// The connect time-out in force. The connector shares it, so that a reload takes effect.
 #[derive(Clone, Debug)]
 pub struct ConnectTimeout(Arc<AtomicU64>);
 
@@ -41,7 +42,7 @@ impl ConnectTimeout {
         shared
     }
 
-    /// Changes it for connections begun from now on.
+    /// Changes the time-out for connections that begin from now on.
     pub fn set(&self, timeout: Duration) {
         let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.0.store(millis, Ordering::Relaxed);
@@ -52,13 +53,14 @@ impl ConnectTimeout {
     }
 }
 
-/// Why no connection came about. The distinction decides whether the peer is banned.
+/// The reason why no connection was made. It decides whether the peer is banned.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Refused, unreachable, not resolvable, or TLS failed: nobody can be served there now.
+    /// The peer refused, is unreachable, does not resolve, or TLS failed. It cannot serve anyone
+    /// now.
     #[error("connect: {0}")]
     Dead(#[source] Box<dyn Error + Send + Sync>),
-    /// No answer within the connect time-out: perhaps only slow.
+    /// No answer within the connect time-out. The peer may only be slow.
     #[error("connect timed out")]
     TimedOut,
     /// This host has no descriptor or no memory left for a connection.
@@ -76,8 +78,9 @@ pub struct PeerConnector {
 }
 
 impl PeerConnector {
-    /// A connector that trusts what the platform (or `SSL_CERT_FILE`) trusts. On a system without
-    /// any certificate store `https` peers fail their handshake; `http` peers are not concerned.
+    /// A connector that trusts the certificates of the platform (or of `SSL_CERT_FILE`). On a
+    /// system without any certificate store, `https` peers fail their handshake; `http` peers are
+    /// not affected.
     pub fn new(timeout: ConnectTimeout) -> Self {
         Self {
             inner: Connector::new(),
@@ -91,12 +94,13 @@ pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// TLS over TCP, made for the first `https` peer: reading the certificates of the platform takes some megabytes and ten
-/// milliseconds, which a router without such a peer need not spend.
+/// TLS over TCP, created for the first `https` peer. Reading the platform's certificates costs some
+/// megabytes and ten milliseconds, which a router without such a peer saves.
 static TLS: LazyLock<HttpsConnector<HttpConnector>> = LazyLock::new(tls);
 
-/// TCP, and TLS for `https`, HTTP/1.1 alone, with no time-out of its own. It trusts what the platform
-/// (or `SSL_CERT_FILE`) trusts; on a system without any certificate store, nobody.
+/// TCP, and TLS for `https`, with HTTP/1.1 only and no time-out of its own. It trusts the
+/// certificates of the platform (or of `SSL_CERT_FILE`); on a system without any certificate store
+/// it trusts none.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     tcp: HttpConnector,
@@ -169,7 +173,7 @@ impl Service<Uri> for PeerConnector {
     }
 }
 
-/// Whether the system itself gave up waiting.
+/// Whether the operating system itself timed out.
 pub(super) fn is_time_out(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -184,12 +188,12 @@ pub(super) fn is_time_out(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// What a connection has seen of the present request.
+/// What a connection has seen of the current request.
 #[derive(Debug)]
 pub(super) struct History {
     is_answered: AtomicBool,
     is_write_broken: AtomicBool,
-    /// What connecting took, TLS included.
+    /// The time that connecting took, TLS included.
     connect: Duration,
 }
 
@@ -202,7 +206,7 @@ impl History {
         }
     }
 
-    /// Another request goes out.
+    /// Starts a new request: no byte of its answer has arrived yet.
     pub(super) fn begin(&self) {
         self.is_answered.store(false, Ordering::Release);
     }
@@ -217,18 +221,18 @@ impl History {
         self.is_write_broken.load(Ordering::Acquire)
     }
 
-    /// What connecting took.
+    /// The time that connecting took.
     pub(super) fn connect(&self) -> Duration {
         self.connect
     }
 }
 
-/// A stream that keeps its [`History`]. It sees what HTTP sees: a handshake, a session ticket and a
-/// close notification of TLS are no answer.
+/// A stream that keeps its [`History`]. It sees only what HTTP sees: a TLS handshake, session
+/// ticket or close notification does not count as an answer.
 ///
-/// An engine may answer 401 or 413 and close before it has read the whole upload. Writing then fails while the answer
-/// waits to be read, and hyper would give up at the first failed write. So the rest of such a request is dropped here, and
-/// reading tells how the exchange ends.
+/// An engine may answer 401 or 413 and close before it has read the whole upload. Writing then
+/// fails while the answer waits to be read, and hyper would give up at the first failed write. So
+/// the rest of such a request is dropped here, and reading decides how the exchange ends.
 #[derive(Debug)]
 pub struct Observed {
     stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
@@ -240,7 +244,8 @@ impl Observed {
         Arc::clone(&self.history)
     }
 
-    /// `len` bytes are to be written: what `write` did with them, or nothing where that is in vain.
+    /// Returns what `write` did with the `len` bytes, or reports them as written when the peer
+    /// takes no more.
     fn write(
         &mut self,
         len: usize,
@@ -309,7 +314,7 @@ impl AsyncWrite for Observed {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS writes what it has left when it is flushed.
+        // A flush also writes what TLS has left.
         self.write(0, |this| {
             Pin::new(&mut this.stream).poll_flush(cx).map_ok(|()| 0)
         })

@@ -1,7 +1,8 @@
 //! An HTTP/1.1 connection that only moves while its user polls it.
 //!
-//! hyper's `Connection` is usually spawned as a task. Then each chunk wakes one task from another, and passes through a
-//! one-slot channel between them. Here the task that sends the request, or reads the answer, polls the connection itself.
+//! hyper's `Connection` is usually spawned as a task. Each chunk then wakes one task from another
+//! and passes through a one-slot channel between them. Here the task that sends the request or
+//! reads the answer polls the connection itself.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,24 +21,25 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, Write};
 
-/// Polls of a connection in one go. A connection that still has work after them yields to other tasks.
+/// The most polls of a connection in one go. After them, a connection that still has work yields to
+/// other tasks.
 const TURNS_MAX: usize = 8;
 
 thread_local! {
-    /// The gate whose connection this thread polls at this moment.
+    /// The gate whose connection this thread is polling.
     static DRIVING: Cell<*const Gate> = const { Cell::new(ptr::null()) };
 }
 
-/// Where a connection's wake-ups arrive.
+/// Receives the wake-ups of a connection.
 ///
-/// A connection and its user wake each other several times in an exchange. On the thread that drives both, such a wake
-/// only sets `woken`: the driver looks at it before it returns. Any other wake-up reaches the task. That the gate is muted
-/// is a fact about a thread: with a flag in the gate itself, a close that arrives meanwhile on the thread of the I/O
-/// driver would be lost.
+/// A connection and its user wake each other several times in an exchange. On the thread that
+/// drives both, such a wake-up only sets `woken`, and the driver checks it before it returns. Any
+/// other wake-up reaches the task. Muting is a property of a thread: with a flag in the gate
+/// itself, a close that arrives meanwhile on the thread of the I/O driver would be lost.
 #[derive(Debug)]
 struct Gate {
     task: AtomicWaker,
-    /// The connection has work.
+    /// Whether the connection has work.
     woken: AtomicBool,
 }
 
@@ -55,7 +57,7 @@ impl Wake for Gate {
     }
 }
 
-/// Mutes a gate on this thread while it lives.
+/// Mutes a gate on this thread for as long as it lives.
 struct Muted(*const Gate);
 
 impl Muted {
@@ -70,7 +72,7 @@ impl Drop for Muted {
     }
 }
 
-/// A connection, its sender, and what wakes them.
+/// A connection, its sender, and the gate that wakes them.
 pub(super) struct Driven<T, B>
 where
     T: Read + Write,
@@ -78,7 +80,7 @@ where
 {
     sender: SendRequest<B>,
     connection: Connection<T, B>,
-    /// The connection must not be polled again.
+    /// Whether the connection has ended and must not be polled again.
     has_ended: bool,
     gate: Arc<Gate>,
     /// Wakes the gate.
@@ -112,7 +114,7 @@ where
         let (sender, connection) = http.handshake(io).await?;
         let gate = Arc::new(Gate {
             task: AtomicWaker::new(),
-            // It was never polled, so it is registered for nothing.
+            // The connection was never polled, so it is registered for nothing.
             woken: AtomicBool::new(true),
         });
         Ok(Self {
@@ -124,17 +126,17 @@ where
         })
     }
 
-    /// Sends a request and waits for the head of its answer. After a drop of the future before its end the connection
-    /// must be dropped too.
+    /// Sends a request and waits for the head of its answer. If the future is dropped before its
+    /// end, the connection must be dropped too.
     ///
     /// # Errors
-    /// When the connection ends before a whole head.
+    /// When the connection ends before the head is complete.
     pub(super) async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
         let mut sent = pin!(self.sender.send_request(request));
         poll_fn(|cx| self.poll_with(cx, |cx| sent.as_mut().poll(cx))).await
     }
 
-    /// Polls the answer's body, and the connection until it has a frame.
+    /// Polls the answer's body, driving the connection until the body has a frame.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,13 +145,14 @@ where
         self.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))
     }
 
-    /// Polls `what` waits for the connection, and the connection whenever it has work, in turns.
+    /// Polls in turns: `what` waits for the connection, and the connection is polled whenever it
+    /// has work.
     fn poll_with<O>(
         &mut self,
         cx: &mut Context<'_>,
         mut what: impl FnMut(&mut Context<'_>) -> Poll<O>,
     ) -> Poll<O> {
-        // Before `woken` is read: a wake-up from now on finds the task.
+        // Registered before `woken` is read, so that a wake-up from now on finds the task.
         self.gate.task.register(cx.waker());
         let _muted = Muted::new(&self.gate);
         for _ in 0..TURNS_MAX {
@@ -164,18 +167,19 @@ where
         Poll::Pending
     }
 
-    /// Polls the connection if it has work. False when there was none.
+    /// Polls the connection if it has work. Returns `false` when it had none.
     fn turn(&mut self) -> bool {
         if !self.gate.woken.swap(false, Ordering::AcqRel) || self.has_ended {
             return false;
         }
         let mut cx = Context::from_waker(&self.waker);
-        // How it ended is told to whoever waits for the answer.
+        // The waiter for the answer gets the error, so it is ignored here.
         self.has_ended = Pin::new(&mut self.connection).poll(&mut cx).is_ready();
         true
     }
 
-    /// Lets the connection do what it can without waiting, and forgets the task. True when it takes another request.
+    /// Lets the connection do what it can without waiting, and forgets the task. Returns whether
+    /// the connection can take another request.
     pub(super) fn rest(&mut self) -> bool {
         let muted = Muted::new(&self.gate);
         for _ in 0..TURNS_MAX {
@@ -188,12 +192,13 @@ where
         !self.has_ended && self.sender.is_ready()
     }
 
-    /// Something happened to the connection since it was last polled: of an idle one, most likely the peer closed it.
+    /// Whether something happened to the connection since the last poll. For an idle connection
+    /// this most likely means that the peer closed it.
     pub(super) fn is_woken(&self) -> bool {
         self.gate.woken.load(Ordering::Acquire)
     }
 
-    /// The stream, and what was read from it but belongs to no answer.
+    /// The stream, and the bytes read from it that belong to no answer.
     pub(super) fn into_parts(self) -> (T, Bytes) {
         let parts = self.connection.into_parts();
         (parts.io, parts.read_buf)

@@ -1,7 +1,7 @@
-//! What each engine says about its load: one file per dialect, pure bytes → sample, in one pass.
+//! Reads the load of each engine: one file per dialect, pure bytes → sample, in one pass.
 //!
-//! The names, labels and quirks are those the engines export today; where generations differ both
-//! are read. Nothing here does IO: the poller fetches the page.
+//! The names, labels and quirks are those that the engines export today. Where generations of an
+//! engine differ, both are read. Nothing here does I/O: the poller fetches the page.
 
 mod llamacpp;
 mod page;
@@ -16,7 +16,7 @@ use router_core::load::Sample;
 pub use page::Unusable;
 use page::{Counters, Lines, Reader};
 
-/// What the names of an engine's metric families start with.
+/// The prefixes of an engine's metric family names.
 fn prefixes(dialect: EngineDialect) -> &'static [&'static str] {
     match dialect {
         EngineDialect::LlamaCpp => &["llamacpp:", "llama_"],
@@ -39,7 +39,7 @@ fn reader(dialect: EngineDialect) -> &'static Reader {
     }
 }
 
-/// The engine that exports a line's family.
+/// The engine that exports the family of a line.
 fn exporter_of(line: &[u8]) -> Option<EngineDialect> {
     let exports = |dialect: &EngineDialect| {
         let mut prefixes = prefixes(*dialect).iter();
@@ -48,7 +48,7 @@ fn exporter_of(line: &[u8]) -> Option<EngineDialect> {
     EngineDialect::ALL.into_iter().find(exports)
 }
 
-/// A load page being read, chunk by chunk, once: nothing of it is kept.
+/// Reads a load page once, chunk by chunk, and keeps nothing of it.
 #[derive(Debug)]
 pub struct Scan {
     lines: Lines,
@@ -56,13 +56,13 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A page in this dialect and no other.
+    /// A page in this dialect only.
     pub fn of(dialect: EngineDialect) -> Self {
         Self::new(Some(dialect), true)
     }
 
-    /// A page in the dialect of the last one; where that says nothing, in that of the first family
-    /// that any engine is known to export.
+    /// A page in the dialect of the last page. If that dialect finds nothing, the first family that
+    /// a known engine exports decides.
     pub fn guessing(last: Option<EngineDialect>) -> Self {
         Self::new(last, false)
     }
@@ -78,13 +78,13 @@ impl Scan {
         }
     }
 
-    /// Reads on. Chunks may end anywhere.
+    /// Reads the next chunk. Chunks may end anywhere.
     pub fn take(&mut self, chunk: &[u8]) {
         let Self { lines, readings } = self;
         lines.take(chunk, |line| readings.line(line));
     }
 
-    /// The page's dialect and what it says; `None` where no engine is known to write such a page.
+    /// The page's dialect and its sample. `None` when no known engine writes such a page.
     ///
     /// # Errors
     /// When the page lacks the number of running requests, or a wanted number is not a count.
@@ -106,13 +106,14 @@ impl Scan {
     }
 }
 
-/// A page in the dialects that it may be in.
+/// A page, read in each dialect that it may be in.
 #[derive(Debug)]
 struct Readings {
     expected: Option<Reading>,
-    /// Only where it is another one than expected.
+    /// Set only when the dialect differs from the expected one.
     found: Option<Reading>,
-    /// The first family that tells the dialect was there, or its dialect is known for sure.
+    /// Whether the first family that identifies the dialect was seen, or the dialect is certain
+    /// from the start.
     is_told: bool,
 }
 
@@ -159,7 +160,7 @@ impl Reading {
 mod tests {
     use super::*;
 
-    /// What a page says that comes in chunks of `size`.
+    /// The sample of a page that comes in chunks of `size` bytes.
     fn read(
         mut scan: Scan,
         page: &str,

@@ -1,4 +1,4 @@
-//! Headers across the hop: what ends here, what is set here, what passes.
+//! Headers across the hop: removes, sets and forwards them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,7 +22,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Removes what belongs to one connection only: the fixed names and every name `Connection` lists.
+/// Removes the headers that belong to one connection only: the fixed names and every name that
+/// `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = headers
@@ -43,12 +44,12 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Prepares a client's headers for the engine: hop-by-hop names end here, the framing is this hop's
-/// own, and the client is named. `Host` and credentials are the caller's.
+/// Prepares a client's headers for the engine: removes hop-by-hop headers, sets this hop's own
+/// framing, and names the client. The caller sets `Host` and the credentials.
 pub fn prepare_request(headers: &mut HeaderMap, from: Client<'_>) {
     strip_hop_by_hop(headers);
     headers.remove(header::PROXY_AUTHORIZATION);
-    // The router has answered the expectation, and the body has one known length here.
+    // The router has answered the expectation already, and here the body has one known length.
     headers.remove(header::EXPECT);
     headers.remove(header::CONTENT_LENGTH);
     join_cookies(headers);
@@ -68,18 +69,18 @@ fn join_cookies(headers: &mut HeaderMap) {
     if whole.len() == before {
         return;
     }
-    // Header values joined by visible text make a header value.
+    // Header values joined by visible text are a valid header value.
     if let Ok(whole) = HeaderValue::from_bytes(&whole) {
         headers.insert(header::COOKIE, whole);
     }
 }
 
-/// Who sent a request, as far as that can be trusted.
+/// The client of a request, as far as the headers can be trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
-    /// The TCP peer.
+    /// The address of the TCP peer.
     pub peer: IpAddr,
-    /// Networks whose word about the client counts.
+    /// Networks of proxies whose forwarding headers are trusted.
     pub trusted: &'a [IpNet],
 }
 
@@ -89,8 +90,8 @@ impl Client<'_> {
         self.trusted.iter().any(|net| net.contains(&address))
     }
 
-    /// The client's address: the TCP peer's, or, behind trusted proxies, the last address of
-    /// `X-Forwarded-For` that is not a proxy's own, else `X-Real-IP`.
+    /// The client's address. This is the address of the TCP peer or, behind trusted proxies, the
+    /// last address of `X-Forwarded-For` that is not a proxy's own, else `X-Real-IP`.
     pub fn address(&self, headers: &HeaderMap) -> IpAddr {
         if !self.is_trusted(self.peer) {
             return self.peer;
@@ -103,7 +104,7 @@ impl Client<'_> {
             .map(hop_address);
         let mut client = None;
         for hop in forwarded.rev() {
-            // Beyond an unreadable hop nothing is vouched for.
+            // Nothing beyond an unreadable hop can be trusted.
             let Some(hop) = hop else { break };
             client = Some(hop);
             if !self.is_trusted(hop) {
@@ -126,7 +127,7 @@ impl Client<'_> {
                 }
             }
         } else {
-            // An untrusted client's word about itself is not passed on as ours.
+            // `Forwarded` from an untrusted client must not look like ours.
             headers.remove(header::FORWARDED);
             headers.remove(X_FORWARDED_HOST);
         }
@@ -145,7 +146,7 @@ impl Client<'_> {
     }
 }
 
-/// An address as proxies write it: some add the port, some put IPv6 in brackets.
+/// Parses an address as proxies write it: some add the port, some put IPv6 in brackets.
 fn hop_address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
@@ -156,14 +157,14 @@ fn hop_address(text: &str) -> Option<IpAddr> {
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // Addresses and text that came from a header value make a header value.
+    // Addresses, and text from a header value, are a valid header value.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
 }
 
-/// Sets the credential an engine sees: the peer's own, or the client's unless the router consumed
-/// it (`validated`) and may not pass it on.
+/// Sets the credential that the engine sees: the peer's own, else the client's. The client's is
+/// removed when the router consumed it (`validated`) and may not pass it on.
 pub fn credential(
     headers: &mut HeaderMap,
     own: Option<&HeaderValue>,

@@ -1,14 +1,14 @@
-//! Failures of this host, which say nothing of a peer.
+//! Failures of this host. They say nothing about a peer.
 
 use std::error::Error;
 use std::io;
 
 use rustix::io::Errno;
 
-/// What the system says when it has no descriptor or no memory left for a connection.
+/// The errors of the system when it has no descriptor or no memory left for a connection.
 const EXHAUSTED: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
 
-/// Whether a connection failed because this host has nothing left to make one with.
+/// Whether a connection failed because this host ran out of descriptors or memory.
 pub(super) fn is_exhausted(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,8 +1,8 @@
-//! Asking engines how busy they are: beside the request path, one fetch per peer at a time.
+//! Polls engines for their load, beside the request path, with one fetch per peer at a time.
 //!
-//! A poll never wakes a sleeping engine and never makes one load a model. What a page says is in
-//! [`engine`](super::engine); what a silence means is the core's business
-//! ([`load`](router_core::load)).
+//! A poll never wakes a sleeping engine and never makes an engine load a model.
+//! [`engine`](super::engine) reads the pages; the core ([`load`](router_core::load)) decides what
+//! silence means.
 
 mod llamacpp;
 mod memory;
@@ -22,10 +22,10 @@ use self::pace::Pace;
 pub(super) use self::poller::Poller;
 use super::probe::Assignment;
 
-/// Polls one peer for as long as its assignment's sender lives, while its route wants it. The pace is
-/// fixed: a slow answer delays the next poll only when it takes longer than the interval. Cancel
-/// safe: a poll changes nothing before its answer is here. `first_poll` is let go after the first
-/// poll, or when there is none to do.
+/// Polls one peer while its assignment's sender lives and its route wants polls. The pace is fixed:
+/// a slow answer delays the next poll only when it takes longer than the interval. Cancel safe: a
+/// poll changes nothing before its answer has arrived. `first_poll` is dropped after the first
+/// poll, or when there is none to make.
 pub(super) async fn poll_peer(
     poller: Arc<Poller>,
     mut assigned: watch::Receiver<Assignment>,
@@ -57,7 +57,8 @@ pub(super) async fn poll_peer(
             () = tokio::time::sleep_until(due) => {}
             changed = assigned.changed() => match changed {
                 Ok(()) => {
-                    // Another engine, or another place to ask: what was learned is not about it.
+                    // Another engine, or another address to poll: what was learned does not apply
+                    // to it.
                     if assigned.borrow().peer.spec != asked.peer.spec {
                         (memory, pace) = Default::default();
                     }

@@ -1,4 +1,4 @@
-//! Idle connections to peers: the last one back is the first one out.
+//! Idle connections to peers, last in, first out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,13 @@ use super::driven::Driven;
 /// Interval of [`Pools::sweep`].
 pub(super) const SWEEP: Duration = Duration::from_secs(1);
 
-/// Sweeps that an idle connection survives: it is closed after three to four seconds. llama.cpp and uvicorn (vLLM, SGLang)
-/// close theirs after five, and a request should seldom meet a connection that closes.
+/// Sweeps that an idle connection survives: it is closed after three to four seconds. llama.cpp and
+/// uvicorn (vLLM, SGLang) close their side after five seconds, and a request should seldom meet a
+/// connection that is closing.
 const SWEEPS_IDLE_MAX: u32 = 4;
 
-/// Idle connections kept per peer. A peer runs at most some hundred requests at once; of a larger burst the rest are closed.
+/// Idle connections kept per peer. A peer runs at most a few hundred requests at once; the surplus
+/// of a larger burst is closed.
 const IDLE_MAX: usize = 256;
 
 /// A connection to a peer.
@@ -29,12 +31,12 @@ const IDLE_MAX: usize = 256;
 pub(super) struct Link {
     pub(super) driven: Driven<TokioIo<Observed>, Full<Bytes>>,
     pub(super) history: Arc<History>,
-    /// It has served a request before.
+    /// Whether it has served a request before.
     pub(super) is_reused: bool,
 }
 
 impl Link {
-    /// Whether another request may go out on it. The link must not have an answer under way.
+    /// Whether another request may be sent on it. The link must not have an answer under way.
     fn is_reusable(&mut self) -> bool {
         self.driven.rest() && !self.history.is_write_broken()
     }
@@ -51,14 +53,14 @@ pub(super) struct Pools {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: Mutex<Vec<Idle>>,
-    /// Sweeps so far: a clock that costs nothing to read.
+    /// Sweeps so far. They serve as a clock that is free to read.
     sweeps: AtomicU32,
 }
 
 #[derive(Debug)]
 struct Idle {
     link: Box<Link>,
-    /// The pool's sweeps when the link came back.
+    /// The pool's sweep count when the link came back.
     since: u32,
 }
 
@@ -73,14 +75,16 @@ impl Pools {
         Arc::clone(pools.entry(authority.clone()).or_default())
     }
 
-    /// Closes what was idle for too long and what its peer has closed, and forgets peers without a connection.
+    /// Closes connections that were idle for too long or that their peer has closed, and forgets
+    /// peers without a connection.
     pub(super) fn sweep(&self) {
         for pools in [&self.http, &self.https] {
             let all: Vec<_> = pools.read().values().cloned().collect();
             for pool in all {
                 pool.sweep();
             }
-            // One reference is the table's own: nobody else can put a connection into such a pool.
+            // The table holds the only reference, so nobody else can put a connection into such a
+            // pool.
             pools
                 .write()
                 .retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.idle.lock().is_empty());
@@ -89,11 +93,12 @@ impl Pools {
 }
 
 impl Pool {
-    /// An idle connection that takes a request.
+    /// An idle connection that can take a request.
     pub(super) fn take(&self) -> Option<Box<Link>> {
         loop {
             let mut link = self.idle.lock().pop()?.link;
-            // Nothing happened to most of them. A closed one was woken, and so was one whose peer renewed a TLS ticket.
+            // Nothing happened to most connections. A closed connection was woken, and so was one
+            // whose peer renewed a TLS ticket.
             if !link.driven.is_woken() || link.is_reusable() {
                 link.is_reused = true;
                 return Some(link);
@@ -101,7 +106,7 @@ impl Pool {
         }
     }
 
-    /// Takes back a connection whose answer has come to its end, if it can serve another request.
+    /// Takes back a connection after the end of its answer, if it can serve another request.
     pub(super) fn put(&self, mut link: Box<Link>) {
         if link.is_reusable() {
             self.keep(Idle {
@@ -123,7 +128,7 @@ impl Pool {
     fn sweep(&self) {
         let now = self.sweeps.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let is_old = |idle: &Idle| now.wrapping_sub(idle.since) >= SWEEPS_IDLE_MAX;
-        // Sockets are closed, and connections polled, outside of the lock.
+        // Sockets are closed, and connections polled, outside the lock.
         let suspects: Vec<Idle> = {
             let mut all = self.idle.lock();
             let suspects = all.extract_if(.., |idle| is_old(idle) || idle.link.driven.is_woken());

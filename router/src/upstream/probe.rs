@@ -1,8 +1,8 @@
-//! Asking peers whether they are alive: one owned task per distinct peer of each route.
+//! Probes whether peers are alive: one owned task per distinct peer of each route.
 //!
-//! All peers are probed concurrently, from start-up on, each at its own jittered pace. A new table
-//! starts and ends tasks and reaches the ones that stay; a reload does not probe everybody at once.
-//! What an answer means is in [`verdict`]; what a ban means is the core's business.
+//! All peers are probed concurrently from start-up on, each at its own jittered pace. A new table
+//! starts and ends tasks and updates the ones that stay, so a reload does not probe all peers at
+//! once. [`verdict`] decides what an answer means; the core decides what a ban means.
 
 mod models;
 mod prober;
@@ -30,15 +30,15 @@ use crate::state::{Peer, Route, RouteTable};
 use crate::telemetry::events::Events;
 use router_config::valid::Engine;
 
-/// First probes are spread over this long, so that a start with many peers is no burst.
+/// First probes are spread over this time, so that a start with many peers makes no burst.
 const FIRST_WITHIN: Duration = Duration::from_millis(200);
 
-/// Share of the interval by which a pause may be longer or shorter.
+/// Fraction of the interval by which a pause may be longer or shorter.
 const JITTER: f64 = 0.1;
 
-/// Probes the peers of the table in force until cancelled; `replaced` says when it is another one.
-/// `first_round` is closed once every peer of the first table has its tasks, and is empty when each
-/// of them was asked once for all that is wanted of it: whether it lives, its models and its load.
+/// Probes the peers of the table in force until cancelled. `replaced` signals a new table.
+/// `first_round` closes once every peer of the first table has its tasks, and is empty once each of
+/// these peers was asked for all that its route needs: its health, its models and its load.
 pub async fn supervise(
     tables: Arc<ArcSwap<RouteTable>>,
     mut replaced: watch::Receiver<u64>,
@@ -54,7 +54,7 @@ pub async fn supervise(
     };
     let mut watches = Watches::default();
     loop {
-        // Marked before the table is read: a table that comes in between is seen next.
+        // Marked before the table is read, so that a table that arrives in between is seen next.
         replaced.mark_unchanged();
         watches.follow(&tables.load_full(), &asking);
         asking.first_round.close();
@@ -63,7 +63,7 @@ pub async fn supervise(
                 () = cancelled.cancelled() => return watches.end().await,
                 changed = replaced.changed() => match changed {
                     Ok(()) => break,
-                    // No table will come any more; the peers of this one are still ours.
+                    // No further table will come. The peers of this one still need probes.
                     Err(_) => {
                         cancelled.cancelled().await;
                         return watches.end().await;
@@ -75,12 +75,12 @@ pub async fn supervise(
     }
 }
 
-/// What one task probes, under the snapshot in force.
+/// What one task probes, according to the snapshot in force.
 #[derive(Clone, Debug)]
 pub(super) struct Assignment {
     pub(super) route: Arc<Route>,
     pub(super) peer: Arc<Peer>,
-    /// Both kinds of question go over one connection, as long as they do not meet.
+    /// Probes and polls share one connection, unless they overlap.
     pub(super) line: Arc<KeptConnection>,
 }
 
@@ -93,7 +93,7 @@ impl Assignment {
             .unwrap_or(&self.route.options.health_probe_path.value)
     }
 
-    /// When the peer itself is asked something next, at the latest.
+    /// The latest time of the next probe or poll of the peer itself.
     pub(super) fn next_within(&self) -> Duration {
         let (spec, options) = (&self.peer.spec, &self.route.options);
         let probes = options.health_check_interval.value;
@@ -106,13 +106,13 @@ impl Assignment {
         }
     }
 
-    /// Whether another assignment may get another answer, so that its peer is asked at once.
+    /// Whether another assignment may get another answer, so that the peer is probed at once.
     fn asks_differently(&self, next: &Self) -> bool {
         self.peer.spec != next.peer.spec || self.path() != next.path()
     }
 }
 
-/// The two kinds of question.
+/// The two kinds of task: probe and poll.
 struct Asking {
     prober: Arc<Prober>,
     poller: Arc<Poller>,
@@ -128,7 +128,7 @@ struct Watches {
 
 struct Watch {
     assigned: watch::Sender<Assignment>,
-    /// Its health and its load are asked apart: a slow health check must not age the load.
+    /// Health and load are fetched separately, because a slow health check must not age the load.
     tasks: [AbortHandle; 2],
 }
 
@@ -162,7 +162,7 @@ impl Watches {
             }
         }
         for gone in before.into_values() {
-            // A question under way decides nothing any more.
+            // The result of a probe under way no longer counts.
             gone.tasks.iter().for_each(AbortHandle::abort);
         }
     }
@@ -190,8 +190,8 @@ impl Watches {
     }
 }
 
-/// Probes one peer again and again, until its assignment's sender is gone. Cancel safe: a probe
-/// changes nothing before its answer is here.
+/// Probes one peer repeatedly until its assignment's sender is dropped. Cancel safe: a probe
+/// changes nothing before its answer has arrived.
 async fn watch_peer(
     prober: Arc<Prober>,
     mut assigned: watch::Receiver<Assignment>,
@@ -210,8 +210,8 @@ async fn watch_peer(
     }
 }
 
-/// Waits until the next probe is due. A reload's new interval counts from the last probe, and a
-/// reload that asks something else is due at once.
+/// Waits until the next probe is due. A new interval from a reload counts from the last probe. A
+/// reload that changes what is asked makes the probe due at once.
 async fn pause(
     asked: &Assignment,
     assigned: &mut watch::Receiver<Assignment>,
@@ -234,14 +234,14 @@ async fn pause(
     }
 }
 
-/// A factor around 1.
+/// A random factor around 1.
 fn jitter(rng: &mut impl Rng) -> f64 {
     rng.random_range(1.0 - JITTER..=1.0 + JITTER)
 }
 
 fn seeded() -> StdRng {
     let mut seed = [0; 32];
-    // Only spreads probes over time; a fixed seed would still be correct.
+    // The jitter only spreads probes over time. A fixed seed would still be correct.
     let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
     StdRng::from_seed(seed)
 }

@@ -1,7 +1,7 @@
-//! Questions beside the request path: a GET on a connection that is kept for the next one.
+//! Requests beside the request path: a GET on a connection that is kept for the next one.
 //!
-//! A question drives its own connection: no task is spawned for it, none has to be woken, and between
-//! two questions nothing is left but the stream. Hundreds of engines are asked each second this way.
+//! Each request drives its own connection. No task is spawned or woken for it, and between two
+//! requests only the stream remains. This is how the router polls hundreds of engines each second.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -21,14 +21,15 @@ use tokio::time::Instant;
 use super::connect::{Connector, Stream, is_time_out};
 use super::driven::Driven;
 
-/// How long a connection is kept. Below the five seconds after which llama.cpp closes its own.
+/// How long a connection is kept. This is below the five seconds after which llama.cpp closes its
+/// side.
 pub(super) const KEEP_IDLE: Duration = Duration::from_secs(4);
 
-/// Bytes read at once: most load pages come in one or two reads. Allocated for the time of a question.
-/// A response's head must fit.
+/// Bytes read at once. Most load pages come in one or two reads. Allocated only while a request
+/// runs. The head of a response must fit.
 const READ_SIZE: usize = 32 << 10;
 
-/// Largest rest of a body read only to keep its connection.
+/// The largest rest of a body that is read only to keep its connection.
 const REST_MAX: usize = 16 << 10;
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!(
@@ -37,30 +38,31 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!(
     " (probe)"
 ));
 
-/// Asks. No proxy, no redirect, no compression, and no time-out: the caller has one over the whole.
+/// Sends GET requests. It uses no proxy, redirect, compression or time-out: the caller has one
+/// time-out over the whole.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeClient {
     connector: Connector,
     http: Builder,
 }
 
-/// A page and the request for it: made once, sent often.
+/// A page and the request for it, built once and sent often.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     uri: Uri,
     request: Request<Empty<Bytes>>,
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'q> {
-    /// For which page.
+    /// The page to fetch.
     pub(super) place: &'q Endpoint,
-    /// When the same place is asked next. A connection is only kept for a question that comes soon.
+    /// Time until the same endpoint is asked next. A connection is kept only when that is soon.
     pub(super) next_within: Duration,
 }
 
-/// The connection to one place while nobody uses it: at most one. Who finds it in use makes another.
+/// The idle connection to one endpoint, at most one. A request that finds it in use opens another.
 #[derive(Debug, Default)]
 pub(super) struct KeptConnection(Mutex<Option<Kept>>);
 
@@ -72,19 +74,19 @@ struct Kept {
     since: Instant,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// Refused, unreachable, not resolvable, or TLS failed.
+    /// The peer refused, is unreachable, does not resolve, or TLS failed.
     #[error("connect: {0}")]
     Connect(#[source] Box<dyn Error + Send + Sync>),
-    /// It took the question and broke off, or does not speak HTTP.
+    /// The peer took the request and broke off, or does not speak HTTP.
     #[error("no answer: {0}")]
     Broken(#[from] hyper::Error),
 }
 
 impl AskError {
-    /// Whether the system gave up waiting, which may be before the caller did.
+    /// Whether the operating system timed out, which may happen before the caller's time-out.
     pub(super) fn is_time_out(&self) -> bool {
         is_time_out(self)
     }
@@ -111,11 +113,11 @@ pub(super) enum Read {
 }
 
 impl ProbeClient {
-    /// An asker that trusts whom the platform trusts.
+    /// A client that trusts the certificates of the platform.
     pub(super) fn new() -> Self {
         let mut http = Builder::new();
         http.read_buf_exact_size(Some(READ_SIZE));
-        // A question has no body: its head goes out in one piece.
+        // A request has no body, so its head goes out in one piece.
         http.writev(false);
         Self {
             connector: Connector::new(),
@@ -123,12 +125,13 @@ impl ProbeClient {
         }
     }
 
-    /// Asks on the line's connection or, where there is none or it turns out to be dead, on a new one:
-    /// an engine may have closed the old one while it was idle, which says nothing about the engine.
-    /// `connected` is set once a connection has taken the question. Cancel safe.
+    /// Sends a request on the kept connection. Without one, or if it turns out to be dead, it opens
+    /// a new connection: an engine may have closed the old one while it was idle, which says
+    /// nothing about the engine. `connected` is set once a connection has taken the request. Cancel
+    /// safe.
     ///
     /// # Errors
-    /// When no new connection comes about, or a new one gives no answer.
+    /// When no new connection can be made, or a new one gives no answer.
     pub(super) async fn get<'l>(
         &self,
         line: &'l KeptConnection,
@@ -193,7 +196,8 @@ impl Endpoint {
 }
 
 impl Question<'_> {
-    /// Whose connection may be kept; `None` where it would be too old for the next question.
+    /// The origin whose connection may be kept; `None` when the connection would be too old for the
+    /// next request.
     fn origin(&self) -> Option<(Scheme, Authority)> {
         if self.next_within >= KEEP_IDLE {
             return None;
@@ -205,7 +209,7 @@ impl Question<'_> {
 }
 
 impl KeptConnection {
-    /// The kept connection, if it is one to this place and young enough.
+    /// The kept connection, if it leads to this endpoint and is young enough.
     fn take(&self, uri: &Uri) -> Option<Stream> {
         let kept = self.0.lock().take()?;
         let is_there =
@@ -221,7 +225,7 @@ impl KeptConnection {
             authority,
             since: Instant::now(),
         };
-        // Another question's may be there: its socket is closed outside of the lock.
+        // Another request's connection may be in the slot. Its socket is closed outside the lock.
         let other = self.0.lock().replace(kept);
         drop(other);
     }
@@ -236,8 +240,8 @@ impl Answer<'_> {
         &self.headers
     }
 
-    /// Gives the body to `take`, chunk by chunk, and keeps the connection after all of it. Cancel
-    /// safe: dropping the future closes the connection.
+    /// Passes the body to `take`, chunk by chunk, and keeps the connection after the last chunk.
+    /// Cancel safe: dropping the future closes the connection.
     ///
     /// # Errors
     /// When the connection ends within the body.
@@ -260,7 +264,7 @@ impl Answer<'_> {
         if let Some(origin) = self.kept_as
             && self.wire.rest()
             && let (stream, read) = self.wire.into_parts()
-            // What came unasked answers nothing.
+            // Unsolicited bytes answer nothing.
             && read.is_empty()
         {
             self.line.keep(stream, origin);
@@ -268,8 +272,8 @@ impl Answer<'_> {
         Ok(Read::Whole)
     }
 
-    /// Lets go of an answer of which only the head counts. The connection is kept where the rest is
-    /// here already: nothing is waited for.
+    /// Drops an answer when only its head counts. The connection is kept if the rest has arrived
+    /// already; this never waits.
     pub(super) fn leave(self) {
         let _ = self.read(REST_MAX, |_| ()).now_or_never();
     }

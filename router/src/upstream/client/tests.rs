@@ -25,7 +25,7 @@ struct Whole {
     headers: HeaderMap,
     body: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// The body's end was one that its framing promised.
+    /// Whether the body ended as its framing promised.
     is_clean: bool,
 }
 
@@ -122,7 +122,7 @@ async fn whole(answer: Response<PeerBody>) -> Whole {
 async fn closed(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
-    // A reset is an end too.
+    // A reset counts as the end too.
     let _ = end.expect("the connection is closed");
 }
 
@@ -317,7 +317,8 @@ async fn a_connection_that_the_peer_closed_while_idle_is_not_used() {
     let mut stream = None;
     rig.exchange(&mut stream, OK).await;
     drop(stream.take());
-    // The close arrives with the next events of the runtime; a request before that meets a stale connection.
+    // The close arrives with the next events of the runtime. A request before that meets a stale
+    // connection.
     let answer = async {
         loop {
             match rig.send(b"{}").await {

@@ -4,8 +4,8 @@ use router_core::load::Sample;
 
 use super::page::{Counters, Reader, Unusable};
 
-/// `busy` is processing + deferred. Older builds and forks have one gauge for both; where a page has
-/// both generations the current one counts.
+/// `busy` is processing + deferred. Older builds and forks have one gauge for both. If a page has
+/// both generations, the current one counts.
 pub(super) const READER: Reader = Reader {
     families: &[
         ("llamacpp:requests_processing", |tally, series| {

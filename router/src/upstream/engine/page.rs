@@ -1,26 +1,27 @@
-//! The Prometheus text of an engine, read in one pass: no allocation per line, bounded by the page.
+//! Reads the Prometheus text of an engine in one pass, without an allocation per line. The size of
+//! the page is the bound.
 //!
-//! Text exposition 0.0.4 and OpenMetrics alike. A line whose name is not wanted is passed over by its
-//! name alone: a page of hundreds of series holds a handful that count. What cannot be understood is
-//! skipped line by line: engines add families all the time.
+//! Reads text exposition 0.0.4 and OpenMetrics alike. A line with an unwanted name is skipped by
+//! its name alone, because a page of hundreds of series has only a handful that count. A line that
+//! cannot be parsed is skipped too: engines add families all the time.
 
 use memchr::{memchr, memchr_iter};
 use router_core::load::Sample;
 
-/// A family that counts and what its series add to.
+/// A wanted family and the number that its series add to.
 pub(super) type Family = (&'static str, fn(&mut Counters, &Series<'_>));
 
-/// How the page of one dialect is read.
+/// How to read the page of one dialect.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// Every other family is passed over.
+    /// The wanted families. All others are skipped.
     pub(super) families: &'static [Family],
-    /// What the whole page says.
+    /// Turns the totals of the whole page into a sample.
     pub(super) sample: fn(&Counters) -> Result<Sample, Unusable>,
 }
 
 impl Reader {
-    /// Adds what a line tells.
+    /// Adds the value of one line.
     #[inline]
     pub(super) fn line(&self, line: &[u8], tally: &mut Counters) {
         let mut families = self.families.iter();
@@ -40,18 +41,18 @@ impl Reader {
     }
 }
 
-/// What the lines read so far add up to.
+/// The totals of the lines read so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) running: Count,
     pub(super) waiting: Count,
-    /// What other generations of the engine say instead, or beside.
+    /// Numbers that other generations of the engine export instead, or in addition.
     pub(super) older: Count,
     pub(super) kv: Share,
     pub(super) older_kv: Share,
 }
 
-/// The sample of an engine that batches continuously.
+/// The sample of an engine with continuous batching.
 ///
 /// # Errors
 /// When the number of running requests is missing, or a number is not a count.
@@ -64,16 +65,16 @@ pub(super) fn batching(tally: &Counters) -> Result<Sample, Unusable> {
     })
 }
 
-/// Cuts a page that comes in chunks into lines. A line is copied only where a chunk ends in it; what
-/// it holds is bounded by the page.
+/// Cuts a page that comes in chunks into lines. A line is copied only when a chunk ends in it. The
+/// copy is bounded by the page.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     begun: Vec<u8>,
 }
 
 impl Lines {
-    /// Every line that ends in this chunk and may be a sample: no comment, not empty, nothing blank
-    /// before its name.
+    /// Yields every line that ends in this chunk and may be a sample: no comment, not empty, no
+    /// blank before its name.
     #[inline]
     pub(super) fn take(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
         let mut rest = 0;
@@ -91,7 +92,7 @@ impl Lines {
         self.begun.extend_from_slice(&chunk[rest..]);
     }
 
-    /// The last line, where nothing ends it.
+    /// The last line, if the page does not end with a newline.
     pub(super) fn end(&mut self, mut each: impl FnMut(&[u8])) {
         offer(&self.begun, &mut each);
         self.begun.clear();
@@ -112,14 +113,14 @@ fn offer(line: &[u8], each: &mut impl FnMut(&[u8])) {
     }
 }
 
-/// Whether a line is of the family `name`.
+/// Whether a line belongs to the family `name`.
 #[inline]
 fn is_of(line: &[u8], name: &str) -> bool {
-    // Names are of all lengths: most lines are told apart by the byte behind the name.
+    // Names differ in length, so the byte behind the name rules out most lines.
     matches!(line.get(name.len()), Some(b'{' | b' ' | b'\t')) && begins(line, name)
 }
 
-/// Whether a line begins so. Some relabelling proxies turn a colon into `_`.
+/// Whether a line begins with `name`. Some relabelling proxies turn a colon into `_`.
 #[inline]
 pub(super) fn begins(line: &[u8], prefix: &str) -> bool {
     let head = line.get(..prefix.len());
@@ -132,14 +133,15 @@ pub(super) fn begins(line: &[u8], prefix: &str) -> bool {
 /// One sample line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Series<'p> {
-    /// What stands between the braces, unread.
+    /// The text between the braces, not parsed.
     labels: &'p [u8],
-    /// NaN and infinities included.
+    /// The value; may be NaN or infinite.
     pub(super) value: f64,
 }
 
 impl Series<'_> {
-    /// Whether the label has this value; false where it is absent. Values are compared as written.
+    /// Whether the label has this value; `false` when the label is absent. Values are compared as
+    /// written.
     pub(super) fn has(&self, label: &str, value: &str) -> bool {
         pairs(self.labels).any(|(name, have)| name == label.as_bytes() && have == value.as_bytes())
     }
@@ -152,8 +154,8 @@ impl Series<'_> {
     }
 }
 
-/// `name{labels} value [timestamp]`, with an optional CR, of a line as [`Lines`] gives it. `None` for
-/// anything else.
+/// Parses `name{labels} value [timestamp]` with an optional CR, from a line that [`Lines`] yields.
+/// `None` for anything else.
 pub(super) fn parse(line: &[u8]) -> Option<Series<'_>> {
     let name_end = line
         .iter()
@@ -174,7 +176,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Series<'_>> {
     Some(Series { labels, value })
 }
 
-/// The index of the brace that closes the labels; braces inside of quotes do not.
+/// The index of the brace that closes the labels. Braces inside quotes are skipped.
 fn labels_end(text: &[u8]) -> Option<usize> {
     let mut quoted = false;
     let mut at = 1;
@@ -212,7 +214,7 @@ fn pairs(labels: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The sum of the series of one number. One that is not a count spoils the whole.
+/// The sum of the series of one number. A single value that is not a count makes the sum invalid.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     sum: f64,
@@ -227,7 +229,8 @@ impl Count {
         self.sum += value;
     }
 
-    /// `Ok(None)` where the page does not have it; an error where what it has is not a count.
+    /// `Ok(None)` when the page does not have the number, and an error when its value is not a
+    /// count.
     pub(super) fn get(self) -> Result<Option<u32>, Unusable> {
         if self.spoiled {
             return Err(Unusable);
@@ -237,12 +240,12 @@ impl Count {
     }
 }
 
-/// The largest of several shares.
+/// The largest of several fractions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share(Option<f64>);
 
 impl Share {
-    /// What is not a share says nothing.
+    /// A value that is not a fraction is ignored.
     pub(super) fn add(&mut self, value: f64) {
         if value.is_finite() && value >= 0.0 {
             self.0 = Some(self.0.map_or(value, |most| most.max(value)));
@@ -254,7 +257,7 @@ impl Share {
     }
 }
 
-/// The page does not have the wanted numbers, or they are not counts.
+/// The page lacks the wanted numbers, or they are not counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable;
 
@@ -262,7 +265,7 @@ pub struct Unusable;
 mod tests {
     use super::*;
 
-    /// The sample lines of a page that comes in chunks of `size`.
+    /// The sample lines of a page that comes in chunks of `size` bytes.
     fn lines_of(page: &[u8], size: usize) -> Vec<Vec<u8>> {
         let (mut lines, mut found) = (Lines::default(), Vec::new());
         for chunk in page.chunks(size) {

@@ -1,4 +1,4 @@
-//! SGLang: every tensor- and pipeline-parallel rank repeats the counts; rank 0 is enough.
+//! SGLang: every tensor- and pipeline-parallel rank repeats the counts, so rank 0 is enough.
 
 use super::page::{Reader, Series, batching};
 

@@ -2,7 +2,7 @@
 
 use super::page::{Reader, batching};
 
-/// It does not say how full its cache is.
+/// TGI does not export its cache usage.
 pub(super) const READER: Reader = Reader {
     families: &[
         ("tgi_batch_current_size", |tally, series| {

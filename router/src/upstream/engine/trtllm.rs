@@ -1,4 +1,4 @@
-//! TensorRT-LLM: served by `trtllm-serve`, or inside of Triton.
+//! TensorRT-LLM: served by `trtllm-serve`, or inside Triton.
 
 use router_core::load::Sample;
 
@@ -20,8 +20,8 @@ pub(super) const SERVE: Reader = Reader {
     sample: batching,
 };
 
-/// Triton: one family with a label for each state. Builds without `waiting` count it among the
-/// active, of which `scheduled` run.
+/// Triton: one family with a label for each state. Builds without `waiting` count waiting requests
+/// as active, and `scheduled` is the number that run.
 pub(super) const TRITON: Reader = Reader {
     families: &[
         ("nv_trt_llm_request_metrics", |tally, series| {

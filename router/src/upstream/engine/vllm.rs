@@ -2,8 +2,8 @@
 
 use super::page::{Reader, batching};
 
-/// Counts are summed over ranks, cache usage is the fullest rank's. The first engine generation
-/// called it `gpu_cache_usage_perc`.
+/// Counts are summed over the ranks; cache usage is that of the fullest rank. The first generation
+/// of the engine called it `gpu_cache_usage_perc`.
 pub(super) const READER: Reader = Reader {
     families: &[
         ("vllm:num_requests_running", |tally, series| {

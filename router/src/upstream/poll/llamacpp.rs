@@ -2,26 +2,26 @@
 
 use serde::Deserialize;
 
-/// What `/props` says about the whole server.
+/// What `/props` reports about the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Props {
-    /// Requests it runs at once.
+    /// The number of requests that it runs at once.
     #[serde(default)]
     pub(super) total_slots: Option<u32>,
-    /// It has unloaded its model and waits for a request.
+    /// Whether it has unloaded its model and waits for a request.
     #[serde(default)]
     pub(super) is_sleeping: bool,
 }
 
 impl Props {
-    /// `None` when the body is not such a page: another engine, or a router of engines.
+    /// `None` when the body is not such a page, as with another engine or a router of engines.
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
         let props: Self = serde_json::from_slice(body).ok()?;
         (props.total_slots.is_some() || props.is_sleeping).then_some(props)
     }
 }
 
-/// One entry of `/slots`. Older builds say `state`, 1 = processing.
+/// One entry of `/slots`. Older builds send `state`, where 1 means processing.
 #[derive(Deserialize)]
 struct Slot {
     #[serde(default)]
@@ -30,14 +30,14 @@ struct Slot {
     state: Option<i64>,
 }
 
-/// What `/slots` says.
+/// What `/slots` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) processing: u32,
     pub(super) total: u32,
 }
 
-/// How many slots there are, and process. `None` when the body is not such a page.
+/// The number of slots, and of those that process. `None` when the body is not such a page.
 pub(super) fn slots(body: &[u8]) -> Option<Slots> {
     let slots: Vec<Slot> = serde_json::from_slice(body).ok()?;
     let known = |slot: &Slot| slot.is_processing.is_some() || slot.state.is_some();

@@ -1,4 +1,4 @@
-//! What is remembered of one peer between polls.
+//! What the poller remembers of one peer between polls.
 
 use std::time::Duration;
 
@@ -8,51 +8,51 @@ use tokio::time::Instant;
 use crate::upstream::probe_client::{Endpoint, KeptConnection};
 use router_config::valid::EngineDialect;
 
-/// How often llama.cpp is asked for its slots and its sleep.
+/// Interval of asking llama.cpp for its slots and whether it sleeps.
 const PROPS_EVERY: Duration = Duration::from_secs(30);
 
-/// After a question that got no answer, which says nothing of whether there is one.
+/// Interval after a request without an answer, which does not tell whether the page exists.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A page that an engine does not have is looked for again after this long: whoever restarts it with
-/// other options may be quicker than two polls.
+/// Interval of looking again for a page that an engine does not have. An operator may restart the
+/// engine with other options between two polls.
 const MISSING_FOR: Duration = Duration::from_secs(300);
 
-/// What is remembered of one peer between polls.
+/// What the poller remembers of one peer between polls.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Where it tells its load.
+    /// The page with its load.
     pub(super) load_page: Option<Endpoint>,
     pub(super) dialect: Option<EngineDialect>,
-    /// It has no load page. llama.cpp is one of the engines that may have none, by its options.
+    /// Whether it has no load page. llama.cpp is one of the engines whose options may turn it off.
     pub(super) pageless: bool,
     pub(super) props: Asked,
     pub(super) sleeping: bool,
-    /// When its load page said that it was started.
+    /// The start time of the engine, from its load page.
     started: Option<HeaderValue>,
-    /// Since when there have been neither metrics nor slots: only its health is asked.
+    /// Since when it has had neither metrics nor slots, so that only its health is checked.
     blind: Option<Instant>,
-    /// The connection to a load page that is elsewhere.
+    /// The connection to a load page at another address.
     pub(super) elsewhere: KeptConnection,
 }
 
-/// What came of asking for `/props`, and when.
+/// The result of the last request for `/props`, and its time.
 #[derive(Debug, Default)]
 pub(super) struct Asked(Option<(Instant, Props)>);
 
-/// What came of asking for `/props`.
+/// The result of a request for `/props`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Props {
-    /// It is llama.cpp's.
+    /// A page of llama.cpp.
     Told,
-    /// There is none, or another program's.
+    /// No page, or a page of another program.
     Missing,
-    /// No answer that tells.
+    /// No answer, or one that does not tell.
     Silent,
 }
 
 impl Memory {
-    /// Whether its load is looked for: not in vain at every poll.
+    /// Whether looking for its load is paused, because it would fail at every poll.
     pub(super) fn is_blind(&self, now: Instant) -> bool {
         self.blind
             .is_some_and(|since| now.duration_since(since) < MISSING_FOR)
@@ -62,7 +62,7 @@ impl Memory {
         self.blind = Some(now);
     }
 
-    /// A load page that names the start of another process is another engine's, as far as is known.
+    /// A load page with another start time counts as that of another engine.
     pub(super) fn saw_start(&mut self, started: Option<HeaderValue>) {
         if self.started != started && self.started.is_some() {
             self.props = Asked::default();
@@ -87,7 +87,7 @@ impl Asked {
         })
     }
 
-    /// Whether its last answer was llama.cpp's.
+    /// Whether the last answer was llama.cpp's.
     pub(super) fn told(&self) -> bool {
         matches!(self.0, Some((_, Props::Told)))
     }

@@ -1,37 +1,37 @@
-//! When a peer is polled next.
+//! When to poll a peer next.
 
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 use tokio::time::Instant;
 
-/// Polls that are due about the same time are due at the same time, where the interval allows: this
-/// process then wakes up once for several.
+/// Polls that are due at about the same time are moved to one instant, if the interval allows. The
+/// process then wakes up once for several polls.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Share of the interval that a poll may be late for this.
+/// Divisor: a poll may be late by this part of the interval to share a wake-up.
 const LATE_MAX: u32 = 100;
 
-/// Polls come at a fixed pace. Where many begin at once, as at a start and after a reload, each takes a
-/// place of its own within the interval.
+/// Polls come at a fixed pace. When many begin at once, as after a start or a reload, each gets its
+/// own random place within the interval.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Where in the interval its polls stand: the tick of the last one.
+    /// The tick of the last poll, which fixes the place in the interval.
     last: Instant,
     interval: Duration,
-    /// Steps are counted from here, by every peer.
+    /// The origin from which every peer counts its steps.
     epoch: Instant,
 }
 
 impl Pace {
-    /// The first poll is over. The second one comes within an interval, at any time of it.
+    /// Called after the first poll. The second poll comes at a random time within one interval.
     pub(super) fn begin(interval: Duration, epoch: Instant, rng: &mut impl Rng) -> Self {
         Self::anywhere(interval, epoch, rng)
     }
 
     fn anywhere(interval: Duration, epoch: Instant, rng: &mut impl Rng) -> Self {
         let now = Instant::now();
-        // A tick that nobody saw: the next one is less than an interval away.
+        // A virtual tick in the past, so that the next one is less than an interval away.
         let since = interval.mul_f64(rng.random::<f64>());
         Self {
             last: now.checked_sub(since).unwrap_or(now),
@@ -40,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// When to poll next. The interval may be another one than before: it counts from the last poll.
+    /// When to poll next. The interval may have changed; it counts from the last poll.
     pub(super) fn due(&self, interval: Duration) -> Instant {
         let step = STEP.min(interval / LATE_MAX).as_nanos();
         let since = self.tick(interval).duration_since(self.epoch);
@@ -48,7 +48,7 @@ impl Pace {
             None | Some(0) => 0,
             Some(over) => step - over,
         };
-        // Less than a step.
+        // Less than one step.
         self.epoch + since + Duration::from_nanos(u64::try_from(late).unwrap_or(0))
     }
 
@@ -56,11 +56,11 @@ impl Pace {
         self.last + interval
     }
 
-    /// A poll is over that was due by this interval. Ticks that passed meanwhile are skipped.
+    /// Called after a poll that was due by this interval. Ticks that passed meanwhile are skipped.
     pub(super) fn polled(&mut self, interval: Duration, rng: &mut impl Rng) {
         let now = Instant::now();
         if self.interval != interval {
-            // A reload: the others changed theirs in the same moment.
+            // A reload changed the interval, and all peers notice it at the same moment.
             *self = Self::anywhere(interval, self.epoch, rng);
         } else if self.due(interval) + interval > now {
             self.last = self.tick(interval);
@@ -86,7 +86,7 @@ mod tests {
         StdRng::seed_from_u64(seed)
     }
 
-    /// To the nanosecond, unlike a sleep.
+    /// Advances the clock to the nanosecond, unlike a sleep.
     async fn until(due: Instant) {
         tokio::time::advance(due.duration_since(Instant::now())).await;
     }
@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polls_that_began_at_once_are_spread_over_the_interval() {
         let epoch = Instant::now();
-        // Also those that a reload made hurry in the same moment.
+        // This includes peers that a reload made due at the same moment.
         for before in [SECOND, HOUR] {
             let (mut tenths, mut moments) = ([0; 10], BTreeSet::new());
             for seed in 0..1000 {

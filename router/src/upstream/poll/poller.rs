@@ -1,4 +1,4 @@
-//! One poll: fetch the load page, tell its dialect, report.
+//! One poll: fetches the load page, detects its dialect, and reports.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use crate::upstream::probe_client::{
 };
 use router_config::valid::{Engine, EngineDialect};
 
-/// Largest page read, bytes. A fleet of adapters makes long pages; nothing wanted is that far down.
+/// Largest page read, in bytes. A fleet of adapters makes long pages, but no wanted number comes
+/// that late.
 const PAGE_MAX: usize = 8 << 20;
 
-/// Asks engines and reports what they say.
+/// Polls engines and reports their answers.
 #[derive(Debug)]
 pub(in crate::upstream) struct Poller {
     asker: ProbeClient,
@@ -32,23 +33,23 @@ pub(in crate::upstream) struct Poller {
     epoch: Instant,
 }
 
-/// An answer to one fetch.
+/// The answer to one fetch.
 enum Fetched<P = Vec<u8>> {
     Page(StatusCode, P),
-    /// It accepted the connection and did not answer in time.
+    /// The peer accepted the connection and did not answer in time.
     Hung,
-    /// It refused, reset, does not resolve or fails TLS.
+    /// The peer refused, reset, does not resolve, or fails TLS.
     Dead,
-    /// No connection in time or none to be had, or a page longer than any is.
+    /// No connection in time, none could be opened, or the page is too long.
     Nothing,
 }
 
-/// When the process of a llama.cpp was started: a header of its load page.
+/// A header of llama.cpp's load page: when its process was started.
 const STARTED: &str = "process-start-time-unix";
 
-/// Takes a page in as it comes.
+/// Reads a page chunk by chunk.
 trait Page {
-    /// Its head, first.
+    /// Takes the head, before the body.
     fn begin(&mut self, _headers: &HeaderMap) {}
 
     fn take(&mut self, status: StatusCode, chunk: &[u8]);
@@ -60,7 +61,7 @@ impl Page for Vec<u8> {
     }
 }
 
-/// A load page, which is read at once, or what came instead of one.
+/// A load page that is parsed while it arrives, or another answer in its place.
 struct LoadPage {
     scan: Scan,
     refusal: Vec<u8>,
@@ -81,7 +82,7 @@ impl Page for LoadPage {
     }
 }
 
-/// Nothing in time, from an engine that takes connections.
+/// No answer in time from an engine that accepts connections.
 struct Silent {
     answers_health: bool,
 }
@@ -96,17 +97,17 @@ impl Poller {
         }
     }
 
-    /// From where the steps of all peers' polls are counted.
+    /// The origin from which all peers count the steps of their polls.
     pub(super) fn epoch(&self) -> Instant {
         self.epoch
     }
 
-    /// Polls a peer for the first time, in its turn. Cancel safe.
+    /// Polls a peer for the first time, when its turn comes. Cancel safe.
     pub(super) async fn poll_first(&self, at: &Assignment, memory: &mut Memory) {
         self.turns.take(self.poll(at, memory)).await;
     }
 
-    /// Polls a peer once and tells the route what was found.
+    /// Polls a peer once and reports the result to the route.
     pub(super) async fn poll(&self, at: &Assignment, memory: &mut Memory) {
         let report = match at.peer.spec.engine {
             Engine::None => Report::Blind,
@@ -115,17 +116,17 @@ impl Poller {
             Engine::Known(dialect) => self.read(at, Some(dialect), memory).await,
         };
         if matches!(report, Report::Dead | Report::Loading) {
-            // Whatever comes back may be another program.
+            // The program that comes back may be another one.
             *memory = Memory::default();
         }
-        // The slots come before the first sample, so that it is compared with the right number; later
-        // samples do not wait for another page.
+        // The slots are fetched before the first sample, so that the sample is compared with the
+        // right number. Later samples do not wait for another page.
         let is_first = memory.props.is_first();
         if is_first && matches!(report, Report::Sampled(_) | Report::Blind) {
             self.learn_props(at, memory).await;
         }
         let report = match report {
-            // What it said of its sleep is older.
+            // The sample is newer than what `/props` said about its sleep.
             Report::Sampled(sample) if sample.busy() > 0 => {
                 memory.sleeping = false;
                 report
@@ -146,7 +147,7 @@ impl Poller {
         let freshness = polled.map(|polled| polled.freshness);
         self.events
             .peer_polled(peer, report, freshness, Instant::now().into_std());
-        // One that hangs may still answer this.
+        // An engine that hangs may still answer this.
         if matches!(
             report,
             Report::Sampled(_) | Report::Blind | Report::Sleeping | Report::Hung { .. }
@@ -164,7 +165,7 @@ impl Poller {
         if memory.is_blind(Instant::now()) {
             let report = self.by_health(at, "/health").await;
             if report != Report::Blind {
-                // Whatever comes back may be another program.
+                // The program that comes back may be another one.
                 *memory = Memory::default();
             }
             return report;
@@ -182,7 +183,7 @@ impl Poller {
         }
     }
 
-    /// What the load page, or its absence, says.
+    /// The report for a load page or for its absence.
     async fn told(
         &self,
         at: &Assignment,
@@ -199,7 +200,8 @@ impl Poller {
             {
                 Report::Loading
             }
-            // No such page: an engine without metrics, or a router of engines that wants a model.
+            // No such page: an engine without metrics, or a router of engines that needs a model
+            // name.
             Fetched::Page(
                 status @ (StatusCode::NOT_FOUND
                 | StatusCode::BAD_REQUEST
@@ -214,9 +216,10 @@ impl Poller {
         }
     }
 
-    /// Fetches the load page. When half of its time is over the engine may be too busy to answer:
-    /// whether it is alive is asked beside, and told at once. Otherwise the last sample would be too old
-    /// before the poll has timed out, and the busiest engine out for a moment.
+    /// Fetches the load page. After half of the time-out the engine may be too busy to answer, so a
+    /// health check runs beside the fetch and is reported at once. Otherwise the last sample would
+    /// become too old before the poll timed out, and the busiest engine would briefly stop being a
+    /// candidate.
     async fn fetch_load(
         &self,
         at: &Assignment,
@@ -275,7 +278,7 @@ impl Poller {
         }
     }
 
-    /// A page of a dialect that is known, or told by its first families.
+    /// Reads a page whose dialect is known, or is detected by its first families.
     async fn understand(&self, at: &Assignment, page: LoadPage, memory: &mut Memory) -> Report {
         memory.saw_start(page.started);
         match page.scan.end() {
@@ -291,8 +294,8 @@ impl Poller {
         }
     }
 
-    /// An engine without a load page. llama.cpp has one by its options only, and other pages that tell
-    /// something of it.
+    /// Polls an engine without a load page. llama.cpp has the page only when its options say so,
+    /// and offers other pages with part of its load.
     async fn without_page(
         &self,
         at: &Assignment,
@@ -300,7 +303,8 @@ impl Poller {
         memory: &mut Memory,
     ) -> Report {
         memory.pageless = true;
-        // First, because this one wakes nobody, and says whether the next one would.
+        // This page comes first, because it does not wake the engine and tells whether the next one
+        // would.
         self.learn_props(at, memory).await;
         if memory.sleeping {
             return self.by_health(at, "/health").await;
@@ -313,7 +317,7 @@ impl Poller {
         }
     }
 
-    /// A llama.cpp without `--metrics`.
+    /// Polls a llama.cpp without `--metrics`.
     async fn by_slots(&self, at: &Assignment, memory: &mut Memory) -> Report {
         match self.fetch(at, "/slots").await {
             Fetched::Page(StatusCode::OK, page) => match llamacpp::slots(&page) {
@@ -342,7 +346,7 @@ impl Poller {
         report
     }
 
-    /// An engine that has no load to tell.
+    /// Polls an engine that reports no load.
     async fn by_health(&self, at: &Assignment, path: &str) -> Report {
         match self.fetch(at, path).await {
             Fetched::Page(status, _) if status.is_success() => Report::Blind,
@@ -352,7 +356,7 @@ impl Poller {
             Fetched::Page(StatusCode::SERVICE_UNAVAILABLE, page) if llamacpp::is_loading(&page) => {
                 Report::Loading
             }
-            // It speaks HTTP and knows no such path: alive is all that there is to know.
+            // It speaks HTTP but does not know the path, so all we know is that it is alive.
             Fetched::Page(StatusCode::NOT_FOUND, _) => Report::Blind,
             Fetched::Dead => Report::Dead,
             Fetched::Hung => Report::Hung {
@@ -364,14 +368,14 @@ impl Poller {
 
     async fn answers(&self, at: &Assignment, path: &str) -> bool {
         match self.fetch(at, path).await {
-            // It speaks HTTP and knows no such path: alive is all that there is to know.
+            // It speaks HTTP but does not know the path, so all we know is that it is alive.
             Fetched::Page(status, _) => status.is_success() || status == StatusCode::NOT_FOUND,
             Fetched::Hung | Fetched::Dead | Fetched::Nothing => false,
         }
     }
 
-    /// Asks a llama.cpp for its slots and its sleep, now and then: the page wakes nobody. So is an
-    /// engine asked that may be one.
+    /// Asks a llama.cpp now and then for its slots and whether it sleeps; the page does not wake
+    /// it. An engine that may be a llama.cpp is asked too.
     async fn learn_props(&self, at: &Assignment, memory: &mut Memory) {
         let may_be_llamacpp = match at.peer.spec.engine {
             Engine::Known(dialect) => dialect == EngineDialect::LlamaCpp,
@@ -419,7 +423,7 @@ impl Poller {
         }
     }
 
-    /// Asks the peer itself.
+    /// Fetches a page from the peer itself.
     async fn fetch(&self, at: &Assignment, path: &str) -> Fetched {
         let Some(place) = place_of(at, path) else {
             return Fetched::Nothing;
@@ -467,7 +471,7 @@ impl Poller {
     }
 }
 
-/// What no answer in time means.
+/// What a missing answer means.
 fn silence<P>(connected: &AtomicBool) -> Fetched<P> {
     if connected.load(Ordering::Relaxed) {
         Fetched::Hung
@@ -476,14 +480,14 @@ fn silence<P>(connected: &AtomicBool) -> Fetched<P> {
     }
 }
 
-/// A page of the peer itself.
+/// The endpoint of a page on the peer itself.
 fn place_of(at: &Assignment, path: &str) -> Option<Endpoint> {
     let target = &at.peer.target;
     let uri = target.uri(path).ok()?;
     Some(Endpoint::new(uri, target.authorization.as_ref()))
 }
 
-/// The page that tells its load.
+/// The endpoint of the page with its load.
 fn load_page(at: &Assignment) -> Option<Endpoint> {
     match &at.peer.spec.metrics_url {
         Some(url) => Some(Endpoint::new(

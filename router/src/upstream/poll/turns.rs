@@ -1,18 +1,20 @@
-//! Who may begin when many would in one instant.
+//! Limits how many tasks begin in one instant.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// How many are under way at once.
+/// The most that run at once.
 const AT_ONCE: usize = 32;
 
-/// How long one keeps others from beginning. Engines that hang must not hold up the rest.
+/// The longest that one task keeps others from beginning. Engines that hang must not delay the
+/// rest.
 const MAKES_WAIT: Duration = Duration::from_millis(50);
 
-/// Turns of first polls. A start, and a reload of all peers, asks every engine: as soon as may be, since
-/// no peer is a candidate before, but neither all engines nor this host in one instant.
+/// Turns of first polls. After a start, or a reload of all peers, every engine is polled as soon as
+/// possible, because no peer is a candidate before its first poll. But neither all engines nor this
+/// host should get all polls in one instant.
 #[derive(Debug)]
 pub(super) struct Turns(Semaphore);
 
@@ -21,9 +23,9 @@ impl Turns {
         Self(Semaphore::new(AT_ONCE))
     }
 
-    /// Does something in its turn. Cancel safe where that is.
+    /// Runs a future in its turn. Cancel safe when the future is.
     pub(super) async fn take<F: Future>(&self, what: F) -> F::Output {
-        // It is never closed.
+        // The semaphore is never closed.
         let turn = self.0.acquire().await;
         let mut what = pin!(what);
         if let Ok(output) = tokio::time::timeout(MAKES_WAIT, &mut what).await {
@@ -44,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// The most of 320 polls that were under way at once, and when the last one began.
+    /// The largest number of 320 polls that ran at once, and when the last one began.
     async fn begin(each: Duration) -> (usize, Duration) {
         let turns = Arc::new(Turns::new());
         let (running, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());

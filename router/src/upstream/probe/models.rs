@@ -1,4 +1,4 @@
-//! Reading an engine's `/v1/models`. Entries are kept as the engine wrote them.
+//! Reads an engine's `/v1/models`. Entries are kept as the engine wrote them.
 
 use std::borrow::Cow;
 
@@ -23,13 +23,14 @@ struct List<'a> {
 struct Entry<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
-    /// llama.cpp's other names for it. Read apart: an engine may write what it likes here.
+    /// llama.cpp's aliases of the model. Parsed separately, because an engine may write anything
+    /// here.
     #[serde(borrow, default)]
     aliases: Option<&'a RawValue>,
 }
 
-/// The list of a body. Entries without an `id` are left out; of entries with one id the first
-/// counts. `None` when the body is no list of models.
+/// Parses the list in a body. Entries without an `id` are left out; of several entries with one id
+/// the first counts. `None` when the body is not a list of models.
 pub(super) fn parse(body: &[u8]) -> Option<ModelList> {
     let list: List<'_> = serde_json::from_slice(body).ok()?;
     let mut models = ModelList::default();

@@ -1,4 +1,4 @@
-//! One probe: a request, its verdict recorded, its model list kept.
+//! One probe: sends a request, records its verdict and keeps its model list.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -13,17 +13,17 @@ use crate::telemetry::events::{Events, PeerRef};
 use crate::upstream::here::is_exhausted;
 use crate::upstream::probe_client::{Answer, AskError, Endpoint, ProbeClient, Question, Read};
 
-/// Where engines list what they serve.
+/// The path where engines list their models.
 const MODELS_PATH: &str = "/v1/models";
 
-/// Asks peers and records what it learns.
+/// Probes peers and records the results.
 #[derive(Debug)]
 pub(super) struct Prober {
     asker: ProbeClient,
     events: Arc<Events>,
 }
 
-/// Why no answer came.
+/// The reason why no answer came.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error("no such address: {0}")]
@@ -37,8 +37,8 @@ impl Prober {
         Self { asker, events }
     }
 
-    /// Probes one peer. The verdict is the status line's: a body that is slow or broken costs the
-    /// model list alone.
+    /// Probes one peer. Only the status line decides the verdict; a slow or broken body loses only
+    /// the model list.
     pub(super) async fn probe(&self, at: &Assignment) {
         let path = at.path();
         let timeout = at.route.options.health_timeout.value;
@@ -100,7 +100,7 @@ impl Prober {
         }
     }
 
-    /// Asks for the peer's model list, where the probe's path does not give it.
+    /// Fetches the peer's model list when the probe's path does not provide it.
     async fn learn_models(&self, at: &Assignment) {
         let timeout = at.route.options.health_timeout.value;
         let asked = tokio::time::timeout(timeout, async {
@@ -115,7 +115,7 @@ impl Prober {
         }
     }
 
-    /// Keeps the peer's model list; one that cannot be read leaves the last one.
+    /// Keeps the peer's model list. An unreadable list leaves the last one in place.
     fn learn(&self, at: &Assignment, body: Option<Vec<u8>>) {
         let (route, key) = (&at.route, &at.peer.spec.key);
         match body.and_then(|body| models::parse(&body)) {
@@ -140,7 +140,7 @@ impl Prober {
     }
 }
 
-/// The whole body where it is `wanted`, unless it is longer than a model list may be or breaks off.
+/// The whole body if it is `wanted`, unless it is longer than a model list may be or breaks off.
 async fn body(answer: Answer<'_>, wanted: bool) -> Option<Vec<u8>> {
     if !wanted || !answer.status().is_success() {
         answer.leave();
@@ -151,7 +151,7 @@ async fn body(answer: Answer<'_>, wanted: bool) -> Option<Vec<u8>> {
     (read.await.ok()? == Read::Whole).then_some(body)
 }
 
-/// The innermost cause: the outer ones only say that sending a request failed.
+/// The innermost cause. The outer ones only say that sending a request failed.
 fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -13,8 +13,8 @@ use service::tls::install_crypto_provider;
 /// Long enough for any machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A peer that gives one answer after the other, then the last one for ever, and tells what it was
-/// asked.
+/// A peer that gives one answer after the other, repeats the last one, and reports the requests
+/// that it got.
 struct Peer {
     address: String,
     asked: mpsc::Receiver<String>,
@@ -72,7 +72,7 @@ fn answer(status: &str, body: &str) -> String {
     )
 }
 
-/// A supervisor over tables made from text.
+/// A supervisor over tables parsed from text.
 struct Stage {
     made: Tables,
     tables: Arc<ArcSwap<RouteTable>>,
@@ -133,7 +133,7 @@ impl Stage {
             .any(|pool| route.peer_facts(pool)[0].banned)
     }
 
-    /// Waits for a state that a probe brings about.
+    /// Waits for a state that a probe causes.
     async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         let waited = tokio::time::timeout(PATIENCE, async {
             while !is(self) {
@@ -315,14 +315,14 @@ async fn a_reload_changes_the_path_at_once_and_ends_what_is_gone() {
     stage.replace(&[("kept", &after)]);
     // With an hour between probes, only the reload can have caused this one.
     assert!(kept.next().await.starts_with("GET /ping "));
-    // Only its probes still held the removed route.
+    // Only the probes of the removed route still held it.
     stage
         .until("let go of", |_| removed.upgrade().is_none())
         .await;
     stage.end().await;
 }
 
-/// A peer that answers every request of a connection, and counts connections and requests.
+/// A peer that answers every request of a connection and counts connections and requests.
 struct KeepingPeer {
     address: String,
     connections: Arc<AtomicUsize>,
@@ -393,12 +393,12 @@ async fn polls_and_probes_share_connections() {
     stage
         .until("asked often", |_| count(&peer.requests) >= 50)
         .await;
-    // Those that meet need two, and one of the two is kept.
+    // Two requests that overlap need two connections, and one of the two is kept.
     assert!(count(&peer.connections) < count(&peer.requests) / 2);
     stage.end().await;
 }
 
-/// A peer whose load page is elsewhere.
+/// A peer with its load page at another address.
 fn paged(peer: &KeepingPeer, page: &KeepingPeer) -> String {
     format!(
         "peers: [{{address: '{}', metrics_url: 'http://{}/metrics'}}]\nhealth_check_interval: 10ms\n{POLLED}",

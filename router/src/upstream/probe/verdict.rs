@@ -1,4 +1,4 @@
-//! What the outcome of a probe means.
+//! Maps the outcome of a probe to a verdict.
 
 use router_core::pool::Evidence;
 
@@ -9,15 +9,16 @@ pub enum Outcome {
     Status(u16),
     /// No answer within `health_timeout`, connecting included.
     TimedOut,
-    /// This host had no descriptor or no memory to ask with.
+    /// This host had no descriptor or no memory for the probe.
     NotAsked,
-    /// The address refused, is unreachable, does not resolve, fails TLS, closed the connection or
+    /// The peer refused, is unreachable, does not resolve, fails TLS, closed the connection, or
     /// does not speak HTTP.
     Failed,
 }
 
-/// 2xx is healthy; 429 and slowness mean busy, so that a loaded engine is not taken for a dead one, and a
-/// question that could not be asked is no answer either; anything else, redirects included, is a failure.
+/// 2xx is healthy. 429 and slowness mean busy, so that a loaded engine is not taken for a dead one.
+/// A probe that could not be sent gives no verdict. Anything else, redirects included, is a
+/// failure.
 pub fn verdict(outcome: Outcome) -> Evidence {
     match outcome {
         Outcome::Status(200..=299) => Evidence::Healthy,

@@ -8,15 +8,15 @@ use tokio::task::JoinSet;
 use super::*;
 use service::tls::install_crypto_provider;
 
-/// Soon enough for any connection.
+/// Long enough for any connection.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What a server does with each request of a connection, and then with the connection.
+/// What a server does with each request of a connection, and then with the connection itself.
 #[derive(Clone, Copy)]
 enum Then {
     /// Answers and waits for the next request.
     Stay(&'static str),
-    /// Answers and closes, without having said so.
+    /// Answers and closes, without announcing it.
     Close(&'static str),
     /// Closes and does not answer.
     Vanish,
@@ -27,7 +27,7 @@ enum Then {
 struct Server {
     place: Endpoint,
     connections: Arc<AtomicUsize>,
-    /// Connections that it saw the end of.
+    /// Connections whose end the server saw.
     ended: Arc<AtomicUsize>,
     _serving: JoinSet<()>,
 }

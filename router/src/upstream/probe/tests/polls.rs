@@ -1,4 +1,4 @@
-//! What a poller asks of an engine that does not have every page.
+//! What a poller requests from an engine that lacks some pages.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// An engine by its pages: what it answers to each path, changeable, and how often it was asked.
+/// An engine defined by its pages: its answer to each path, which a test may change, and a count of
+/// the requests.
 #[derive(Clone, Default)]
 struct Pages {
     answers: Arc<Mutex<HashMap<&'static str, String>>>,
@@ -65,7 +66,7 @@ impl Engine {
                         if head.ends_with(b"\r\n\r\n") {
                             let answer = pages.answer(&head);
                             head.clear();
-                            // The router may have left.
+                            // The router may have closed the connection.
                             let _ = stream.write_all(answer.as_bytes()).await;
                         }
                     }
@@ -79,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// The peer that is this engine, with the number of its slots to be learned.
+    /// The peer for this engine. Its number of slots has to be learned.
     fn route(&self, peer: &str, more: &str) -> String {
         format!(
             "peers: [{{address: '{}', max_concurrency: auto{peer}}}]\nhealth_check_interval: 1h\n{more}",
@@ -114,7 +115,7 @@ const METRICS: &str = "llamacpp:requests_processing 1\n";
 const SLOTS: &str = r#"[{"id":0,"is_processing":true},{"id":1,"is_processing":false}]"#;
 const NOT_SUPPORTED: &str = r#"{"error":{"code":501,"type":"not_supported_error"}}"#;
 
-/// A load page of the process that was started then.
+/// A load page of a process that was started at this time.
 fn started(at: u32) -> String {
     let length = METRICS.len();
     format!(
@@ -133,7 +134,7 @@ async fn props_that_an_engine_does_not_have_are_not_asked_for_at_every_poll() {
         let stage = Stage::start(&[("chat", &engine.route("", POLLED))]);
         engine.until_polled(&stage, "/metrics", 20).await;
         assert_eq!(engine.pages.asked("/props"), 1, "{missing}");
-        // Another process may have been given other options.
+        // The new process may run with other options.
         engine
             .pages
             .say("/props", &staying("200 OK", r#"{"total_slots":4}"#));
