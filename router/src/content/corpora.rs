@@ -1,4 +1,4 @@
-//! The fuzzers' corpora, as tests in every build.
+//! Runs the fuzzers' corpora as tests in every build.
 
 #[path = "../../fuzz/check.rs"]
 mod check;

@@ -1,8 +1,9 @@
-//! What the fields of content rules are in one body.
+//! Evaluates the fields of content rules in one body.
 //!
-//! One walk over a body that is known to be valid goes down along the paths that some rule names; no
-//! tree is built, and what nobody names is skipped without recursion. So depth costs nothing, and
-//! recursion goes as deep as the longest path, which is bounded. Of duplicate keys the last one counts.
+//! One walk over a body that is known to be valid follows the paths that some rule names. It builds
+//! no tree and skips everything else without recursion. So the depth of a body costs nothing, and
+//! recursion goes only as deep as the longest path, which is bounded. Of duplicate keys the last
+//! one counts.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use super::inspect::BorrowedBytes;
 
-/// Where the fields of a route's rules stand in a body. Made once per route.
+/// The paths of a route's rules as a tree. Built once per route.
 #[derive(Debug, Default)]
 pub struct Wanted {
     root: Want,
@@ -22,20 +23,20 @@ pub struct Wanted {
     counts: Vec<usize>,
 }
 
-/// One place of a body: which facts are read there, and which places below it matter.
+/// One place in a body: the facts to read there, and the wanted places below it.
 #[derive(Debug, Default)]
 struct Want {
     /// The value itself.
     value: Option<usize>,
     /// The list's length.
     length: Option<usize>,
-    /// The list as `messages`: its characters.
+    /// The number of characters in the list, read as `messages`.
     chars: Option<usize>,
     below: Vec<(Step, Self)>,
 }
 
 impl Wanted {
-    /// The places that these rules look at.
+    /// The places that these rules need.
     pub fn new(rules: &Rules) -> Self {
         let mut wanted = Self {
             fields: rules.fields().len(),
@@ -57,10 +58,11 @@ impl Wanted {
     }
 
     /// The facts of one body, parallel to the rules' fields. `None` for a body that is not a JSON
-    /// object or array in UTF-8: the rules say nothing about it. `is_json` says that somebody else has
-    /// found it to be JSON, apart from the bytes in its strings; that spares a pass.
+    /// object or array in UTF-8; the rules do not apply to it. `is_json` means that the caller has
+    /// already checked that the body is JSON, apart from the bytes in its strings; that saves a
+    /// pass.
     pub fn read<'b>(&self, body: &'b [u8], is_json: bool) -> Option<Vec<Fact<'b>>> {
-        // A look at the first byte spares an upload a pass that cannot find anything.
+        // A check of the first byte saves an upload a pass that cannot find anything.
         let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
         if !matches!(first, b'{' | b'[') {
             return None;
@@ -83,7 +85,7 @@ impl Wanted {
         Some(reading.facts)
     }
 
-    /// A top-level list of which something is counted, in fact `number`.
+    /// A top-level list of which fact `number` counts something.
     fn list(&mut self, name: &str, number: usize) -> &mut Want {
         self.counts.push(number);
         let step = Step {
@@ -111,7 +113,8 @@ impl Want {
         found.map(|(_, want)| want)
     }
 
-    /// The places counted from a list's end: how far, 1 being the last, and what is wanted there.
+    /// The places counted from a list's end: the distance, where 1 is the last item, and the wanted
+    /// place.
     fn counted_back(&self) -> impl Iterator<Item = (usize, &Self)> {
         self.below.iter().filter_map(|(step, want)| {
             let index = step.index.filter(|index| *index < 0)?;
@@ -119,7 +122,7 @@ impl Want {
         })
     }
 
-    /// What nothing was found for.
+    /// Resets the facts of this place and of the places below it to "not found".
     fn clear(&self, facts: &mut [Fact<'_>]) {
         if let Some(number) = self.value {
             facts[number] = Fact::Missing;
@@ -133,7 +136,7 @@ impl Want {
     }
 }
 
-/// One walk. Its functions take the value before the cursor; `None` ends the walk, which does not
+/// One walk. Its functions take the value before the cursor. `None` ends the walk, which does not
 /// happen in a valid body.
 struct Reading<'b> {
     text: &'b str,
@@ -172,7 +175,7 @@ impl<'b> Reading<'b> {
             let is_it = |step: &Step| step.name.as_bytes() == &*key;
             match want.below.iter().find(|(step, _)| is_it(step)) {
                 Some((_, want)) => {
-                    // It may have been here before.
+                    // A duplicate key may have set these facts before.
                     want.clear(&mut self.facts);
                     self.value(want, cursor)
                 }
@@ -182,7 +185,7 @@ impl<'b> Reading<'b> {
         Some(())
     }
 
-    /// A key's decoded bytes, given what is between its quotes.
+    /// The decoded bytes of a key, from the text between its quotes.
     fn key(&self, key: Span) -> Cow<'b, [u8]> {
         let written = &self.text.as_bytes()[key.clone()];
         if memchr::memchr(b'\\', written).is_none() {
@@ -236,7 +239,7 @@ impl<'b> Reading<'b> {
         Some(())
     }
 
-    /// `input_chars`: code points of a message's content.
+    /// `input_chars`: the code points in the content of a message.
     fn chars_of_message(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
         let body = self.text.as_bytes();
         let mut chars = 0;
@@ -287,8 +290,8 @@ impl<'b> Reading<'b> {
     }
 }
 
-/// Code points of a JSON string as written, quotes included in the text and not in the count. A
-/// surrogate pair is one, and so is a lone surrogate.
+/// Code points of a JSON string as written. The text includes the quotes, the count does not. A
+/// surrogate pair counts as one, and so does a lone surrogate.
 fn count_chars(raw: &str) -> usize {
     let text = raw.strip_prefix('"').unwrap_or(raw);
     let text = text.strip_suffix('"').unwrap_or(text);
@@ -299,7 +302,7 @@ fn count_chars(raw: &str) -> usize {
     while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
         let escape = at + found;
         if bytes.get(escape + 1) != Some(&b'u') {
-            // Two characters that are one.
+            // Two escapes that form one character.
             chars -= 1;
             at = escape + 2;
             continue;
@@ -318,7 +321,7 @@ fn count_chars(raw: &str) -> usize {
     chars
 }
 
-/// What a value is by itself.
+/// The fact of a value that needs no context.
 fn scalar(raw: &str) -> Fact<'_> {
     match raw.as_bytes().first() {
         Some(b'"') => serde_json::from_str::<BorrowedBytes<'_>>(raw)

@@ -1,8 +1,8 @@
-//! An event stream with some of its data lines left out or rewritten.
+//! Drops or rewrites some data lines of an event stream.
 //!
-//! Every other byte passes as it came, each complete line with the chunk it ended in. Where a chunk
-//! cuts a line, its beginning is held back only as long as something may become of it, and an SSE
-//! reader waits for the line's end as well. A line longer than the bound passes.
+//! All other bytes pass unchanged, each complete line with the chunk it ended in. If a chunk cuts a
+//! line, the beginning is held back only while the line may still be dropped or rewritten; an SSE
+//! reader waits for the end of the line anyway. A line longer than the bound passes.
 
 use answers::sse::{self, Lines, Piece, field};
 use bytes::{Bytes, BytesMut};
@@ -10,16 +10,16 @@ use bytes::{Bytes, BytesMut};
 use super::postprocess::{self, Editor, Handler, Outcome};
 use super::usage_filter::UsageFilter;
 
-/// Room for what rewritten lines grow by, per chunk; more is allocated where it does not do.
+/// Room for the growth of rewritten lines, per chunk. If it is too small, more is allocated.
 const GROWTH: usize = 64;
 
 /// The filter of one stream.
 #[derive(Debug)]
 pub struct Filter {
     lines: Lines,
-    /// Bytes of the line that the last chunk cut.
+    /// How many bytes of the line that the last chunk cut are held.
     cut: usize,
-    /// They have passed, and so will the rest of the line.
+    /// Those bytes have passed, and so will the rest of the line.
     passing: bool,
     rules: Rules,
 }
@@ -30,7 +30,7 @@ struct Rules {
     rewrite: Option<Rewrite>,
 }
 
-/// A handler on the data of a stream.
+/// A handler for the data of a stream.
 #[derive(Debug)]
 struct Rewrite {
     editor: Editor,
@@ -39,16 +39,17 @@ struct Rewrite {
     changed: bool,
 }
 
-/// What becomes of a piece.
+/// What happens to a piece.
 enum Fate<'a> {
     Passes,
     Goes,
-    /// It becomes this text; its end stays.
+    /// The piece becomes this text; its line end stays.
     Becomes(&'a [u8]),
 }
 
 impl Filter {
-    /// At the beginning of a stream. `usage_filter` leaves the usage chunk out; `handler` rewrites data.
+    /// The filter at the beginning of a stream. `usage_filter` drops the usage chunk; `handler`
+    /// rewrites data.
     pub fn new(usage_filter: bool, handler: Option<&'static dyn Handler>) -> Self {
         let held_max = match handler {
             Some(_) => postprocess::HELD_MAX,
@@ -69,15 +70,15 @@ impl Filter {
         }
     }
 
-    /// What may pass with this chunk: a slice of it, without a copy, where nothing in its midst is
-    /// changed or was held back.
+    /// What may pass with this chunk. This is a slice of the chunk, without a copy, if nothing in
+    /// its middle was changed or held back.
     pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
         let cut = self.cut;
         let mut passing = self.passing;
         let mut copy = self
             .holds()
             .then(|| BytesMut::with_capacity(chunk.len() + cut + GROWTH));
-        // Counted from the beginning of the line that was cut.
+        // Counted from the beginning of the cut line.
         let mut at = 0;
         let mut feed = self.lines.feed(chunk);
         while let Some(piece) = feed.next() {
@@ -120,12 +121,13 @@ impl Filter {
         self.cut > 0 && !self.passing
     }
 
-    /// Bytes kept of the line that the last chunk cut, passed or not.
+    /// Bytes kept of the line that the last chunk cut, whether they have passed or not.
     pub fn held(&self) -> usize {
         self.lines.open().len()
     }
 
-    /// Keeps nothing of that line any more: what had not passed of it, for the rest passes.
+    /// Frees what is kept of that line. Returns the bytes that had not passed, because the rest of
+    /// the line passes now.
     pub fn let_go(&mut self) -> Bytes {
         let held = self.lines.let_go();
         let passing = std::mem::take(&mut self.passing);
@@ -133,7 +135,7 @@ impl Filter {
         if held.is_empty() {
             return Bytes::new();
         }
-        // It passes, so its end must pass too.
+        // The line passes, so its end must pass too.
         self.rules.fate(Piece::Rest(&held), passing);
         match passing {
             true => Bytes::new(),
@@ -155,7 +157,7 @@ impl Filter {
         }
     }
 
-    /// What became of the stream so far.
+    /// What happened to the stream so far.
     pub fn outcome(&self) -> Outcome {
         match self.rules.rewrite.as_ref().is_some_and(|rule| rule.changed) {
             true => Outcome::Changed,
@@ -165,7 +167,7 @@ impl Filter {
 }
 
 impl Rules {
-    /// `passing`: the line has begun to pass and nothing becomes of it any more.
+    /// `passing` means that the line has begun to pass and can no longer be changed.
     fn fate(&mut self, piece: Piece<'_>, passing: bool) -> Fate<'_> {
         if let Some(usage_filter) = &mut self.usage_filter
             && usage_filter.drops(piece, passing)
@@ -178,7 +180,7 @@ impl Rules {
         }
     }
 
-    /// Whether something may become of a line that begins so.
+    /// Whether a line with this beginning may be dropped or rewritten.
     fn may_act_on(&self, start: &[u8]) -> bool {
         let drops = self.usage_filter.is_some() && UsageFilter::may_drop(start);
         drops || (self.rewrite.is_some() && may_be_object(start))
@@ -202,7 +204,7 @@ impl Rewrite {
     }
 }
 
-/// Whether a line that begins so may be data that is a JSON object.
+/// Whether a line with this beginning may be data that is a JSON object.
 fn may_be_object(start: &[u8]) -> bool {
     match start.strip_prefix(b"data:") {
         Some(data) => matches!(data.trim_ascii_start().first(), None | Some(b'{')),

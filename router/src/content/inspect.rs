@@ -1,8 +1,9 @@
-//! The request JSON, in one pass: the few top-level values a route needs, as slices of the body.
+//! Reads the request JSON in one pass: the few top-level values that a route needs, as slices of
+//! the body.
 //!
-//! Everything else is skipped without allocation and without recursion, so the depth of a body
-//! costs nothing. A body that is not one JSON object yields nothing: it is forwarded as it came and
-//! only headers speak for it. Of duplicate keys the last one counts, as in the engines' parsers.
+//! Everything else is skipped without allocation or recursion, so the depth of a body costs
+//! nothing. A body that is not one JSON object yields nothing: it is forwarded unchanged and only
+//! the headers count. Of duplicate keys the last one counts, as in the engines' parsers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,8 +12,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The top-level keys worth keeping, made once per route table: `model`, `stream` and the first
-/// segment of every body path that some route looks for a session id under.
+/// The wanted top-level keys, built once per route table: `model`, `stream` and the first segment
+/// of every body path under which some route looks for a session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     names: Box<[Box<str>]>,
@@ -35,7 +36,7 @@ impl Fields {
     }
 }
 
-/// What one body said about the wanted fields.
+/// The values that one body has for the wanted fields.
 #[derive(Debug)]
 pub struct Inspection<'b> {
     fields: &'b Fields,
@@ -52,7 +53,7 @@ impl<'b> Inspection<'b> {
         }
     }
 
-    /// Reads a body. Bad JSON is not an error here: it says nothing, and the engine judges it.
+    /// Reads a body. Bad JSON is not an error here: it yields nothing, and the engine judges it.
     pub fn read(fields: &'b Fields, body: &'b [u8]) -> Self {
         let mut json = serde_json::Deserializer::from_slice(body);
         let read = json.deserialize_map(TopLevel { fields });
@@ -76,7 +77,7 @@ impl<'b> Inspection<'b> {
             .map(|s| s.0)
     }
 
-    /// Whether it asks for a stream; `None` when it does not say, or not with true or false.
+    /// Whether the body asks for a stream. `None` when `stream` is missing or not a boolean.
     pub fn stream(&self) -> Option<bool> {
         match self.top("stream")?.get() {
             "true" => Some(true),
@@ -85,8 +86,9 @@ impl<'b> Inspection<'b> {
         }
     }
 
-    /// The value under a dotted path as a session id sees it: a string's decoded bytes or an
-    /// integer's digits; `None` for anything else. A string on the way is looked into as JSON.
+    /// The value under a dotted path in the form of a session id: the decoded bytes of a string or
+    /// the digits of an integer; `None` for anything else. A string along the path is parsed as
+    /// JSON.
     pub fn text(&self, path: &[Box<str>]) -> Option<Cow<'b, [u8]>> {
         let (first, rest) = path.split_first()?;
         descend(self.top(first)?.get(), rest)
@@ -124,7 +126,7 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 }
 
-/// Follows `path` from one value. The owned arm is taken only below a string that holds JSON.
+/// Follows `path` from one value. The owned arm is taken only below a string that contains JSON.
 fn descend<'b>(raw: &'b str, path: &[Box<str>]) -> Option<Cow<'b, [u8]>> {
     let Some((key, rest)) = path.split_first() else {
         return scalar(raw);
@@ -210,7 +212,8 @@ impl<'de> Deserialize<'de> for BorrowedStr<'de> {
     }
 }
 
-/// A JSON string as bytes: a lone surrogate escape, which no `str` can hold, still names a session.
+/// A JSON string as bytes. A lone surrogate escape, which no `str` can hold, still identifies a
+/// session.
 pub(super) struct BorrowedBytes<'a>(pub(super) Cow<'a, [u8]>);
 
 impl<'de> Deserialize<'de> for BorrowedBytes<'de> {

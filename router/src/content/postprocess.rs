@@ -1,9 +1,10 @@
-//! Answers, put right for the client: a route's handler removes and renames members that an engine
-//! adds and its clients stumble over.
+//! Corrects answers for the client: a route's handler removes and renames members that an engine
+//! adds and that break its clients.
 //!
-//! A handler sees one JSON object at a time, the data of an event or a whole document, and edits it
-//! by splices, so that what it does not name stays the byte it was. Whatever is not understood
-//! passes as it came. A handler is a file here, an arm of [`handler`] and a word of [`Postprocess`].
+//! A handler sees one JSON object at a time, the data of an event or a whole document. It edits the
+//! object by splices, so all other bytes stay as they were. Anything that is not understood passes
+//! unchanged. To add a handler, add a file here, an arm of [`handler`] and a variant of
+//! [`Postprocess`].
 
 mod document;
 mod editor;
@@ -21,28 +22,28 @@ pub use self::document::Document;
 pub use self::editor::Editor;
 pub use self::shape::Edits;
 
-/// Bytes of one line of a stream, or of one document, that are held to be rewritten; a longer one
-/// passes unchanged.
+/// Bytes of one stream line, or of one document, that are held for rewriting. A longer one passes
+/// unchanged.
 pub const HELD_MAX: usize = 8 << 20;
 
 /// Rewrites answers.
 pub trait Handler: fmt::Debug + Sync {
-    /// A key without which there is nothing to change: JSON that does not hold it is not looked at.
+    /// A key that every change needs. JSON without it is not examined.
     fn key(&self) -> &'static str;
 
-    /// Takes the object at the cursor and adds its edits; `None` when it is not understood, which
-    /// discards them.
+    /// Takes the object at the cursor and adds its edits. `None` when the object is not understood;
+    /// its edits are then discarded.
     fn edit(&self, json: &[u8], cursor: &mut Cursor<'_>, edits: &mut Edits) -> Option<Span>;
 }
 
-/// What became of an answer that a handler was meant for.
+/// What happened to an answer for which a handler is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Something in it was changed.
     Changed,
-    /// There was nothing to change.
+    /// Nothing needed a change.
     Unchanged,
-    /// It could not be looked at: too long, or in an encoding that is not decoded here.
+    /// It could not be examined: too long, or in an encoding that is not decoded here.
     Passed,
 }
 
@@ -60,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// The handler that a route's `postprocess` names.
+/// The handler for a route's `postprocess`.
 pub fn handler(postprocess: Postprocess) -> Option<&'static dyn Handler> {
     match postprocess {
         Postprocess::None => None,

@@ -1,8 +1,9 @@
-//! A conversation as a chain of prefixes: what `affinity_fallback: prefix` places a request by.
+//! A conversation as a chain of prefixes, by which `affinity_fallback: prefix` places a request.
 //!
-//! Clients send a conversation anew with each turn, its earlier part as it was. So the raw text of
-//! tools, system prompt and messages is hashed in order, each message a block of its own, long ones
-//! cut further; the chain of hashes of turn n is then the beginning of that of turn n + 1.
+//! Clients resend the whole conversation with each turn, with its earlier part unchanged. So the
+//! raw text of tools, system prompt and messages is hashed in order. Each message is a block of its
+//! own, and long messages are cut into several. The chain of hashes of turn n is then the beginning
+//! of the chain of turn n + 1.
 
 use serde::Deserializer as _;
 use serde::de::{SeqAccess, Visitor};
@@ -11,13 +12,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use router_core::affinity::prefix::Prefix;
 
-/// Top-level fields in the order in which engines lay their text out before the first token.
+/// Top-level fields in the order in which engines put their text before the first token.
 pub const FIELDS: [&str; 5] = ["tools", "system", "messages", "prompt", "input"];
 
-/// A block is at most this long: a long document in one message still shares its beginning.
+/// Longest block, in bytes. With a bound, a long document in one message still shares its
+/// beginning.
 const BLOCK_MAX: usize = 4096;
 
-/// Prefixes of one request: enough to tell conversations apart and to bound the work.
+/// Most prefixes of one request: enough to tell conversations apart, and a bound on the work.
 const PREFIXES_MAX: usize = 256;
 
 /// The chain of the fields' raw JSON texts, in the order of [`FIELDS`], shortest prefix first.
@@ -31,7 +33,7 @@ pub fn chain<'b>(fields: impl IntoIterator<Item = &'b RawValue>) -> Vec<Prefix> 
         let text = field.get();
         if text.starts_with('[') {
             let mut json = serde_json::Deserializer::from_str(text);
-            // Bad JSON was skipped before this.
+            // Bad JSON was skipped earlier.
             let _ = json.deserialize_seq(Elements(&mut chain));
         } else {
             chain.block(text.as_bytes());

@@ -1,14 +1,14 @@
-//! Edits of a body as splices over its original bytes: what no splice names stays the byte it was,
-//! so key order, number text, white space and with them an engine's prefix cache survive.
+//! Edits a body by splices over its original bytes. Bytes that no splice names stay as they were,
+//! so key order, number text and white space survive, and with them an engine's prefix cache.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Edits collected in any order, bounded by what they add.
+/// Edits collected in any order. The bytes that they add are bounded.
 #[derive(Debug)]
 pub struct Splices {
     edits: Vec<Splice>,
-    /// Bytes that may still be added; `None` once that was too little.
+    /// Bytes that may still be added. `None` once the bound was exceeded.
     room: Option<usize>,
 }
 
@@ -26,8 +26,8 @@ struct Splice {
 }
 
 impl Splices {
-    /// Edits that may put in `added` bytes together, whatever they take out. With more nothing is
-    /// edited at all.
+    /// Edits that may add `added` bytes in total, regardless of what they remove. If they exceed
+    /// that, nothing is edited.
     pub fn at_most(added: usize) -> Self {
         Self {
             edits: Vec::new(),
@@ -35,8 +35,8 @@ impl Splices {
         }
     }
 
-    /// Puts `with` in place of a range. Ranges must not overlap; insertions at one place keep
-    /// their order.
+    /// Replaces a range by `with`. Ranges must not overlap. Insertions at one place keep their
+    /// order.
     pub fn replace(&mut self, at: Range<usize>, with: impl Into<Cow<'static, [u8]>>) {
         let with = with.into();
         self.room = self.room.and_then(|room| room.checked_sub(with.len()));
@@ -46,30 +46,30 @@ impl Splices {
         }
     }
 
-    /// Puts `with` before the byte at `at`.
+    /// Inserts `with` before the byte at `at`.
     pub fn insert(&mut self, at: usize, with: impl Into<Cow<'static, [u8]>>) {
         self.replace(at..at, with);
     }
 
-    /// Leaves a range out.
+    /// Removes a range.
     pub fn remove(&mut self, at: Range<usize>) {
         self.replace(at, &b""[..]);
     }
 
-    /// Whether nothing is to be changed.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty()
     }
 
-    /// The edited body. `None` when there are no edits, they add too much, one lies outside the body
-    /// or two overlap: a body whose edits contradict each other is left alone.
+    /// The edited body. `None` when there are no edits, they add too much, one lies outside the
+    /// body, or two overlap: a body with contradictory edits stays unchanged.
     pub fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         (!self.is_empty() && self.drain_into(body, &mut out)).then_some(out)
     }
 
-    /// Appends the edited body to `out` and forgets the edits. False, with `out` as it was, where an
-    /// edit lies outside the body or two overlap.
+    /// Appends the edited body to `out` and forgets the edits. Returns `false` and leaves `out`
+    /// unchanged when an edit lies outside the body or two overlap.
     pub fn drain_into(&mut self, body: &[u8], out: &mut Vec<u8>) -> bool {
         self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
         let before = out.len();
@@ -83,7 +83,7 @@ impl Splices {
         is_done
     }
 
-    /// Where the byte at `at` will be. `None` where it is in a range that is replaced.
+    /// The position of the byte at `at` after the edits. `None` if it is in a replaced range.
     pub fn moved(&self, at: usize) -> Option<usize> {
         self.edits.iter().try_fold(at, |moved, edit| {
             if edit.at.contains(&at) {
@@ -96,7 +96,7 @@ impl Splices {
         })
     }
 
-    /// How many there are.
+    /// The number of edits.
     pub fn len(&self) -> usize {
         self.edits.len()
     }

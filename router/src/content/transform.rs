@@ -1,9 +1,9 @@
-//! Requests, put right for the engine: byte-preserving edits, each with a switch of its own.
+//! Corrects requests for the engine: byte-preserving edits, each with a switch of its own.
 //!
-//! One scan finds what the transforms look for; each adds splices over the original bytes, and they
-//! are applied together. Moving system messages is a second stage over the result, because what is
-//! moved may have been edited. A body that is no JSON object passes as it came, and so does one that
-//! the edits would more than double.
+//! One scan finds everything that the transforms look for. Each transform adds splices over the
+//! original bytes, and all are applied together. Moving system messages is a second stage over the
+//! result, because the moved text may have been edited. A body that is not a JSON object passes
+//! unchanged, and so does a body that the edits would more than double.
 
 mod billing;
 mod edit_scan;
@@ -18,17 +18,17 @@ pub use self::kimi::is_kimi;
 use super::splice::Splices;
 pub use router_config::valid::{IdStrategy, SystemHoist};
 
-/// Bytes that edits may add to a body besides its own length again.
+/// Bytes that edits may add to a body, on top of the body's own length.
 const ADDED_MIN: usize = 64 << 10;
 
-/// Which transforms act on a request.
+/// The transforms to apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// `include_usage`.
     pub include_usage: bool,
     /// `cch_strip`.
     pub cch_strip: bool,
-    /// `kimi_normalize`, and how ids are made.
+    /// `kimi_normalize`, and the way to make ids.
     pub kimi_normalize: Option<IdStrategy>,
     /// `system_hoist`.
     pub system_hoist: SystemHoist,
@@ -49,18 +49,18 @@ impl Wanted {
 pub struct Transformed {
     /// The edited body; `None` when nothing was edited.
     pub body: Option<Vec<u8>>,
-    /// The stream was asked for usage that the client had not asked for.
+    /// Whether the request was changed to ask for usage that the client had not asked for.
     pub asked_for_usage: bool,
-    /// Texts that lost a billing header.
+    /// Texts from which a billing header was removed.
     pub headers_stripped: usize,
-    /// Tool-call ids replaced, in calls and in answers to them.
+    /// Tool-call ids replaced, in calls and in their answers.
     pub ids_renamed: usize,
-    /// System messages that left `messages`.
+    /// System messages moved out of `messages`.
     pub messages_hoisted: usize,
 }
 
-/// Edits a request's body. What is not understood is left alone; a body that is no valid JSON may be
-/// edited where its beginning looks like an object that ends well.
+/// Edits a request's body. Parts that are not understood stay unchanged. Invalid JSON may be edited
+/// if it begins like an object and ends well.
 pub fn transform(body: &[u8], wanted: Wanted) -> Transformed {
     let mut done = in_place(body, wanted).unwrap_or_default();
     if wanted.system_hoist != SystemHoist::Off {
@@ -100,7 +100,7 @@ fn in_place(body: &[u8], wanted: Wanted) -> Option<Transformed> {
     })
 }
 
-/// The second stage: system messages, moved; and how many.
+/// The second stage: moves system messages. Returns the body and how many moved.
 fn moved(body: &[u8], hoist: SystemHoist) -> Option<(Vec<u8>, usize)> {
     let notes = Notes {
         systems: hoist,
@@ -116,7 +116,7 @@ fn room(body: &[u8]) -> Splices {
     Splices::at_most(body.len() + ADDED_MIN)
 }
 
-/// A JSON string of this text, which needs no escapes.
+/// The text as a JSON string. The text must need no escapes.
 fn quoted(text: &str) -> Cow<'static, [u8]> {
     Cow::Owned([b"\"", text.as_bytes(), b"\""].concat())
 }

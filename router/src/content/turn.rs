@@ -1,4 +1,4 @@
-//! `x-phanrouter-session`: how far a conversation has come, as the gateway in front says it.
+//! `x-phanrouter-session`: the turn of a conversation, as reported by the gateway in front.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use http::HeaderMap;
 use router_core::session::is_blank;
 use serde::Deserialize;
 
-/// The greatest turn that is believed.
+/// The largest turn that is accepted.
 const TURN_MAX: u32 = 1_000_000_000;
 
-/// Longest id, characters.
+/// Longest id, in characters.
 const ID_CHARS_MAX: usize = 256;
 
 /// A usable header: `{"session_id":"…","turn":N}`.
@@ -23,11 +23,11 @@ pub struct Turn<'h> {
 }
 
 impl<'h> Turn<'h> {
-    /// The header, lower case.
+    /// The name of the header, in lower case.
     pub const NAME: &'static str = "x-phanrouter-session";
 
-    /// Reads the header. `None` when it is missing, given twice, no such JSON object, or its values
-    /// are out of bounds.
+    /// Reads the header. `None` when it is missing, occurs twice, is not such a JSON object, or has
+    /// values out of bounds.
     pub fn of(headers: &'h HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(Self::NAME).iter();
         let (Some(value), None) = (values.next(), values.next()) else {

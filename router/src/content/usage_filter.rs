@@ -1,7 +1,7 @@
-//! Leaves the usage chunk that the client did not ask for out of its stream.
+//! Drops the usage chunk that the client did not ask for from its stream.
 //!
-//! The data of a chunk without choices but with a usage object is dropped, with the blank line that
-//! ends its event. What is not understood stays.
+//! Drops the data of a chunk that has a usage object and no choices, and the blank line that ends
+//! the event. Anything that is not understood stays.
 
 use std::sync::LazyLock;
 
@@ -11,19 +11,19 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The event of one stream that is passing.
+/// The state of the event that is passing.
 #[derive(Debug, Default)]
 pub(super) struct UsageFilter {
-    /// Some line of it passed: its end must pass too.
+    /// Whether some line of the event passed, so that its end must pass too.
     open: bool,
-    /// Its data was dropped.
+    /// Whether its data was dropped.
     dropped: bool,
-    /// The last line was dropped: so is what is left of its end.
+    /// Whether the last line was dropped. The rest of its line end is then dropped too.
     last_dropped: bool,
 }
 
 impl UsageFilter {
-    /// Whether a piece is left out; not when its line has begun to pass.
+    /// Whether to drop a piece. Never if its line has begun to pass.
     pub(super) fn drops(&mut self, piece: Piece<'_>, passing: bool) -> bool {
         self.last_dropped = match piece {
             Piece::End(_) => self.last_dropped,
@@ -44,8 +44,8 @@ impl UsageFilter {
         self.last_dropped
     }
 
-    /// Whether a line that begins so may be left out: it is data, and its choices are not seen to
-    /// hold any.
+    /// Whether a line with this beginning may be dropped: it is data, and no choices have been seen
+    /// in it.
     pub(super) fn may_drop(start: &[u8]) -> bool {
         static CHOICES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"choices\""));
         let is_data = start.starts_with(b"data:") || b"data:".starts_with(start);
@@ -104,7 +104,7 @@ mod tests {
         out
     }
 
-    /// Passes a stream whole, cut at every two places and byte by byte.
+    /// Feeds a stream whole, cut at every two places, and byte by byte.
     fn expect(stream: &str, expected: &str) {
         let bytes = stream.as_bytes();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

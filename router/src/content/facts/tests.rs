@@ -28,7 +28,7 @@ fn judge(when: &Condition<Field>, body: impl AsRef<[u8]>) -> Option<bool> {
     Some(rules.first_match(&facts).is_some())
 }
 
-/// Each body with what becomes of it.
+/// Each body with the expected verdict.
 fn table(when: &Condition<Field>, cases: &[(&str, bool)]) {
     for (body, refused) in cases {
         assert_eq!(judge(when, body), Some(*refused), "{when} over {body}");
@@ -110,7 +110,7 @@ fn characters_are_code_points_of_texts() {
     );
 }
 
-/// The specification says that elements of lists cannot be addressed; here they can.
+/// The specification says that list elements cannot be addressed; this implementation allows it.
 #[test]
 fn a_path_goes_into_lists() {
     let body = r#"{"messages":[{"role":"system"},{"role":"user"}]}"#;

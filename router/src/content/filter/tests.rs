@@ -21,7 +21,7 @@ fn passed(mut filter: Filter, stream: &[u8], cuts: &[usize]) -> Vec<u8> {
     out
 }
 
-/// Passes a stream whole, cut at every place with every few others, and byte by byte.
+/// Feeds a stream whole, cut at every place and at every few others, and byte by byte.
 fn expect(of: impl Fn() -> Filter, stream: &str, expected: &str) {
     let bytes = stream.as_bytes();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

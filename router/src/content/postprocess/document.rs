@@ -1,4 +1,5 @@
-//! A body that is one JSON document: held until it is whole, or longer than the bound.
+//! Rewrites a body that is one JSON document. The body is held until it is complete or exceeds the
+//! bound.
 
 use bytes::{Bytes, BytesMut};
 
@@ -15,15 +16,15 @@ pub struct Document {
 
 #[derive(Debug)]
 enum Held {
-    /// The one chunk so far, by reference.
+    /// The only chunk so far, by reference.
     One(Bytes),
     Many(BytesMut),
-    /// It outgrew the bound: the rest passes.
+    /// The body exceeded the bound; the rest passes.
     Over,
 }
 
 impl Document {
-    /// At its beginning.
+    /// The state before the first chunk.
     pub fn new(handler: &'static dyn Handler) -> Self {
         Self {
             editor: Editor::new(handler),
@@ -32,7 +33,7 @@ impl Document {
         }
     }
 
-    /// What may pass with this chunk: nothing, until the bound is exceeded.
+    /// What may pass with this chunk: nothing until the bound is exceeded.
     pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
         if matches!(self.held, Held::Over) {
             return chunk.clone();
@@ -55,7 +56,7 @@ impl Document {
         self.let_go()
     }
 
-    /// Holds nothing any more: what was held, for the rest passes.
+    /// Stops holding the body. Returns the held bytes, because the rest passes.
     pub fn let_go(&mut self) -> Bytes {
         self.outcome = Outcome::Passed;
         self.give_up()
@@ -79,7 +80,7 @@ impl Document {
         }
     }
 
-    /// What was held back, rewritten, at the end of the body.
+    /// At the end of the body: the held bytes, rewritten.
     pub fn finish(&mut self) -> Bytes {
         let whole = self.give_up();
         let mut edited = Vec::new();
@@ -90,7 +91,7 @@ impl Document {
         edited.into()
     }
 
-    /// What became of it so far.
+    /// What happened to the body so far.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }

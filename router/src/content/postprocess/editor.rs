@@ -1,4 +1,4 @@
-//! One JSON text in, one JSON text out: a handler with its memory.
+//! Turns one JSON text into another: a handler and its reusable memory.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// For one answer.
+    /// An editor for one answer.
     pub fn new(handler: &'static dyn Handler) -> Self {
         Self {
             handler,
@@ -32,8 +32,9 @@ impl Editor {
         }
     }
 
-    /// Appends to `out` the bytes of `text` with the JSON at `json` edited. False, with `out` as it
-    /// was, when nothing is to be changed: it is no JSON object, or has nothing the handler names.
+    /// Appends to `out` the bytes of `text` with the JSON at `json` edited. Returns `false` and
+    /// leaves `out` unchanged when there is nothing to change: the JSON is not an object, or has
+    /// nothing that the handler names.
     pub fn edit(&mut self, text: &[u8], json: Range<usize>, out: &mut Vec<u8>) -> bool {
         let Some(body) = text.get(json.clone()) else {
             return false;
@@ -64,7 +65,8 @@ impl Editor {
             }
             return false;
         }
-        // The scan judges no more than it must; what a client's parser would refuse stays as it is.
+        // The scan checks only what it must. JSON that a client's parser would refuse stays as it
+        // is.
         if serde_json::from_slice::<IgnoredAny>(body).is_err() {
             return false;
         }
@@ -79,7 +81,7 @@ impl Editor {
         true
     }
 
-    /// The key is there, or may be, spelled with escapes.
+    /// Whether the key is there, or may be there, spelled with escapes.
     fn may_change(&self, json: &[u8]) -> bool {
         self.key.find(json).is_some() || self.escape.find(json).is_some()
     }

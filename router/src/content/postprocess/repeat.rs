@@ -1,37 +1,38 @@
-//! The chunks of a stream differ in little but one piece of text. What became of a chunk becomes of
-//! the next one that is the same around its text, without reading it.
+//! The chunks of a stream usually differ in only one piece of text. If a chunk equals the last one
+//! around that text, the same edit applies to it without parsing.
 
 use answers::cursor::Span;
 
-/// Texts around the piece above this many bytes are not remembered.
+/// If the text around the piece exceeds this many bytes, it is not remembered.
 const KEPT_MAX: usize = 4 << 10;
 
-/// A JSON text around one string in it, and what was made of it.
+/// A JSON text around one of its strings, and the edited form.
 #[derive(Debug, Default)]
 pub(super) struct Repeat {
     is_known: bool,
     /// Up to the string's first quote, itself included.
     before: Vec<u8>,
-    /// From its last quote on.
+    /// From the string's last quote on.
     after: Vec<u8>,
     is_changed: bool,
-    /// What became of `before` and `after`.
+    /// The edited forms of `before` and `after`.
     made: [Vec<u8>; 2],
 }
 
 impl Repeat {
-    /// Nothing is known of the next text.
+    /// Forgets the remembered text.
     pub(super) fn forget(&mut self) {
         self.is_known = false;
     }
 
-    /// `json` is left as it is. `text` is what stands between the quotes of the string.
+    /// Remembers that `json` is left unchanged. `text` is the range between the quotes of the
+    /// string.
     pub(super) fn unchanged(&mut self, json: &[u8], text: &Span) {
         self.remember(json, text);
         self.is_changed = false;
     }
 
-    /// `json` has become `made`, where the string begins at `text_at` now and is the same.
+    /// Remembers that `json` became `made`, in which the same string now begins at `text_at`.
     pub(super) fn changed(&mut self, json: &[u8], text: &Span, made: &[u8], text_at: usize) {
         self.remember(json, text);
         self.is_changed = true;
@@ -56,8 +57,8 @@ impl Repeat {
         }
     }
 
-    /// Whether what becomes of `json` is known; then whether it is changed, and if it is, it is
-    /// appended to `out`.
+    /// Looks up the edit for `json`. `None` if it is unknown; otherwise whether `json` changes. A
+    /// changed text is appended to `out`.
     pub(super) fn apply(&self, json: &[u8], out: &mut Vec<u8>) -> Option<bool> {
         let text = self.is_known.then_some(json)?;
         let text = text.strip_prefix(&self.before[..])?;
@@ -76,8 +77,8 @@ impl Repeat {
     }
 }
 
-/// Whether these bytes between two quotes are the whole of a string that every parser takes.
-/// Escapes of code points are left to those.
+/// Whether these bytes between two quotes are a complete string that every parser accepts. Strings
+/// with escapes of code points are left to the parsers.
 fn is_one_string(text: &[u8]) -> bool {
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {

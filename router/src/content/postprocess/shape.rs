@@ -1,63 +1,63 @@
-//! What becomes of the members of an object, said by a table, done by splices in one pass.
+//! Edits the members of an object according to a table, by splices in one pass.
 //!
-//! Of duplicate members the last one counts, as it does to every parser in use: whether a member is
-//! null is asked of the last of its name, and what goes, goes with all its duplicates.
+//! Of duplicate members the last one counts, as in every parser in use. So the last member of a
+//! name decides whether the member is null, and a removed member goes with all its duplicates.
 
 use answers::cursor::{Cursor, Span, is_key};
 use answers::json::unescaped;
 
 use crate::content::splice::Splices;
 
-/// What becomes of a member.
+/// What happens to a member.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
-    /// It stays.
+    /// Keep the member.
     Keep,
-    /// It stays; it is what differs from chunk to chunk.
+    /// Keep the member. It holds the text that differs from chunk to chunk.
     Text,
-    /// It goes.
+    /// Remove the member.
     Remove,
-    /// It goes if its value is null.
+    /// Remove the member if its value is null.
     RemoveNull,
-    /// Its key becomes another.
+    /// Rename its key.
     Rename(&'static str, Clash),
-    /// It stays; an object in it is read by this table.
+    /// Keep the member. If its value is an object, apply this table to it.
     Inside(&'static Shape),
-    /// It stays; the objects of an array in it are read by this table.
+    /// Keep the member. If its value is an array, apply this table to the objects in it.
     Each(&'static Shape),
 }
 
-/// What becomes of a member that is to be renamed where there is one of the new name.
+/// What happens to a renamed member when the new name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clash {
-    /// It takes the other's place.
+    /// The renamed member replaces the existing one.
     OldWins,
-    /// It goes.
+    /// The member with the old name is removed.
     OldGoes,
 }
 
-/// A table for the members of one object.
+/// A table for the members of one type of object.
 pub(super) struct Shape {
-    /// The member that must be an object or an array, or else nothing of the object is changed.
+    /// A member that must be an object or an array; otherwise nothing in the object is changed.
     pub(super) needs: Option<&'static str>,
-    /// By key.
+    /// The role of each key.
     pub(super) role: fn(&[u8]) -> Role,
 }
 
-/// The edits of one JSON text. Kept from text to text for its memory.
+/// The edits of one JSON text. Reused for the next text to save allocations.
 #[derive(Debug, Default)]
 pub struct Edits {
     pub(super) splices: Splices,
-    /// Between the quotes of the last string that is a [`Role::Text`].
+    /// The range between the quotes of the last string with [`Role::Text`].
     pub(super) text: Option<Span>,
-    /// The members of the objects being read, those of the outer ones first.
+    /// The members of the objects that are being read, the outer ones first.
     marks: Vec<Mark>,
 }
 
 /// One member.
 #[derive(Clone, Debug)]
 struct Mark {
-    /// Between the quotes.
+    /// The range between the quotes.
     key: Span,
     value: Span,
     fate: Fate,
@@ -72,7 +72,7 @@ enum Fate {
 }
 
 impl Edits {
-    /// Takes the next value, and if it is an object adds what `shape` makes of it.
+    /// Takes the next value. If it is an object, adds the edits that `shape` requires.
     pub(super) fn object(
         &mut self,
         json: &[u8],
@@ -117,7 +117,7 @@ impl Edits {
         cursor.items(|cursor| self.object(json, cursor, shape).map(|_| ()))
     }
 
-    /// Forgets everything, a reading broken off included.
+    /// Forgets everything, including an unfinished reading.
     pub(super) fn clear(&mut self) {
         self.splices.truncate(0);
         self.text = None;
@@ -150,7 +150,7 @@ fn splice(json: &[u8], members: &mut [Mark], splices: &mut Splices) {
         }
     }
     let mut kept_end = None;
-    // From the opening quote of the first of a run of members that go.
+    // The opening quote of the first in a run of removed members.
     let mut run = None;
     for Mark { key, value, fate } in members.iter() {
         if *fate == Fate::Goes {
@@ -166,12 +166,12 @@ fn splice(json: &[u8], members: &mut [Mark], splices: &mut Splices) {
         kept_end = Some(value.end);
     }
     if let (Some(from), Some(last)) = (run, members.last()) {
-        // The comma goes with them.
+        // The comma goes with the removed members.
         splices.remove(kept_end.unwrap_or(from)..last.value.end);
     }
 }
 
-/// Whether the first of these members goes: its last duplicate is null.
+/// Whether the first of these members is removed, because its last duplicate is null.
 fn null_fate(json: &[u8], members: &[Mark]) -> Fate {
     let Some((first, later)) = members.split_first() else {
         return Fate::Stays;

@@ -1,4 +1,5 @@
-//! `strip_actual_usage`: some SGLang builds tell a second count of tokens beside `usage`.
+//! `strip_actual_usage`: removes the second token count that some SGLang builds send beside
+//! `usage`.
 
 use answers::cursor::{Cursor, Span};
 

@@ -67,7 +67,7 @@ fn actual_usage_goes_and_nothing_else() {
     }
 }
 
-/// Texts that go through one editor, one after the other.
+/// Passes texts through one editor, one after the other.
 fn edited_in_turn(texts: &[String]) -> Vec<String> {
     let mut editor = Editor::new(handler(Postprocess::VllmFormat).unwrap());
     let mut edited = |json: &String| {
@@ -334,7 +334,7 @@ fn a_document_cut_anywhere_is_the_same_document() {
     assert_eq!(document(&[b"", body]), out);
 }
 
-/// What `vllm_format` means, on a tree.
+/// A model of `vllm_format` that edits a tree.
 fn model(mut value: Value) -> Value {
     let Some(top) = value.as_object_mut() else {
         return value;
@@ -444,7 +444,7 @@ fn blank() -> impl Strategy<Value = &'static str> {
     prop_oneof![6 => Just(""), 1 => Just(" "), 1 => Just("\n\t")]
 }
 
-/// JSON text: any nesting, duplicate and escaped keys, numbers in any spelling.
+/// JSON text with any nesting, duplicate and escaped keys, and numbers in any spelling.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         3 => Just("null".to_owned()),
@@ -485,7 +485,7 @@ fn object(value: impl Strategy<Value = String>) -> impl Strategy<Value = String>
         })
 }
 
-/// An answer, its interesting parts likely.
+/// An answer that is likely to contain the interesting parts.
 fn answer() -> impl Strategy<Value = String> {
     let choice =
         (object(json()), object(json()), object(json())).prop_map(|(rest, delta, message)| {
@@ -501,7 +501,7 @@ fn answer() -> impl Strategy<Value = String> {
     prop_oneof![4 => whole, 1 => json()]
 }
 
-/// The tokens of a valid JSON text as they are written.
+/// The tokens of a valid JSON text as written.
 fn tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -529,7 +529,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// Whether `out` is `text` with tokens left out and the two keys renamed.
+/// Whether `out` is `text` with some tokens removed and the two keys renamed.
 fn is_spliced(text: &str, out: &str) -> bool {
     let mut before = tokens(text).into_iter();
     let old = |new: &str, token: &str| match new {
@@ -547,7 +547,7 @@ fn is_spliced(text: &str, out: &str) -> bool {
         .all(|new| before.any(|token| old(new, token)))
 }
 
-/// Chunks of one stream, alike but for what stands in their text, sound or not.
+/// Chunks of one stream that differ only in their text, valid or not.
 fn alike() -> impl Strategy<Value = Vec<String>> {
     let piece = prop::sample::select(vec![
         "a",
@@ -594,7 +594,7 @@ proptest! {
         let out = vllm(&text);
         prop_assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), model(value.clone()));
         prop_assert!(is_spliced(&text, &out), "{}\n{}", text, out);
-        // What is right already is left alone, byte for byte.
+        // An answer that is already right stays unchanged, byte for byte.
         prop_assert_eq!(vllm(&out), out);
         let stripped = edited(Postprocess::StripActualUsage, &text);
         let mut without = value;

@@ -1,8 +1,8 @@
-//! `vllm_format`: vLLM's answers in the shape that clients of the OpenAI API know.
+//! `vllm_format`: turns vLLM's answers into the shape that clients of the OpenAI API expect.
 //!
-//! What vLLM adds as a placeholder goes where it is null and stays where it says something; what
-//! describes the engine goes always. An object without `choices` is none of vLLM's chat or
-//! completion answers and is left alone.
+//! Members that vLLM adds as placeholders are removed when they are null and stay when they have a
+//! value. Members that describe the engine are always removed. An object without `choices` is not a
+//! chat or completion answer of vLLM and stays unchanged.
 
 use answers::cursor::{Cursor, Span};
 

@@ -1,9 +1,9 @@
-//! `cch_strip`: the billing header that some coding agents put at the start of a prompt is taken out.
+//! `cch_strip`: removes the billing header that some coding agents put at the start of a prompt.
 //!
-//! It changes with every request, so that behind it no prefix cache ever hits. It counts where a
-//! prompt begins: as the text of `system`, of a message's `content`, or of a block in either. The
-//! header is known as it is written, without escapes; through its last semicolon it goes, and what
-//! follows stays, a blank included.
+//! The header changes with every request, so no prefix cache behind it ever hits. It counts at the
+//! beginning of a prompt: as the text of `system`, of a message's `content`, or of a block in
+//! either. It is recognised only without escapes. It is removed through its last semicolon; the
+//! text behind stays, including a blank.
 
 use std::sync::LazyLock;
 
@@ -17,13 +17,13 @@ const NAME: &[u8] = b"x-anthropic-billing-header:";
 /// Required, in this order, each up to a semicolon.
 const PARTS: [&[u8]; 3] = [b"cc_version=", b"cc_entrypoint=", b"cch="];
 
-/// Whether a scan could find one.
+/// Whether the body may contain a header, so that a scan is worthwhile.
 pub(super) fn may_be_in(body: &[u8]) -> bool {
     static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
     FINDER.find(body).is_some()
 }
 
-/// Takes out what the survey found; how many.
+/// Removes the headers that the scan found. Returns how many.
 pub(super) fn strip(edit_scan: &EditScan, splices: &mut Splices) -> usize {
     let system = edit_scan.system.iter().flat_map(|system| &system.headers);
     let headers = system
@@ -32,7 +32,7 @@ pub(super) fn strip(edit_scan: &EditScan, splices: &mut Splices) -> usize {
     headers.map(|header| splices.remove(header.clone())).count()
 }
 
-/// The length of the header that a string, with its opening quote, begins with.
+/// The length of the billing header at the beginning of a string, which includes its opening quote.
 pub(super) fn header_len(string: &[u8]) -> Option<usize> {
     let text = string.strip_prefix(b"\"")?;
     let mut rest = text.strip_prefix(NAME)?;

@@ -1,8 +1,8 @@
-//! One walk over a request: where the things are that the transforms look for.
+//! One walk over a request that locates everything the transforms look for.
 //!
-//! It goes down into `messages` (`input` of the Responses API) and `system` alone, and there only as
-//! deep as the dialects put these things: what looks like one in tool arguments, metadata or a
-//! schema is somebody's data. Of duplicate keys the last one counts, as in the engines' parsers.
+//! The walk enters only `messages` (`input` of the Responses API) and `system`, and there only as
+//! deep as the dialects put these parts. Look-alikes in tool arguments, metadata or a schema are
+//! user data. Of duplicate keys the last one counts, as in the engines' parsers.
 
 use answers::cursor::{Cursor, Span, text};
 use answers::json::unescaped;
@@ -12,7 +12,7 @@ use super::billing::header_len;
 use super::hoist::Moves;
 use super::kimi::Calls;
 
-/// What is wanted of the messages. Without any of it they are skipped.
+/// The parts of the messages to note. If there are none, the messages are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Notes {
     /// Billing headers.
@@ -24,7 +24,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// The messages are skipped.
+    /// Nothing to note: the messages are skipped.
     pub(super) const NOTHING: Self = Self {
         headers: false,
         calls: false,
@@ -36,7 +36,7 @@ impl Notes {
     }
 }
 
-/// Spans of one body, which is an object.
+/// Spans of the parts of one body, which is an object.
 #[derive(Debug, Default)]
 pub(super) struct EditScan {
     /// The whole object.
@@ -60,7 +60,7 @@ pub(super) struct EditScan {
 pub(super) struct Options {
     /// The value.
     pub value: Span,
-    /// It is an object without members.
+    /// Whether it is an object without members.
     pub is_empty: bool,
     /// `include_usage` in it.
     pub include_usage: Option<Span>,
@@ -73,7 +73,7 @@ pub(super) struct Options {
 pub(super) struct System {
     /// The value.
     pub value: Span,
-    /// It is a list without items.
+    /// Whether it is a list without items.
     pub is_empty: bool,
     /// Billing headers in it.
     pub headers: Vec<Span>,
@@ -91,7 +91,7 @@ pub(super) struct Messages {
 }
 
 impl EditScan {
-    /// Walks over a body. `None` when it is no object, or breaks the grammar where it is looked at.
+    /// Walks over a body. `None` when it is not an object, or is invalid where the walk reads it.
     pub(super) fn of(body: &[u8], notes: Notes) -> Option<Self> {
         let mut edit_scan = Self::default();
         let mut cursor = Cursor::new(body);
@@ -122,7 +122,7 @@ impl EditScan {
     }
 }
 
-/// A body and what is wanted of it.
+/// A body and the parts to note.
 struct Walk<'b> {
     body: &'b [u8],
     notes: Notes,
@@ -204,7 +204,8 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// Takes a text or a list of texts and blocks with `text`; notes the headers they begin with.
+    /// Takes a text, or a list of texts and blocks with `text`. Notes the billing headers at their
+    /// beginnings.
     fn texts(
         &self,
         cursor: &mut Cursor<'_>,

@@ -1,11 +1,11 @@
-//! `system_hoist`: system messages of a `/v1/messages` request move to its `system`.
+//! `system_hoist`: moves system messages of a `/v1/messages` request to its `system`.
 //!
-//! That API has no `role: system` inside `messages`, but clients that were written for another one
-//! send it. The messages leave the list and become blocks of `system`, in order, behind what
-//! was there: a text one block, the items of a list as they are, bare texts wrapped; other content
-//! goes with its message. Messages behind the first one of another role stay by default: moved to
-//! the top, they would change the beginning of the prompt in mid-conversation. A `system` that is
-//! neither text nor list is somebody's extension: then nothing moves.
+//! That API has no `role: system` inside `messages`, but clients written for another API send it.
+//! The messages leave the list and become blocks of `system`, in order, after the existing content.
+//! A text becomes one block, list items stay as they are, and bare texts are wrapped; other content
+//! is dropped with its message. Messages after the first one of another role stay by default:
+//! moving them to the top would change the beginning of the prompt in mid-conversation. If `system`
+//! is neither text nor list, it is an unknown extension and nothing moves.
 
 use answers::cursor::{Cursor, Span};
 
@@ -15,21 +15,21 @@ use crate::content::splice::Splices;
 /// The system messages of a list.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// Their bytes, with the commas that go with them.
+    /// Their bytes, including the commas to remove.
     cuts: Vec<Span>,
     /// Their contents.
     contents: Vec<Span>,
     count: usize,
-    /// A message that stays has been seen.
+    /// Whether a message that stays has been seen.
     some_stay: bool,
-    /// From the first message to the last, while none stays.
+    /// From the first message to the last one, until one stays.
     leading: Option<Span>,
-    /// After the last message.
+    /// The position after the last message.
     end: usize,
 }
 
 impl Moves {
-    /// The next message of the list.
+    /// Takes the next message of the list.
     pub(super) fn message(&mut self, message: Span, is_system: bool, content: Option<Span>) {
         if is_system {
             self.count += 1;
@@ -48,18 +48,18 @@ impl Moves {
         self.end = message.end;
     }
 
-    /// A message that stays has been seen.
+    /// Whether a message that stays has been seen.
     pub(super) fn some_stay(&self) -> bool {
         self.some_stay
     }
 
-    /// After the last message.
+    /// Called after the last message.
     pub(super) fn close(&mut self) {
         self.cuts.extend(self.leading.take());
     }
 }
 
-/// Moves the system messages; how many.
+/// Moves the system messages. Returns how many.
 pub(super) fn hoist(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) -> usize {
     let moves = &edit_scan.messages.moves;
     let Some(blocks) = blocks(body, &moves.contents) else {
@@ -74,7 +74,7 @@ pub(super) fn hoist(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) ->
     moves.count
 }
 
-/// Puts blocks behind those of `system`; whether that is possible.
+/// Appends blocks to those of `system`. Returns whether that is possible.
 fn append(body: &[u8], edit_scan: &EditScan, blocks: Vec<u8>, splices: &mut Splices) -> bool {
     let Some(system) = &edit_scan.system else {
         let member = [br#","system":["#, &*blocks, b"]"].concat();
@@ -95,11 +95,11 @@ fn append(body: &[u8], edit_scan: &EditScan, blocks: Vec<u8>, splices: &mut Spli
     true
 }
 
-/// Around the text of a block.
+/// The text before and after the text of a block.
 const OPEN: &[u8] = br#"{"type":"text","text":"#;
 const CLOSE: &[u8] = b"}";
 
-/// The contents as blocks, separated by commas. `None` when they are far more than the body.
+/// The contents as blocks, separated by commas. `None` when they are much larger than the body.
 fn blocks(body: &[u8], contents: &[Span]) -> Option<Vec<u8>> {
     let mut blocks = Blocks {
         body,

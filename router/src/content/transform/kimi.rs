@@ -1,10 +1,11 @@
-//! `kimi_normalize`: tool-call ids as Kimi K2 writes them itself, `functions.<name>:<number>`.
+//! `kimi_normalize`: tool-call ids in the form that Kimi K2 itself writes,
+//! `functions.<name>:<number>`.
 //!
-//! The model reads a call's function and its place in the conversation from the id, and the ids that
-//! other engines and gateways make up (`call_…`, `toolu_…`) throw it off. Calls get new ids; answers
-//! follow the last call before them that had their id. An id that several calls share keeps its first
-//! new name as long as these name the same function: an answer must never be told to be another
-//! function's. Answers without a call stay as they are.
+//! The model reads a call's function and its place in the conversation from the id. Ids that other
+//! engines and gateways make up (`call_…`, `toolu_…`) confuse it. Calls get new ids; an answer
+//! follows the last call before it that had its id. If several calls share an id, the id keeps its
+//! first new name as long as these calls name the same function, because an answer must never be
+//! attributed to another function. Answers without a call stay as they are.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use super::edit_scan::EditScan;
 use super::quoted;
 use crate::content::splice::Splices;
 
-/// The models whose ids matter, as requests name them.
+/// The models that need these ids, as requests name them.
 const MODELS: [&str; 6] = [
     "kimi-k2.5",
     "kimi-k2.6",
@@ -27,10 +28,10 @@ const MODELS: [&str; 6] = [
     "moonshotai/kimi-k2.6",
 ];
 
-/// Longest name of a function that is put into an id, bytes. Twice what OpenAI's API takes.
+/// Longest function name that is put into an id, in bytes. This is twice what OpenAI's API accepts.
 const NAME_MAX: usize = 128;
 
-/// Whether a body's `model` is one of those.
+/// Whether a body's `model` is one of these models.
 pub fn is_kimi(model: &str) -> bool {
     MODELS.contains(&model)
 }
@@ -39,7 +40,7 @@ pub fn is_kimi(model: &str) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     turns: Vec<Turn>,
-    /// Calls so far, those that are no candidates included.
+    /// Calls so far, including those that are no candidates.
     position: usize,
 }
 
@@ -50,7 +51,7 @@ enum Turn {
     Answer(Span),
 }
 
-/// A call with an id and the name of a function.
+/// A call that has an id and a function name.
 #[derive(Debug)]
 struct Call {
     id: Span,
@@ -69,7 +70,7 @@ pub(super) struct Open {
 }
 
 impl Calls {
-    /// Before a message.
+    /// The state before a message.
     pub(super) fn open(&self) -> Open {
         Open {
             turns: self.turns.len(),
@@ -78,7 +79,7 @@ impl Calls {
         }
     }
 
-    /// Takes a message's `tool_calls`; those it had before are forgotten.
+    /// Takes a message's `tool_calls`. Those that the message had before are forgotten.
     pub(super) fn take(
         &mut self,
         body: &[u8],
@@ -101,7 +102,7 @@ impl Calls {
         Some(())
     }
 
-    /// After a message.
+    /// Called after a message.
     pub(super) fn answer(&mut self, message: Open) {
         self.turns.extend(message.answers.map(Turn::Answer));
     }
@@ -114,7 +115,7 @@ impl Calls {
     }
 }
 
-/// Takes one call; `Some(None)` when it is no candidate.
+/// Takes one call. `Some(None)` when it is no candidate.
 fn call(body: &[u8], cursor: &mut Cursor<'_>, position: usize) -> Option<Option<Call>> {
     let (mut id, mut name, mut arguments) = (None, None, None);
     cursor.members(|cursor, key| {
@@ -156,7 +157,7 @@ fn is_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.iter().all(allowed)
 }
 
-/// Gives calls and answers their new ids; how many changed.
+/// Gives calls and answers their new ids. Returns how many changed.
 pub(super) fn rename(
     body: &[u8],
     edit_scan: &EditScan,
@@ -200,7 +201,7 @@ pub(super) fn rename(
     changes
 }
 
-/// What an old id became.
+/// The new name of an old id.
 struct Named {
     function: String,
     id: String,
@@ -219,12 +220,12 @@ fn function(body: &[u8], call: &Call) -> Option<String> {
     String::from_utf8(text(body, &call.name)?.into_owned()).ok()
 }
 
-/// The numbers of one conversation's calls, asked for in order.
+/// Numbers the calls of one conversation, in order.
 struct Numbers {
     strategy: IdStrategy,
-    /// The number the next one is counted on from.
+    /// The next number.
     next: u64,
-    /// Where the last candidate stands, and the number it gets.
+    /// The position of the last candidate, and its number.
     last: Option<(usize, u64)>,
 }
 
@@ -240,7 +241,7 @@ impl Numbers {
                 let there = calls
                     .candidates()
                     .filter_map(|call| number(&text(body, &call.id)?, &function(body, call)?));
-                // Never below its own position: numbers stay apart.
+                // A number is never below the position of its call, so numbers stay unique.
                 (last.id.start, there.max().unwrap_or(0).max(count - 1))
             }),
         }
@@ -264,14 +265,14 @@ impl Numbers {
     }
 }
 
-/// The number of an id that has the right form already.
+/// The number in an id that already has the right form.
 fn number(id: &[u8], function: &str) -> Option<u64> {
     let digits = id
         .strip_prefix(b"functions.")?
         .strip_prefix(function.as_bytes())?
         .strip_prefix(b":")?;
     let number: u32 = str::from_utf8(digits).ok()?.parse().ok()?;
-    // One spelling a number.
+    // Only one spelling of a number is accepted.
     (number.to_string().as_bytes() == digits).then_some(number.into())
 }
 
@@ -279,7 +280,7 @@ fn hash(body: &[u8], call: &Call, function: &str) -> u64 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(function.as_bytes());
     crc.update(&[1]);
-    // Arguments that are no string count as they are written.
+    // Arguments that are not a string are hashed as written.
     if let Some(arguments) = &call.arguments {
         match text(body, arguments) {
             Some(text) => crc.update(&text),

@@ -23,7 +23,7 @@ const EVERYTHING: Wanted = Wanted {
     system_hoist: SystemHoist::Leading,
 };
 
-/// The body an engine gets.
+/// The body that an engine gets.
 fn sent(body: &str, wanted: Wanted) -> String {
     let done = transform(body.as_bytes(), wanted);
     String::from_utf8(done.body.unwrap_or_else(|| body.into())).unwrap()

@@ -1,17 +1,17 @@
-//! `include_usage`: a stream that was not asked for its usage is asked.
+//! `include_usage`: makes a stream report its usage when the client did not ask for it.
 //!
-//! A client that asks for `continuous_usage_stats` has spoken about usage: adding `include_usage` would
-//! give it chunks that it did not ask for.
+//! A client that sets `continuous_usage_stats` has decided about usage. Adding `include_usage`
+//! would give it chunks that it did not ask for.
 //!
-//! The member is inserted, or its value replaced, where the parser of the engine will find it; an
-//! object or array in its place is somebody's extension and is left alone.
+//! The member is inserted, or its value replaced, where the parser of the engine will find it. An
+//! object or array in its place is an unknown extension and stays unchanged.
 
 use super::edit_scan::{EditScan, Options};
 use crate::content::splice::Splices;
 
 const OPTIONS: &[u8] = br#""stream_options":{"include_usage":true}"#;
 
-/// Whether `stream` is true and usage was not asked for; adds the edits that ask for it.
+/// Whether `stream` is true and usage was not requested. If so, adds the edits that request it.
 pub(super) fn ask(body: &[u8], edit_scan: &EditScan, splices: &mut Splices) -> bool {
     let stream = edit_scan.stream.clone();
     if stream.is_none_or(|value| &body[value] != b"true") {

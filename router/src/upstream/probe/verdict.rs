@@ -17,7 +17,7 @@ pub enum Outcome {
 }
 
 /// 2xx is healthy. 429 and slowness mean busy, so that a loaded engine is not taken for a dead one.
-/// A probe that could not be sent gives no verdict. Anything else, redirects included, is a
+/// A probe that this host could not send counts as busy too. Anything else, redirects included, is a
 /// failure.
 pub fn verdict(outcome: Outcome) -> Evidence {
     match outcome {

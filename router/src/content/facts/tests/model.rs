@@ -1,5 +1,5 @@
-//! Random rules over random bodies, against a model that builds the tree and reads paths as they
-//! are written.
+//! Random rules over random bodies, against a model that builds the tree and follows paths as
+//! written.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ fn test() -> impl Strategy<Value = Test> {
     ]
 }
 
-/// A condition with its fields as text, which the model reads by itself.
+/// A condition whose fields are text, which the model parses itself.
 fn condition() -> impl Strategy<Value = Condition<String>> {
     let leaf = (field(), test()).prop_map(|(field, test)| Condition::Leaf(field, test));
     leaf.prop_recursive(3, 12, 3, |inner| {
@@ -180,7 +180,7 @@ fn passes(test: &Test, found: Option<&Value>) -> bool {
         Literal::Number(literal) => number == Some(*literal),
         Literal::Bool(literal) => found.and_then(Value::as_bool) == Some(*literal),
     };
-    // A pattern shows how it was written: `match ^x`, `contains x`.
+    // A pattern displays as it was written: `match ^x`, `contains x`.
     let shown = test.to_string();
     let written = shown.split_once(' ').map_or("", |(_, written)| written);
     match test {

@@ -9,7 +9,8 @@ const STRIP: Wanted = Wanted {
 
 const HEADER: &str = "x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli; cch=abc;";
 
-/// Puts a text into every place in turn where a prompt can begin, and expects another there.
+/// Puts a text into every place where a prompt can begin, one at a time, and expects another text
+/// there.
 fn everywhere(text: &str, expected: &str) {
     for place in [
         r#"{"messages":[{"role":"user","content":"@"}]}"#,

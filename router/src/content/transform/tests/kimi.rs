@@ -30,7 +30,7 @@ fn conversation(messages: &[Value]) -> String {
     json!({"model": "kimi-k2.6", "messages": messages}).to_string()
 }
 
-/// The ids of calls, and of answers with a `>`, in order; and how many changed.
+/// The ids of calls, and those of answers with a `>`, in order, and how many changed.
 fn ids(body: &str, strategy: IdStrategy) -> (Vec<String>, usize) {
     let done = transform(body.as_bytes(), by(strategy));
     let sent = done.body.unwrap_or_else(|| body.into());
@@ -213,14 +213,15 @@ fn the_last_call_keeps_up_with_the_greatest_number() {
     ])];
     let expected = ["functions.read:0", "functions.read:1", "functions.bash:7"];
     expect(&messages, maxlast, &expected, 3);
-    // None conforms, another function's number does not, and neither does one that is behind.
+    // None of these ids counts: the form is wrong, the function is another one, or the number is
+    // too low.
     for id in ["a", "functions.bash:9", "functions.read:0"] {
         let messages = [calls(&[(id, "read"), ("b", "read"), ("c", "read")])];
         let expected = ["functions.read:0", "functions.read:1", "functions.read:2"];
         let changes = if id == expected[0] { 2 } else { 3 };
         expect(&messages, maxlast, &expected, changes);
     }
-    // What is no candidate takes no place.
+    // A call that is no candidate takes no place.
     let messages = [json!({"tool_calls": [{}]}), calls(&[("a", "read")])];
     expect(&messages, maxlast, &["functions.read:0"], 1);
 }

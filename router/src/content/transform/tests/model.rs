@@ -1,4 +1,4 @@
-//! Random bodies, oddly spelled, against a model that edits the tree.
+//! Random bodies with unusual spellings, against a model that edits the tree.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ fn name() -> impl Strategy<Value = Value> {
     select(names.to_vec())
 }
 
-/// Any JSON, with keys that the transforms look for among them.
+/// Any JSON, including keys that the transforms look for.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -134,7 +134,7 @@ fn message() -> impl Strategy<Value = Value> {
     prop_oneof![9 => object(vec(member, 0..5)), 1 => any_json()]
 }
 
-/// A body of a request, its interesting members likely.
+/// A request body that is likely to contain the interesting members.
 fn body() -> impl Strategy<Value = Value> {
     let models = ["kimi-k2.5", "moonshotai/kimi-k2.6", "other"];
     let messages = || vec(message(), 0..6).prop_map(Value::from);
@@ -171,7 +171,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     })
 }
 
-/// Writes a value with odd white space, escapes and numbers, as the bits say.
+/// Writes a value with unusual white space, escapes and numbers, as the bits say.
 struct Spelling<'a> {
     bits: &'a [u8],
     at: usize,
@@ -230,7 +230,7 @@ impl Spelling<'_> {
     }
 
     fn text(&mut self, text: &str) {
-        // A header is known as it is written.
+        // A header is recognised only as written.
         if text.contains("x-anthropic") {
             self.out.push_str(&json!(text).to_string());
             return;
@@ -259,7 +259,7 @@ fn spelled(value: &Value, bits: &[u8]) -> String {
     spelling.out
 }
 
-/// What the transforms mean, on a tree.
+/// A model of the transforms that edits a tree.
 fn model(mut body: Value, wanted: Wanted) -> Value {
     if wanted.cch_strip {
         strip(&mut body["system"]);
@@ -317,7 +317,7 @@ fn rename(body: &mut Value, strategy: IdStrategy) {
                 let arguments = match &call["function"]["arguments"] {
                     Value::String(text) => text.clone(),
                     Value::Null if call["function"].get("arguments").is_none() => String::new(),
-                    // As it was spelled, which only the body knows.
+                    // As it was spelled, which only the body shows.
                     _ => "?".to_owned(),
                 };
                 candidates.push((position, id.into(), name.into(), arguments.into()));
@@ -434,7 +434,7 @@ fn hoist(body: &mut Value, which: SystemHoist) {
     }
 }
 
-/// Members that the model's indexing added where nothing was.
+/// Removes members that the model's indexing added.
 fn without_nothing(mut body: Value, before: &Value) -> Value {
     if let Some(top) = body.as_object_mut() {
         top.retain(|key, value| !value.is_null() || before.get(key).is_some());
@@ -467,8 +467,8 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// Whether every token of `before` is in `after`, in its place and as it was, but for what the
-/// transforms change in place: texts behind headers, ids, and usage asked for.
+/// Whether every token of `before` is in `after`, in its place and unchanged, except for what the
+/// transforms change in place: texts behind headers, ids, and usage options.
 fn kept(before: &str, after: &str) -> bool {
     let (before, after) = (tokens(before), tokens(after));
     let asked = tokens(r#","stream_options":{"include_usage":true}"#);
@@ -515,7 +515,7 @@ fn numbers_kept(before: &str, after: &str) -> bool {
     })
 }
 
-/// Whether some call's arguments are no string: their hash depends on how they are spelled.
+/// Whether some call's arguments are not a string: their hash depends on the spelling.
 fn has_odd_arguments(body: &Value) -> bool {
     let messages = body["messages"].as_array().into_iter().flatten();
     let calls = messages.filter_map(|message| message.get("tool_calls")?.as_array());
@@ -535,7 +535,7 @@ proptest! {
         bits in vec(any::<u8>(), 1..40),
     ) {
         let text = spelled(&value, &bits);
-        // Numbers are compared as they read back.
+        // Numbers are compared by their parsed values.
         let value: Value = serde_json::from_str(&text).unwrap();
         let by_hash = wanted.kimi_normalize == Some(IdStrategy::Hash);
         prop_assume!(!(by_hash && has_odd_arguments(&value)));

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Messages of a conversation as agents send them: reminders in its midst, calls and their answers.
+/// Messages of a conversation as agents send them: reminders in the middle, calls and their
+/// answers.
 fn message() -> impl Strategy<Value = Value> {
     let id = select(vec!["call_1", "toolu_2", "functions.f:0", "functions.g:7"]);
     let name = select(vec!["f", "g"]);
@@ -56,7 +57,7 @@ fn request(turn: usize, messages: &[Value], has_header: bool) -> String {
     .to_string()
 }
 
-/// What an engine lays out before the first token, part by part.
+/// The parts that an engine puts before the first token, in order.
 fn prompt(body: &str, wanted: Wanted) -> Vec<Value> {
     let sent: Value = serde_json::from_str(&sent(body, wanted)).unwrap();
     let parts = |member: &str| sent[member].as_array().cloned().unwrap_or_default();
@@ -70,7 +71,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         wanted in wanted(),
     ) {
-        // A turn ends with what the client says; leading system messages belong to the first.
+        // A turn ends with the client's message. Leading system messages belong to the first turn.
         let first = messages.iter().position(|message| message["role"] != "system");
         let least = first.map_or(messages.len(), |first| first + 1);
         prop_assume!(least < messages.len());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The body after `include_usage`, which says whether it changed something.
+/// The body after `include_usage`, and whether it was changed.
 fn asked(body: &str) -> String {
     let done = transform(body.as_bytes(), USAGE);
     assert_eq!(done.asked_for_usage, done.body.is_some());
