@@ -257,6 +257,7 @@ const COUNTERS: &[&str] = &[
     "bodylog_exporter_checkpoint_errors_total",
     "bodylog_exporter_read_errors_total",
     "bodylog_exporter_capped_total",
+    "bodylog_exporter_log_lines_dropped_total",
     "openresty_rejected_total",
     "openresty_poll_errors_total",
     "bodylog_route_resolver_errors_total",
