@@ -1,9 +1,9 @@
-//! Where the parts of a JSON text are: spans, never copies, in one pass from front to back.
+//! Locates the parts of a JSON text as spans, without copies, in one pass from front to back.
 //!
-//! A [`Cursor`] knows strings, escapes and depth, so a look-alike inside a prompt or in a nested
-//! object is none. It goes down only where its caller does; what is skipped is skipped without
-//! recursion, so depth costs nothing. What breaks the grammar where it looks is no JSON to it; what
-//! it skips it does not judge.
+//! A [`Cursor`] knows strings, escapes and depth, so a look-alike inside a prompt or a nested
+//! object does not count. It descends only where its caller does and skips the rest without
+//! recursion, so depth costs nothing. Where it reads, invalid JSON ends the scan; what it skips it
+//! does not check.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use memchr::memchr2;
 
 use crate::json::{is_blank, unescaped};
 
-/// Bytes of the body.
+/// A range of bytes in the body.
 pub type Span = Range<usize>;
 
-/// Strings up to this length are read without calling `memchr`: most keys are shorter.
+/// Strings up to this length are read without calling `memchr`, because most keys are shorter.
 const SHORT: usize = 16;
 
 /// A place in a JSON text, before a value.
@@ -31,23 +31,23 @@ impl<'b> Cursor<'b> {
         Self::at(body, 0)
     }
 
-    /// Before the value that begins at `at`, white space before it aside.
+    /// Before the value at `at`; white space in front of it is skipped.
     pub fn at(body: &'b [u8], at: usize) -> Self {
         Self { body, at }
     }
 
-    /// Where it stands: after [`peek`](Self::peek), at the first byte of the next value.
+    /// The current position. After [`peek`](Self::peek) it is at the first byte of the next value.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// The first byte of the value that comes next: its kind.
+    /// The first byte of the next value, which tells its kind.
     pub fn peek(&mut self) -> Option<u8> {
         self.at = blank_end(self.body, self.at);
         self.body.get(self.at).copied()
     }
 
-    /// Takes the next value, whatever it is: its first byte to its last.
+    /// Takes the next value of any kind. Returns the span from its first byte to its last.
     pub fn skip(&mut self) -> Option<Span> {
         let first = self.peek()?;
         let start = self.at;
@@ -55,9 +55,9 @@ impl<'b> Cursor<'b> {
         Some(start..self.at)
     }
 
-    /// Takes the next value. If it is an object `on` is told of its members, in order, duplicates one
-    /// by one: of the key between its quotes, with the cursor before the value, which it must take.
-    /// `None` from `on` ends the scan.
+    /// Takes the next value. If it is an object, calls `on` for each member in order, duplicates
+    /// included. `on` gets the key without its quotes, and the cursor before the value, which `on`
+    /// must take. `None` from `on` ends the scan.
     pub fn members(&mut self, mut on: impl FnMut(&mut Self, Span) -> Option<()>) -> Option<Span> {
         if self.peek()? != b'{' {
             return self.skip();
@@ -86,8 +86,8 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// Takes the next value. If it is an array `on` is called before each of its items, which it must
-    /// take. `None` from `on` ends the scan.
+    /// Takes the next value. If it is an array, calls `on` before each item, which `on` must take.
+    /// `None` from `on` ends the scan.
     pub fn items(&mut self, mut on: impl FnMut(&mut Self) -> Option<()>) -> Option<Span> {
         if self.peek()? != b'[' {
             return self.skip();
@@ -106,12 +106,12 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// `Some` when nothing but white space is left.
+    /// `Some` when only white space is left.
     pub fn end(&mut self) -> Option<()> {
         self.peek().is_none().then_some(())
     }
 
-    /// Takes the comma, or else the bracket that closes; whether it closed.
+    /// Takes the comma or the closing bracket. Returns whether it was the bracket.
     fn next_or(&mut self, close: u8) -> Option<bool> {
         let found = self.peek()?;
         self.at += 1;
@@ -125,22 +125,22 @@ impl<'b> Cursor<'b> {
 /// One member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Between the quotes.
+    /// The range between the quotes.
     pub key: Span,
-    /// Its first byte to its last.
+    /// From its first byte to its last.
     pub value: Span,
 }
 
-/// Where the one object that the whole of `body` is would be, white space around it aside. Costs
-/// nothing: reading its [`members`] tells whether it is there.
+/// The span of `body` without the white space around it, where its only object should be. Does not
+/// read the body: [`members`] tells whether an object is there.
 pub fn document(body: &[u8]) -> Option<Span> {
     let start = blank_end(body, 0);
     let end = body.trim_ascii_end().len();
     (start < end).then_some(start..end)
 }
 
-/// Tells every member of the object at `object`, in order; `None` when it is no object. Duplicates
-/// are told one by one.
+/// The members of the object at `object`, in order, duplicates included. `None` when there is no
+/// object.
 pub fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) -> Option<()> {
     if body.get(object.start) != Some(&b'{') {
         return None;
@@ -153,7 +153,7 @@ pub fn members(body: &[u8], object: &Span, mut on: impl FnMut(Member)) -> Option
     (read == *object).then_some(())
 }
 
-/// The value of the last member called `name`: the one that counts to an engine's parser.
+/// The value of the last member called `name`, which is the one that an engine's parser uses.
 pub fn member(body: &[u8], object: &Span, name: &str) -> Option<Span> {
     let mut found = None;
     members(body, object, |member| {
@@ -164,25 +164,24 @@ pub fn member(body: &[u8], object: &Span, name: &str) -> Option<Span> {
     found
 }
 
-/// Whether a key, as written, is `name`.
+/// Whether a key, as written, equals `name`.
 pub fn is_key(key: &[u8], name: &str) -> bool {
     key == name.as_bytes() || (key.contains(&b'\\') && *unescaped(key) == *name.as_bytes())
 }
 
-/// The text of a string value with its escapes decoded; `None` for a value of another kind.
+/// The text of a string value with its escapes decoded. `None` for a value of another kind.
 pub fn text<'b>(body: &'b [u8], value: &Span) -> Option<Cow<'b, [u8]>> {
     written(body, value).map(unescaped)
 }
 
-/// The text of a string value as it is written, between its quotes; `None` for a value of another
-/// kind.
+/// The text of a string value as written between its quotes. `None` for a value of another kind.
 pub fn written<'b>(body: &'b [u8], value: &Span) -> Option<&'b [u8]> {
     body.get(value.clone())?
         .strip_prefix(b"\"")?
         .strip_suffix(b"\"")
 }
 
-/// The first byte that is no white space, at or after `at`.
+/// The first byte at or after `at` that is not white space.
 pub fn blank_end(body: &[u8], mut at: usize) -> usize {
     while body.get(at).is_some_and(|byte| is_blank(*byte)) {
         at += 1;
@@ -190,7 +189,7 @@ pub fn blank_end(body: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// After the value that begins at `start` with `first`.
+/// The position after the value that begins at `start` with `first`.
 fn value_end(body: &[u8], start: usize, first: u8) -> Option<usize> {
     match first {
         b'"' => text_end(body, start),
@@ -204,7 +203,7 @@ fn value_end(body: &[u8], start: usize, first: u8) -> Option<usize> {
     }
 }
 
-/// After the closing quote of the string whose opening quote is at `start`.
+/// The position after the closing quote of the string whose opening quote is at `start`.
 fn text_end(body: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     let short = &body[at..body.len().min(at + SHORT)];
@@ -222,7 +221,7 @@ fn text_end(body: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// After the bracket that closes the container whose opening bracket is at `start`.
+/// The position after the bracket that closes the container whose opening bracket is at `start`.
 fn container_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
@@ -244,12 +243,12 @@ fn container_end(body: &[u8], start: usize) -> Option<usize> {
 }
 
 /// The first quote or bracket at or after `at`. Blocks without one are skipped whole: the compiler
-/// makes a few vector instructions of each.
+/// turns each into a few vector instructions.
 fn mark(body: &[u8], mut at: usize) -> Option<usize> {
     const BLOCK: usize = 32;
     // The two kinds of brackets differ in one bit.
     let is_mark = |byte: &u8| *byte == b'"' || matches!(byte | 0x20, b'{' | b'}');
-    // Marks stand close together more often than not.
+    // Marks are usually close together.
     for byte in body.get(at..)?.iter().take(4) {
         if is_mark(byte) {
             return Some(at);

@@ -1,6 +1,6 @@
-//! Why generation ended, in one vocabulary.
+//! The reasons why generation ends, in one vocabulary.
 
-/// The chat API's word for an engine's reason to end; the reason itself where there is no such word.
+/// Maps an engine's reason to the chat API's word. A reason without such a word stays as it is.
 pub fn chat_word(raw: &str) -> &str {
     match raw {
         // `eos` and `word` are llama.cpp's `stop_type`.

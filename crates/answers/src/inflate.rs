@@ -1,8 +1,8 @@
-//! Compressed answers, decoded as they come so that they can be rewritten.
+//! Decodes compressed answers as they arrive, so that they can be rewritten.
 //!
-//! Decoded are gzip and deflate, the latter with or without its zlib frame (RFC 9110, section
-//! 8.4.1: some senders leave it out). However dense the input, at most [`PIECE_MAX`] bytes and what
-//! one step adds are made at a time.
+//! Supports gzip and deflate, the latter with or without its zlib frame, because some senders leave
+//! the frame out (RFC 9110, section 8.4.1). However dense the input is, at most [`PIECE_MAX`] bytes
+//! plus the output of one step are produced at a time.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,30 +10,30 @@ use std::io::{self, Write};
 use bytes::{Buf, Bytes};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
-/// Decoded bytes after which a piece is handed over.
+/// A piece is returned after this many decoded bytes.
 pub const PIECE_MAX: usize = 64 << 10;
 
 /// Input decoded at once. Deflate grows a byte to at most 1032, so a step adds 264 KiB at worst.
 const STEP: usize = 256;
 
-/// The decoding of one body.
+/// The decoder of one body.
 pub struct Inflate {
     decoder: Decoder,
-    /// Came, and is not decoded yet.
+    /// Received but not decoded yet.
     input: Bytes,
     is_empty: bool,
 }
 
 enum Decoder {
     Gzip(MultiGzDecoder<Vec<u8>>),
-    /// `deflate`, before its first byte, with nothing made.
+    /// `deflate` before its first byte. Holds the empty output.
     Unknown(Vec<u8>),
     Zlib(ZlibDecoder<Vec<u8>>),
     Raw(DeflateDecoder<Vec<u8>>),
 }
 
 impl Inflate {
-    /// For a `Content-Encoding` that can be decoded.
+    /// A decoder for a `Content-Encoding`, if that is supported.
     pub fn of(encoding: &[u8]) -> Option<Self> {
         let encoding = encoding.trim_ascii();
         let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
@@ -57,11 +57,11 @@ impl Inflate {
         self.input = chunk;
     }
 
-    /// The next decoded piece of what came; `None` when more must come.
+    /// The next decoded piece. `None` when more input is needed.
     ///
     /// # Errors
     ///
-    /// The body is not what its encoding says.
+    /// When the body does not match its encoding.
     pub fn decode(&mut self) -> io::Result<Option<Bytes>> {
         while !self.input.is_empty() {
             let step = &self.input[..self.input.len().min(STEP)];
@@ -70,7 +70,7 @@ impl Inflate {
             self.input.advance(step.len());
             let is_last = self.input.is_empty();
             if is_last {
-                // An event must not wait in the decoder for the next one.
+                // Flush, because an event must not wait in the decoder for the next one.
                 decoder.flush()?;
             }
             if is_last || self.decoder.made().len() >= PIECE_MAX {
@@ -83,11 +83,11 @@ impl Inflate {
         Ok(None)
     }
 
-    /// The body is over: what is left of it.
+    /// Ends the body and returns the rest of it.
     ///
     /// # Errors
     ///
-    /// It is cut short, or its checksum is another.
+    /// When the body is cut short, or its checksum does not match.
     pub fn finish(&mut self) -> io::Result<Bytes> {
         if !self.is_empty {
             match &mut self.decoder {
@@ -102,14 +102,14 @@ impl Inflate {
 }
 
 impl Decoder {
-    /// Ready for a body whose next byte is `first`.
+    /// The decoder for a body whose next byte is `first`.
     fn opened(&mut self, first: u8) -> &mut dyn Write {
         match self {
             Self::Gzip(decoder) => decoder,
             Self::Zlib(decoder) => decoder,
             Self::Raw(decoder) => decoder,
             Self::Unknown(_) => {
-                // A zlib frame begins with its method, 8. A raw body never does: it would be a
+                // A zlib frame begins with its method, 8. A raw body never does: that would be a
                 // stored block whose padding is not zero.
                 *self = match first & 0x0f == 8 {
                     true => Self::Zlib(ZlibDecoder::new(Vec::new())),

@@ -1,15 +1,15 @@
-//! The two things every reader of raw JSON here needs.
+//! Two helpers that every reader of raw JSON here needs.
 
 use std::borrow::Cow;
 
 use memchr::memmem::Finder;
 
-/// White space between tokens.
+/// Whether the byte is white space between tokens.
 pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The content of a string with its escapes decoded; as it is where that is impossible.
+/// The content of a string with its escapes decoded. Undecodable content is returned as it is.
 pub fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', content).is_none() {
         return Cow::Borrowed(content);
@@ -21,8 +21,8 @@ pub fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether a key, given with its closing quote, stands before a value that begins with `opens`. A
-/// text that quotes JSON may look so: it is a reason to read, not a finding.
+/// Whether a key, given with its closing quote, occurs before a value that begins with `opens`. A
+/// text that quotes JSON can match too, so a match is only a reason to parse.
 pub fn may_have(data: &[u8], key: &Finder<'_>, opens: u8) -> bool {
     let mut ends = key.find_iter(data).map(|at| at + key.needle().len());
     ends.any(|end| {

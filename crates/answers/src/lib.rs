@@ -1,4 +1,4 @@
-//! What engines answer, read without IO, clock or state of ours: the router reads an answer as it
+//! Reads the answers of engines, without I/O, clock or state. The router reads an answer as it
 //! passes, the listener reads the stored one, and both reach the same conclusions.
 
 pub mod cursor;

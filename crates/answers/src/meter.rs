@@ -1,12 +1,12 @@
-//! What an answer says of itself: tokens, why it ended, which model made it.
+//! Extracts from an answer its token counts, its finish reason and its model.
 //!
-//! The meter sees each chunk as it passes and holds back none. Of a stream it reads only the
-//! events that can tell something: the first ones, those of a terminal kind, and those in which a
-//! search for a few keys finds one with a value; the deltas in between are searched, not parsed.
-//! A body that is one JSON document is read as it comes, in one pass and without keeping it, so
-//! its length does not matter. Read are the shapes of OpenAI's chat, completions, embeddings and
-//! Responses, of Anthropic's messages, and llama.cpp's `timings`. A compressed body is not
-//! metered: decoding it would cost more than its numbers are worth.
+//! The meter sees each chunk as it passes and never delays one. In a stream it parses only events
+//! that can matter: the first ones, the terminal kinds, and those in which a search finds one of a
+//! few keys with a value. It searches the deltas in between but does not parse them. It reads a
+//! body that is one JSON document as it arrives, in one pass and without keeping it, so its length
+//! does not matter. It understands OpenAI's chat, completions, embeddings and Responses,
+//! Anthropic's messages, and llama.cpp's `timings`. It does not meter compressed bodies, because
+//! decoding costs more than the numbers are worth.
 
 mod content;
 mod members;
@@ -21,10 +21,10 @@ use crate::json::{may_have, unescaped};
 use crate::sse::{Event, Events};
 use crate::usage::{Counts, Usage};
 
-/// Events read whatever they hold, until id and model are known.
+/// The first events are always parsed, until id and model are known, at most this many.
 const FIRST_EVENTS: u8 = 4;
 
-/// Events that end a stream, in the APIs that name theirs.
+/// Events that end a stream, in the APIs that name their events.
 const LAST_EVENTS: [&[u8]; 4] = [
     b"message_stop",
     b"response.completed",
@@ -58,18 +58,18 @@ struct Found {
     incomplete: Option<Box<str>>,
     complete: bool,
     events: u64,
-    /// An event carried generated content.
+    /// Whether an event carried generated content.
     has_content: bool,
 }
 
 impl Meter {
-    /// For a `text/event-stream`.
+    /// A meter for a `text/event-stream`.
     pub fn stream() -> Self {
         let events = Events::default();
         Self::new(Input::Stream { events, first: 0 })
     }
 
-    /// For a JSON body.
+    /// A meter for a JSON body.
     pub fn document() -> Self {
         Self::new(Input::Document(Answer::default()))
     }
@@ -81,9 +81,9 @@ impl Meter {
         }
     }
 
-    /// Reads the next bytes of the body, as the peer sent them. Allocates for what it finds and for
-    /// a line that two chunks share. True once: when the first event of a stream that carries
-    /// generated content ends in this chunk.
+    /// Reads the next bytes of the body, as the peer sent them. Allocates only for what it finds
+    /// and for a line that spans two chunks. Returns `true` once: when the first event with
+    /// generated content of a stream ends in this chunk.
     pub fn feed(&mut self, chunk: &[u8]) -> bool {
         let found = &mut self.found;
         let had_content = found.has_content;
@@ -97,7 +97,8 @@ impl Meter {
         found.has_content && !had_content
     }
 
-    /// The body is over: reads what its last line held. Call it once, before asking.
+    /// Called after the last byte: reads the unfinished last line. Call it once, before the
+    /// getters.
     pub fn finish(&mut self) {
         let found = &mut self.found;
         if let Input::Stream { events, first } = &mut self.input {
@@ -110,12 +111,12 @@ impl Meter {
         self.found.events
     }
 
-    /// The token counts; `None` when the answer told none.
+    /// The token counts. `None` when the answer reported none.
     pub fn usage(&self) -> Option<Usage> {
         self.found.counts.usage()
     }
 
-    /// Tokens generated; `None` when the answer did not tell.
+    /// Generated tokens. `None` when the answer did not report them.
     pub fn completion(&self) -> Option<u64> {
         self.found.counts.completion()
     }
@@ -130,7 +131,7 @@ impl Meter {
         Some(&*self.found.actual_usage).filter(|raw| !raw.is_empty())
     }
 
-    /// Why the answer ended, in the peer's words, at most 256 bytes.
+    /// The reason why the answer ended, in the peer's words, at most 256 bytes.
     pub fn raw_finish(&self) -> Option<&str> {
         let found = &self.found;
         let status = found.status.as_deref();
@@ -142,7 +143,7 @@ impl Meter {
             .or(status)
     }
 
-    /// Why the answer ended, in the words of the chat API.
+    /// The reason why the answer ended, in the words of the chat API.
     pub fn finish_reason(&self) -> Option<&str> {
         self.raw_finish().map(chat_word)
     }
@@ -157,13 +158,13 @@ impl Meter {
         self.found.id.as_deref()
     }
 
-    /// Whether some of what was read is generated content: text, reasoning or a tool call.
+    /// Whether anything read so far is generated content: text, reasoning or a tool call.
     pub fn has_content(&self) -> bool {
         self.found.has_content
     }
 
-    /// Whether the answer came to its own end: a stream's terminal event or finish reason, a
-    /// document's last bracket.
+    /// Whether the answer reached its own end: the terminal event or finish reason of a stream, or
+    /// the last bracket of a document.
     pub fn is_complete(&self) -> bool {
         self.found.complete
     }
@@ -204,13 +205,13 @@ impl Found {
                 keep(&mut self.usage, value);
             }
             Member::ActualUsage => keep(&mut self.actual_usage, value),
-            // Fields of their own there, asked where usage tells nothing.
+            // Timings have fields of their own, which count where usage has no number.
             Member::Timings => self.counts.take(value),
-            // An event may mention other objects by id; the answer's own comes first.
+            // An event may mention ids of other objects, but the answer's own id comes first.
             Member::Id if self.id.is_none() => self.id = text(value),
             Member::Model if self.model.is_none() => self.model = text(value),
             Member::Finish => self.finish = text(value),
-            // `none` stands in the events before the last one.
+            // `none` occurs in the events before the last one.
             Member::StopType if value != b"none" => self.finish = text(value),
             Member::Evaluated => self.counts.evaluated(value),
             Member::Status => self.status = text(value),
@@ -230,8 +231,8 @@ fn text(value: &[u8]) -> Option<Box<str>> {
     (!value.is_empty()).then(|| String::from_utf8_lossy(&value).into())
 }
 
-/// Whether an event holds a usage or timings object or a reason to end. A text that quotes one may
-/// look so; reading the event then finds nothing.
+/// Whether an event seems to hold a usage or timings object or a finish reason. A text that quotes
+/// one can match too; parsing the event then finds nothing.
 fn is_telling(data: &[u8]) -> bool {
     static KEYS: LazyLock<[(Finder<'static>, u8); 3]> = LazyLock::new(|| {
         [

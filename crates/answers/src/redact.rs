@@ -1,5 +1,5 @@
-//! What must not be recorded: credentials in headers and queries, and the values of JSON bodies that
-//! a route names.
+//! Redacts what must not be recorded: credentials in headers and queries, and the values of JSON
+//! bodies that a route names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// What stands in place of a value.
+/// The replacement for a value.
 pub const REDACTED: &str = "[REDACTED]";
 
 /// Headers that are never recorded.
@@ -26,8 +26,9 @@ const SECRET_HEADERS: [&str; 10] = [
     "x-amz-security-token",
 ];
 
-/// Nor headers or query parameters that sound like these, in any case: clouds and gateways each have
-/// a name of their own for a key, and signed URLs for what signs them.
+/// Headers and query parameters with such a part in their names, in any case, are not recorded
+/// either. Clouds and gateways each have their own name for a key, and signed URLs for the
+/// signature.
 const SECRET_WORDS: [&str; 11] = [
     "secret",
     "token",
@@ -91,20 +92,21 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Which form a body has.
+/// The form of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One JSON document.
     Document,
     /// Server-sent events whose data are JSON.
     Events,
-    /// None that can be read: compressed.
+    /// Unreadable, because compressed.
     Opaque,
 }
 
-/// A body with the values at `paths` replaced, byte for byte the same elsewhere. A document, or an
-/// event, that cannot be read is replaced whole: who names values that must not be stored is not
-/// served by a guess. `cut_at` is where its end begins, if bytes before that are missing.
+/// A body with the values at `paths` replaced; all other bytes stay the same. A document or event
+/// that cannot be read is replaced whole, because a guess could leak a value that must not be
+/// stored. If bytes are missing from the middle, `cut_at` is the position where the end of the body
+/// begins.
 pub fn body<P: AsRef<[Box<str>]>>(
     body: &Bytes,
     form: Form,
@@ -123,8 +125,8 @@ pub fn body<P: AsRef<[Box<str>]>>(
     }
 }
 
-/// Whether the place where a session id was found, `header.<name>` or `body.<path>`, is one that is
-/// not recorded.
+/// Whether a session id comes from a place that is not recorded. The place is `header.<name>` or
+/// `body.<path>`.
 pub fn hides<P: AsRef<[Box<str>]>>(paths: &[P], source: &str) -> bool {
     if let Some(header) = source.strip_prefix("header.") {
         return is_secret_header(header);
@@ -151,7 +153,7 @@ fn document<P: AsRef<[Box<str>]>>(body: &[u8], paths: &[P]) -> Option<Bytes> {
         let segments: Vec<&str> = path.as_ref().iter().map(|segment| &**segment).collect();
         find(root, &segments, text, &mut spans)?;
     }
-    // Of two paths one may lead into the other's value: the outer one covers it.
+    // One path may lead into the value of another. The outer path then covers it.
     spans.sort_by_key(|(from, to)| (*from, std::cmp::Reverse(*to)));
     let mut redacted = String::with_capacity(text.len());
     let mut at = 0;
@@ -170,11 +172,12 @@ fn document<P: AsRef<[Box<str>]>>(body: &[u8], paths: &[P]) -> Option<Bytes> {
 /// A line of an event stream.
 #[derive(Clone, Copy, Debug)]
 enum Line<'b> {
-    /// Nothing of the answer: another field, a comment, the end of an event, our own marker.
+    /// A line without content of the answer: another field, a comment, the end of an event, or our
+    /// own marker.
     Plain(&'b [u8]),
     /// A `data` field.
     Data(&'b [u8]),
-    /// No field, as what is left of a line whose beginning is missing.
+    /// Not a field, such as the rest of a line whose beginning is missing.
     Unknown(&'b [u8]),
 }
 
@@ -189,7 +192,7 @@ impl<'b> Line<'b> {
         }
     }
 
-    /// What its event says in it, if anything.
+    /// The content that the line adds to its event, if any.
     fn content(self) -> Option<&'b [u8]> {
         let Self::Data(line) = self else { return None };
         let content = line["data:".len()..].trim_ascii();
@@ -201,8 +204,8 @@ fn is_blank(line: &[u8]) -> bool {
     line.trim_ascii().is_empty()
 }
 
-/// Event by event (HTML Standard, 9.2). A fragment is replaced: behind the cut there is no telling
-/// which value it is of.
+/// Redacts event by event (HTML Standard, 9.2). A fragment is replaced, because behind the cut
+/// nothing tells which value it belongs to.
 fn events<P: AsRef<[Box<str>]>>(body: &[u8], paths: &[P], cut_at: Option<usize>) -> Bytes {
     let mut redacted = Vec::with_capacity(body.len());
     let mut event = Vec::new();
@@ -211,7 +214,7 @@ fn events<P: AsRef<[Box<str>]>>(body: &[u8], paths: &[P], cut_at: Option<usize>)
         let (begins, ends) = (at, at + text.len());
         at = ends;
         if cut_at == Some(ends) {
-            // The marker: what came before it is no event of what follows.
+            // The marker separates: what came before it is not part of the event that follows.
             event_into(&mut event, paths, &mut redacted);
             redacted.extend_from_slice(text);
             continue;
@@ -235,8 +238,8 @@ fn event_into<P: AsRef<[Box<str>]>>(
     redacted: &mut Vec<u8>,
 ) {
     let contents = || event.iter().filter_map(|line| line.content());
-    // Several lines are several documents where somebody forgot the empty ones between them. Else
-    // they are one, which is not put together here.
+    // Several lines may be several documents, if the sender left out the empty lines between them.
+    // Otherwise they are one document spread over lines, which is not put together here.
     let is_readable =
         |content: &[u8]| content.starts_with(b"{") && document(content, paths).is_some();
     let is_spread = contents().count() > 1 && !contents().all(is_readable);
@@ -257,7 +260,7 @@ fn event_into<P: AsRef<[Box<str>]>>(
     }
 }
 
-/// Adds the place of every value that a path leads to. `None` when the text cannot be read.
+/// Adds the span of every value that a path leads to. `None` when the text cannot be read.
 fn find(
     value: &RawValue,
     path: &[&str],
@@ -280,7 +283,7 @@ fn find(
         .try_for_each(|value| find(value, rest, text, spans))
 }
 
-/// The values of an object's members of one name, all of them where a name occurs twice.
+/// The values of all members of an object with one name, duplicates included.
 struct Members<'w> {
     wanted: &'w str,
 }
@@ -448,7 +451,7 @@ mod tests {
     fn what_a_cut_left_of_an_event_is_not_recorded() {
         let head = "data: {\"c\":\"a\"}\n\nevent: x\ndata: {\"c\":\"sec";
         let marker = "\n[BODYLOG_TRUNCATED 9 BYTES MISSING IN MIDDLE]\n";
-        // As a line of its own each of them could be taken for something else.
+        // On a line of its own, each of these could be taken for something else.
         for fragment in [
             "ret\"}",
             ": \"secret\"}",
@@ -473,7 +476,7 @@ mod tests {
         let expected =
             "data: [REDACTED]\ndata: [REDACTED]\ndata: [REDACTED]\n\ndata: {\"d\":1}\n\n";
         assert_eq!(redacted(text, Form::Events, &["c"]), expected);
-        // Events that nobody put an empty line between.
+        // Events without an empty line between them.
         let text = "data: {\"c\":1}\ndata: {\"d\":1}\ndata: [DONE]\n";
         let expected = "data: {\"c\":\"[REDACTED]\"}\ndata: {\"d\":1}\ndata: [DONE]\n";
         assert_eq!(redacted(text, Form::Events, &["c"]), expected);

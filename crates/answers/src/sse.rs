@@ -1,19 +1,19 @@
 //! Server-sent events over arbitrary chunks: first lines, then events.
 //!
-//! [`Lines`] cuts a stream into [`Piece`]s that, put together, are the stream again, so that a
-//! stage that rewrites some lines passes the rest on untouched. A line that lies within one chunk
-//! is lent from it; only a line that crosses a chunk's border is copied, and at most `held_max`
-//! bytes of it: a longer line passes as [`Piece::Rest`] and the stream goes on. [`Events`] joins
-//! the `data` lines of one event. Line ends are LF, CR LF or CR, as in the WHATWG HTML standard,
-//! section 9.2.6; unlike there, an event that the stream's end cuts off counts.
+//! [`Lines`] cuts a stream into [`Piece`]s that add up to the original stream, so a stage that
+//! rewrites some lines passes the rest unchanged. A line within one chunk is borrowed from it. Only
+//! a line that crosses a chunk border is copied, at most `held_max` bytes of it; a longer line
+//! passes as [`Piece::Rest`] and the stream goes on. [`Events`] joins the `data` lines of one
+//! event. Line ends are LF, CR LF or CR, as in the WHATWG HTML standard, section 9.2.6. Unlike
+//! there, an event that the end of the stream cuts off counts.
 
 use memchr::memchr2;
 
-/// Bytes of one line or one event that are kept to be read. The largest frames engines send are
-/// the closing events of the Responses API, which repeat the whole answer.
+/// The most bytes of one line or event that are kept. The largest frames that engines send are the
+/// closing events of the Responses API, which repeat the whole answer.
 pub const HELD_MAX: usize = 1 << 20;
 
-/// Capacity that an idle splitter may keep from line to line.
+/// Capacity that an idle splitter keeps from line to line.
 const KEPT_MAX: usize = 16 << 10;
 
 /// A part of the stream.
@@ -21,16 +21,17 @@ const KEPT_MAX: usize = 16 << 10;
 pub enum Piece<'a> {
     /// One whole line.
     Line {
-        /// Without its end.
+        /// The line without its end.
         text: &'a [u8],
         /// `\n`, `\r\n`, `\r`, or empty at the end of the stream.
         end: &'a [u8],
-        /// The next line is empty and has begun in the same chunk: an event ends here.
+        /// Whether the next line is empty and has begun in the same chunk, so that an event ends
+        /// here.
         closes: bool,
     },
     /// Bytes of a line longer than the bound.
     Rest(&'a [u8]),
-    /// The `\n` of a `\r\n` that two chunks share: the line before ended with it.
+    /// The `\n` of a `\r\n` that two chunks share. The line before has already ended with the `\r`.
     End(&'a [u8]),
 }
 
@@ -50,16 +51,16 @@ pub struct Lines {
     /// The beginning of the line that the last chunk left open.
     held: Vec<u8>,
     held_max: usize,
-    /// `held` has been lent out and is done with.
+    /// Whether `held` has been lent out and is no longer needed.
     lent: bool,
-    /// Inside a line longer than `held_max`.
+    /// Whether the line is longer than `held_max`.
     over: bool,
-    /// The last chunk ended in `\r`: a `\n` that follows belongs to it.
+    /// Whether the last chunk ended in `\r`. A `\n` that follows belongs to it.
     after_cr: bool,
 }
 
 impl Lines {
-    /// At the beginning of a stream. `held_max` bounds the memory, in bytes.
+    /// The state at the beginning of a stream. `held_max` bounds the memory, in bytes.
     pub fn new(held_max: usize) -> Self {
         Self {
             held: Vec::new(),
@@ -70,7 +71,7 @@ impl Lines {
         }
     }
 
-    /// The pieces that end in `chunk`. Drain them: what is not taken is lost.
+    /// The pieces that end in `chunk`. Drain the iterator: pieces that are not taken are lost.
     pub fn feed<'a>(&'a mut self, chunk: &'a [u8]) -> Feed<'a> {
         Feed {
             lines: self,
@@ -79,13 +80,13 @@ impl Lines {
         }
     }
 
-    /// The beginning of a line that the chunks so far left open.
+    /// The beginning of the line that is still open after the last chunk.
     pub fn open(&self) -> &[u8] {
         if self.lent { b"" } else { &self.held }
     }
 
-    /// Lets go of the line that the chunks so far left open: its beginning, which no piece will show;
-    /// what follows of it is rest.
+    /// Stops holding the open line. Returns its beginning, which no piece will contain; the
+    /// remainder of the line passes as rest.
     pub fn let_go(&mut self) -> Vec<u8> {
         self.return_lent();
         if self.held.is_empty() {
@@ -95,7 +96,7 @@ impl Lines {
         std::mem::take(&mut self.held)
     }
 
-    /// The line without an end that the stream stopped in, if any.
+    /// The unterminated last line of the stream, if any.
     pub fn finish(&mut self) -> Option<Piece<'_>> {
         self.return_lent();
         self.lent = true;
@@ -127,7 +128,7 @@ pub struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// The next piece; `None` when the chunk is used up.
+    /// The next piece. `None` when the chunk is used up.
     #[expect(
         clippy::should_implement_trait,
         reason = "a piece may lie in the splitter's own buffer, which no Iterator can lend"
@@ -192,11 +193,12 @@ pub struct Event<'a> {
     pub data: &'a [u8],
 }
 
-/// Bytes kept of an event's name. The longest in use, of the Responses API, are below 50.
+/// The most bytes kept of an event's name. The longest names in use, of the Responses API, are
+/// below 50.
 pub const NAME_MAX: usize = 64;
 
-/// Reads events. Events without data, comments and other fields are skipped; so is an event
-/// longer than [`HELD_MAX`].
+/// Reads events. Skips events without data, comments and other fields, and events longer than
+/// [`HELD_MAX`].
 #[derive(Debug)]
 pub struct Events {
     lines: Lines,
@@ -222,7 +224,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells `on` of every event that ends in `chunk`.
+    /// Calls `on` for every event that ends in `chunk`.
     pub fn feed(&mut self, chunk: &[u8], mut on: impl FnMut(Event<'_>)) {
         let mut feed = self.lines.feed(chunk);
         while let Some(piece) = feed.next() {
@@ -230,7 +232,7 @@ impl Events {
         }
     }
 
-    /// Tells `on` of the event that the stream's end cut off, if any.
+    /// Calls `on` for the event that the end of the stream cut off, if any.
     pub fn finish(&mut self, mut on: impl FnMut(Event<'_>)) {
         if let Some(piece) = self.lines.finish() {
             self.open.take(piece, &mut on);
@@ -243,7 +245,7 @@ impl Open {
     fn take(&mut self, piece: Piece<'_>, on: &mut impl FnMut(Event<'_>)) {
         let (text, closes) = match piece {
             Piece::Line { text, closes, .. } => (text, closes),
-            // Nobody knows the field of a line too long: its event cannot be told.
+            // The field of a line that is too long is unknown, so its event is skipped.
             Piece::Rest(_) => return self.over = true,
             Piece::End(_) => return,
         };
@@ -301,7 +303,7 @@ impl Open {
     }
 }
 
-/// The value of a line of this field, without the one blank after the colon.
+/// The value of a line with this field, without the one blank after the colon.
 pub fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     match line.strip_prefix(name)? {
         [] => Some(b""),
@@ -314,7 +316,7 @@ pub fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    /// The pieces of a stream given as chunks: lines as text and end, `Rest` with no end.
+    /// The pieces of a stream given as chunks: lines with text and end, `Rest` without an end.
     fn pieces(held_max: usize, chunks: &[&[u8]]) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut lines = Lines::new(held_max);
         let mut out = Vec::new();

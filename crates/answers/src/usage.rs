@@ -1,25 +1,25 @@
-//! Token counts out of usage objects, whatever API they belong to.
+//! Extracts token counts from usage objects of any API.
 
 use crate::cursor::{Cursor, Span};
 use crate::json::unescaped;
 
-/// Tokens of one answer, in the same sense whatever the API.
+/// Token counts of one answer, with the same meaning for every API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The whole prompt, including tokens that were read from a cache or written into it.
+    /// The whole prompt, including tokens read from a cache or written to it.
     pub prompt: u64,
-    /// Generated.
+    /// Generated tokens.
     pub completion: u64,
-    /// Of the prompt, read from a cache; never more than `prompt`.
+    /// The part of the prompt that was read from a cache; never more than `prompt`.
     pub cached: u64,
-    /// Generated as reasoning; a part of `completion`.
+    /// The part of `completion` that is reasoning.
     pub reasoning: u64,
-    /// The engine's own sum where it covers both, else `prompt` and `completion` together.
+    /// The engine's own total if it covers both, else the sum of `prompt` and `completion`.
     pub total: u64,
 }
 
 impl Usage {
-    /// The counts of one usage object. `None` when it tells none.
+    /// The counts of one usage object. `None` when it has no counts.
     pub fn of(object: &[u8]) -> Option<Self> {
         let mut counts = Counts::default();
         counts.take(object);
@@ -27,7 +27,7 @@ impl Usage {
     }
 }
 
-/// What the usage objects of one answer said so far. `None`: nothing.
+/// The counts in the usage objects of one answer so far. `None` means not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// `prompt_tokens`.
@@ -42,9 +42,9 @@ pub(crate) struct Counts {
     total: Option<u64>,
     /// `cached_tokens` of the prompt's details: a part of the prompt.
     cached: Option<u64>,
-    /// `cache_read_input_tokens`: beside `input_tokens`, not a part of it.
+    /// `cache_read_input_tokens`: counted beside `input_tokens`, not a part of it.
     cache_read: Option<u64>,
-    /// `cache_creation_input_tokens`: beside `input_tokens` as well.
+    /// `cache_creation_input_tokens`: counted beside `input_tokens` as well.
     cache_creation: Option<u64>,
     /// `reasoning_tokens` of the completion's details.
     reasoning: Option<u64>,
@@ -62,8 +62,8 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Takes in one `usage` or `timings` object. A later object supersedes an earlier one field by
-    /// field: a running usage grows, and Anthropic tells input and output in two events. Anything
-    /// but a JSON object changes nothing.
+    /// field, because a running usage grows and Anthropic reports input and output in two events.
+    /// Anything but a JSON object changes nothing.
     pub(crate) fn take(&mut self, object: &[u8]) {
         let mut taken = *self;
         if taken.read(object).is_some() {
@@ -93,7 +93,7 @@ impl Counts {
         cursor.end()
     }
 
-    /// Takes one member; `of` is the object it stands in, empty for the usage itself.
+    /// Takes one member. `of` is the name of its containing object, empty for the usage itself.
     fn set(&mut self, of: &[u8], key: &[u8], value: &[u8]) {
         let slot = match (of, key) {
             (b"", b"prompt_tokens") => &mut self.prompt,
@@ -115,7 +115,7 @@ impl Counts {
             }
             _ => return,
         };
-        // Some engines close a stream with zeros for what its beginning told.
+        // Some engines end a stream with zeros for counts that they sent at its beginning.
         if let Some(count) = count(value)
             && (count > 0 || slot.is_none())
         {
@@ -123,12 +123,12 @@ impl Counts {
         }
     }
 
-    /// Takes in llama.cpp's `tokens_evaluated`, which stands beside its timings.
+    /// Takes in llama.cpp's `tokens_evaluated`, which comes beside its timings.
     pub(crate) fn evaluated(&mut self, value: &[u8]) {
         self.evaluated = count(value).or(self.evaluated);
     }
 
-    /// Tokens generated; `None` when no usage told.
+    /// Generated tokens. `None` when no usage reported them.
     pub(crate) fn completion(&self) -> Option<u64> {
         self.completion.or(self.output).or(self.predicted_n)
     }
@@ -138,8 +138,8 @@ impl Counts {
         told.unwrap_or(0)
     }
 
-    /// The whole prompt. Anthropic's `input_tokens` and llama.cpp's `prompt_n` leave the cached part
-    /// out.
+    /// The whole prompt. Anthropic's `input_tokens` and llama.cpp's `prompt_n` do not include the
+    /// cached part.
     fn prompt(&self) -> Option<u64> {
         let sum = |first: u64, rest: [Option<u64>; 2]| {
             rest.into_iter().flatten().fold(first, u64::saturating_add)
@@ -150,7 +150,7 @@ impl Counts {
             self.prompt_n
                 .map(|prompt| sum(prompt, [self.cache_n, None]))
         };
-        // A rerank may tell nothing but a total.
+        // A rerank may report only a total.
         let rest = || {
             let total = self.total?;
             Some(total.saturating_sub(self.completion().unwrap_or(0)))
@@ -159,7 +159,7 @@ impl Counts {
         whole.or_else(timed).or_else(rest)
     }
 
-    /// The counts; `None` when no usage told.
+    /// The counts. `None` when no usage reported any.
     pub(crate) fn usage(&self) -> Option<Usage> {
         let (prompt, completion) = (self.prompt(), self.completion());
         if prompt.is_none() && completion.is_none() {
@@ -179,13 +179,13 @@ impl Counts {
     }
 }
 
-/// A count, also as a float without a fraction, which some engines send.
+/// A count. Some engines send it as a float without a fraction, which is accepted.
 fn count(value: &[u8]) -> Option<u64> {
     let text = str::from_utf8(value).ok()?;
     if let Ok(count) = text.parse() {
         return Some(count);
     }
-    // Only a number: `parse` would take `inf` and `nan` as well.
+    // Only digits, because `parse` would accept `inf` and `nan` too.
     let is_number = matches!(value.first(), Some(b'0'..=b'9'));
     let count: f64 = text.parse().ok().filter(|_| is_number)?;
     (count.fract() == 0.0).then_some(count as u64)

@@ -1,5 +1,5 @@
-//! Answers of every dialect and what is concluded from each. The listener and the system tests read
-//! the same files, so that no program concludes something else.
+//! Answers of every dialect and the expected findings of each. The listener and the system tests
+//! read the same files, so all programs reach the same conclusions.
 #![expect(
     clippy::disallowed_methods,
     reason = "the crate reads no files, this test does"
@@ -20,7 +20,7 @@ struct Conclusion {
     finish_reason: Option<String>,
     model: Option<String>,
     id: Option<String>,
-    /// A text of the first event with generated content that no event before it has.
+    /// A text in the first event with generated content that does not occur in any earlier event.
     first_content: Option<String>,
 }
 

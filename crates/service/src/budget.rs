@@ -1,5 +1,5 @@
-//! The bound on bytes in memory, all requests together: of their bodies, and of answers that are held
-//! to be rewritten.
+//! Bounds the bytes in memory over all requests: their bodies, and answers that are held for
+//! rewriting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ impl ByteBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Where large bodies get their memory.
+    /// The source of memory for large bodies.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
@@ -33,7 +33,7 @@ impl ByteBudget {
     }
 }
 
-/// Bytes one request holds; given back when it is dropped.
+/// The bytes that one request holds. Dropping it returns them.
 #[derive(Debug)]
 pub struct Held {
     budget: ByteBudget,
@@ -41,8 +41,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes `more` bytes unless that would pass `limit`; says whether it did. Nothing is taken
-    /// otherwise.
+    /// Takes `more` bytes unless that would exceed `limit`. Returns whether it did; if not, nothing
+    /// changes.
     pub fn take(&mut self, more: u64, limit: u64) -> bool {
         let grown = |used: u64| used.checked_add(more).filter(|&sum| sum <= limit);
         let taken = self
@@ -58,8 +58,8 @@ impl Held {
 }
 
 impl Held {
-    /// Holds `bytes` from now on, more or fewer than before, unless that would pass `limit`; says
-    /// whether it does. Nothing changes otherwise.
+    /// Changes the holding to `bytes`, more or fewer than before, unless that would exceed `limit`.
+    /// Returns whether it did; if not, nothing changes.
     pub fn set(&mut self, bytes: u64, limit: u64) -> bool {
         if bytes >= self.bytes {
             return self.take(bytes - self.bytes, limit);

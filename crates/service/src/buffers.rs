@@ -1,18 +1,19 @@
-//! Buffers of large request bodies, used again.
+//! Reuses the buffers of large request bodies.
 //!
-//! Fresh memory for a body of a megabyte costs more in page faults than everything the router does
-//! with it. A buffer comes back when its request has been answered; what is kept is bounded.
+//! New memory for a body of a megabyte costs more in page faults than everything else that the
+//! router does with the body. A buffer returns when its request has been answered. The idle memory
+//! is bounded.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
-/// Smaller bodies come from the allocator, which keeps such blocks itself.
+/// Smaller bodies come from the allocator, which itself keeps blocks of this size.
 const BUFFER_MIN: usize = 64 << 10;
-/// Larger buffers go back to the system: few requests need one.
+/// Larger buffers go back to the system, because few requests need one.
 const BUFFER_MAX: usize = 4 << 20;
-/// Bytes kept idle, all buffers together.
+/// Idle bytes kept, over all buffers.
 const IDLE_MAX: usize = 32 << 20;
 
 /// The idle buffers of a process. Cheap to clone.
@@ -32,7 +33,7 @@ impl Buffers {
     pub fn take(&self, capacity: usize) -> BytesMut {
         if capacity >= BUFFER_MIN {
             let mut idle = self.idle.lock();
-            // The one given back last is the one still in the cache.
+            // The buffer that was returned last is most likely still in the CPU cache.
             let fits = idle
                 .buffers
                 .iter()
@@ -46,7 +47,7 @@ impl Buffers {
         BytesMut::with_capacity(capacity)
     }
 
-    /// Keeps a body's buffer for another, if nobody else holds it and there is room.
+    /// Keeps the buffer of a body for reuse, if nobody else holds it and there is room.
     pub fn give(&self, body: Bytes) {
         if body.len() < BUFFER_MIN {
             return;

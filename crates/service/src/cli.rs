@@ -1,4 +1,4 @@
-//! What the command lines of the programs share.
+//! The shared parts of the programs' command lines.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ pub fn blank_is_unset(command: clap::Command) -> clap::Command {
         .mut_subcommands(blank_is_unset)
 }
 
-/// Parses where a port listens: `9999`, `:9999` (both on every address) or `127.0.0.1:9999`.
+/// Parses a listen address: `9999` or `:9999` (both on every address), or `127.0.0.1:9999`.
 ///
 /// # Errors
 /// A text that says what is expected.

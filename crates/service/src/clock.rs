@@ -1,16 +1,16 @@
-//! The wall clock, always UTC, replaced in tests.
+//! The wall clock, always UTC. Tests replace it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-/// Tells the time of day: for file names, ages and records, never for durations.
+/// Gives the time of day for file names, ages and records. Never use it for durations.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>);
 
 impl WallClock {
-    /// A clock that asks `read`.
+    /// A clock that calls `read` for the time.
     pub fn new(read: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

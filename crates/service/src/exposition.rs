@@ -1,4 +1,4 @@
-//! The `/metrics` page: which exposition format a scraper gets, and rendering it.
+//! The `/metrics` page: chooses the exposition format for a scraper and renders the page.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,11 +11,12 @@ use prometheus_client::registry::Registry;
 /// The three exposition formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus text 0.0.4: the default, and what `curl` and browsers get.
+    /// Prometheus text 0.0.4: the default, and the format for `curl` and browsers.
     Text,
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// Length-delimited `io.prometheus.client.MetricFamily`: the only one with native histograms.
+    /// Length-delimited `io.prometheus.client.MetricFamily`. Only this format has native
+    /// histograms.
     Protobuf,
 }
 
@@ -33,7 +34,7 @@ impl Format {
 
     /// The format that a request's headers ask for.
     pub fn of(headers: &HeaderMap) -> Self {
-        // Several header lines are one list.
+        // Several header lines form one list.
         let accept: Vec<_> = headers
             .get_all(ACCEPT)
             .iter()
@@ -42,8 +43,8 @@ impl Format {
         Self::negotiate((!accept.is_empty()).then(|| accept.join(",")).as_deref())
     }
 
-    /// The format an `Accept` value asks for most; the first named wins a tie. Text when the header
-    /// is missing or asks for nothing that exists: a scraper can do more with that than with a 406.
+    /// The format that an `Accept` value prefers; in a tie, the first one. Text when the header is
+    /// missing or names no supported format, because text is more useful to a scraper than a 406.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let mut best = (Self::Text, 0.0_f32);
         for range in accept.unwrap_or_default().split(',') {
@@ -57,7 +58,7 @@ impl Format {
     }
 }
 
-/// The page could not be rendered: a bug in a family, never a scraper's fault.
+/// The page could not be rendered. The cause is a bug in a metric family, never the scraper.
 #[derive(Debug, thiserror::Error)]
 #[error("encode the metrics page")]
 pub struct PageError;
@@ -84,7 +85,8 @@ pub fn render(registry: &Registry, format: Format) -> Result<Vec<u8>, PageError>
     Ok(page.into_bytes())
 }
 
-/// One media range: the format it accepts and how much; `None` for one we cannot serve.
+/// One media range: the format that it accepts, and its quality value. `None` for a format that we
+/// cannot serve.
 fn range_of(range: &str) -> Option<(Format, f32)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();
@@ -127,7 +129,7 @@ fn range_of(range: &str) -> Option<(Format, f32)> {
 mod tests {
     use super::*;
 
-    /// What Prometheus 3 sends with native histograms on, and off.
+    /// The `Accept` header of Prometheus 3 with native histograms on, and off.
     const PROTOBUF_FIRST: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
         encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
         application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\

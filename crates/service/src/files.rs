@@ -1,5 +1,6 @@
-//! Files in directories that others may write to. A name there can lead to a FIFO, a device or a link
-//! out of the directory: nothing here waits for one, reads one or follows one.
+//! Opens files in directories that other programs may write to. A name there may lead to a FIFO, a
+//! device, or a link out of the directory. The functions here never wait for one, read one or
+//! follow one.
 
 use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io;
@@ -11,17 +12,17 @@ use rustix::fs::OFlags;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// When the system refuses, or the name leads to anything else.
+/// When the system refuses, or the name leads to anything but a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
 
-/// Opens a regular file as `options` say. Replaces the options' own custom flags.
+/// Opens a regular file with `options`. Replaces the custom flags in the options.
 ///
 /// # Errors
-/// When the system refuses, or the name leads to anything else.
+/// When the system refuses, or the name leads to anything but a regular file.
 pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Without NONBLOCK opening a FIFO waits for its other end. Regular files ignore the flag.
+    // Without NONBLOCK, opening a FIFO waits for its other end. Regular files ignore the flag.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let opened = options.custom_flags(flags).open(path);
@@ -44,20 +45,20 @@ fn refused(what: &str) -> io::Error {
     )
 }
 
-/// Whether a name leads to a directory without a link.
+/// Whether a name leads to a directory without passing a link.
 pub fn is_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Whether an entry is a regular file and no link to one.
+/// Whether an entry is a regular file and not a link to one.
 pub fn is_regular(entry: &DirEntry) -> bool {
     entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
-/// Whether `path` still leads to this open file: it was neither removed nor renamed.
+/// Whether `path` still leads to this open file, so that it was neither removed nor renamed.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system cannot tell.
 pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let open = file.metadata()?;

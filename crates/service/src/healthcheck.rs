@@ -1,30 +1,30 @@
-//! Asks a port of this machine whether its program is well, for images that have no curl.
+//! Checks over a local port whether a program is healthy, for images without curl.
 //!
-//! One request over a plain, blocking socket: the process does nothing else.
+//! Sends one request over a plain blocking socket, because the process does nothing else.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Most time to connect, and between two reads.
+/// The longest time to connect, and between two reads.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Largest answer that is read, bytes. A probe's is a line; that of a listing grows with what is
-/// configured.
+/// Largest answer that is read, in bytes. A probe answers with one line; a listing grows with the
+/// configuration.
 const ANSWER_MAX: u64 = 16 << 20;
 
-/// Why the light is red.
+/// The reason why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Unhealthy {
-    /// Nobody answers, or not in HTTP.
+    /// No answer, or not in HTTP.
     #[error("no answer from {address}: {source}")]
     Unreachable {
-        /// Who was asked.
+        /// The address that was checked.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It answers, and says that it is not well.
+    /// The program answers that it is not healthy.
     #[error("not ready: {0}")]
     Unready(String),
 }
@@ -34,12 +34,12 @@ pub enum Unhealthy {
 pub struct Answer {
     /// Status code.
     pub status: u16,
-    /// What follows the head.
+    /// The body after the head.
     pub body: String,
 }
 
 impl Answer {
-    /// 200 is health; anything else is shown with its first line of text.
+    /// 200 means healthy. Any other status is reported with the first line of its text.
     ///
     /// # Errors
     /// [`Unhealthy::Unready`].
@@ -52,15 +52,15 @@ impl Answer {
     }
 }
 
-/// Whether the program that serves `path` at `address` is well.
+/// Checks whether the program that serves `path` at `address` is healthy.
 ///
 /// # Errors
-/// [`Unhealthy`]: why not.
+/// [`Unhealthy`], with the reason.
 pub fn run(address: SocketAddr, path: &str) -> Result<(), Unhealthy> {
     ask(address, path)?.verdict()
 }
 
-/// Asks `path` of the port at `address`; an unspecified address means this machine.
+/// Requests `path` from the port at `address`. An unspecified address means this machine.
 ///
 /// # Errors
 /// [`Unhealthy::Unreachable`].

@@ -1,6 +1,6 @@
-//! What every program of the workspace needs once. The programs keep only what is theirs.
+//! Code that every program of the workspace needs. The programs keep only their own parts.
 //!
-//! Each module stands alone: a program takes those that it needs.
+//! The modules are independent: a program uses those that it needs.
 
 pub mod budget;
 pub mod buffers;

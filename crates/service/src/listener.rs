@@ -1,4 +1,4 @@
-//! Listening sockets: those that a supervisor hands over, else our own.
+//! Listening sockets: those that a supervisor passes to the process, else our own.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use listenfd::ListenFd;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that may wait to be accepted. The kernel lowers it to `net.core.somaxconn`. With the
-/// usual 128, a burst of connects overflows the queue and waits for a second or more.
+/// Connections that may wait to be accepted. The kernel caps this at `net.core.somaxconn`. With the
+/// usual 128, a burst of connections overflows the queue and waits for a second or more.
 const BACKLOG: i32 = 4096;
 
-/// An address cannot be listened on.
+/// The program cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
-    /// What the system says.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Inherited {
 }
 
 impl Inherited {
-    /// Takes what the environment names.
+    /// Takes the sockets that the environment names.
     pub fn from_env() -> Self {
         Self(ListenFd::from_env())
     }
@@ -42,7 +42,7 @@ impl Inherited {
     /// Needs a running Tokio runtime.
     ///
     /// # Errors
-    /// When the inherited descriptor is no TCP listener, or the address cannot be used.
+    /// When the inherited descriptor is not a TCP listener, or the address cannot be used.
     pub fn listen(
         &mut self,
         index: usize,
@@ -63,7 +63,7 @@ impl Inherited {
 /// When the address cannot be used.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // As the standard library does it: a restart must not wait for old connections.
+    // The standard library does the same: a restart must not wait for old connections.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -73,7 +73,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn adopt(socket: std::net::TcpListener) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
-    // Listening again only changes the backlog; a supervisor's default is often smaller.
+    // A second `listen` only changes the backlog; the supervisor's default is often smaller.
     if let Err(error) = SockRef::from(&socket).listen(BACKLOG) {
         tracing::debug!(%error, "the backlog of an inherited socket stays as it is");
     }

@@ -1,7 +1,7 @@
-//! Where log lines go. Events go to stderr, as text or JSON, filtered by `RUST_LOG`; what a program
-//! writes line by line for others to read (its ready line, its access lines) goes to stdout.
+//! Log output. Events go to stderr, as text or JSON, filtered by `RUST_LOG`. Lines for other
+//! programs (the ready line, the access lines) go to stdout.
 //!
-//! Neither ever waits for its reader: see [`LogWriter`].
+//! Neither stream ever waits for its reader: see [`LogWriter`].
 
 mod throttle;
 mod writer;
@@ -18,13 +18,13 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 pub use throttle::Throttle;
 pub use writer::{LogWriter, dropped, flush, stderr, stdout};
 
-/// How long the last lines of a program may take to reach their reader.
+/// How long a program waits at its end for its last lines to reach their reader.
 pub const FLUSH: Duration = Duration::from_secs(1);
 
-/// How log events and access lines are written.
+/// The format of log events and access lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// For human readers.
     #[default]
     Text,
     /// One JSON object per line.
@@ -34,14 +34,14 @@ pub enum LogFormat {
 /// The log could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// `RUST_LOG` is no filter.
+    /// `RUST_LOG` is not a valid filter.
     #[error("RUST_LOG {found:?} is not a log filter (for example info, or {target}=debug,warn)")]
     Filter {
-        /// Its text.
+        /// The value of `RUST_LOG`.
         found: String,
-        /// A target that the program has.
+        /// A valid target of the program.
         target: &'static str,
-        /// Why.
+        /// The reason.
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
@@ -56,10 +56,10 @@ pub enum LogError {
     Init(#[from] TryInitError),
 }
 
-/// What a program logs.
+/// The log settings of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// How lines are written.
+    /// The format of the lines.
     pub format: LogFormat,
     /// The program's own target, for the example in an error.
     pub target: &'static str,
@@ -67,10 +67,10 @@ pub struct Setup {
     pub silenced: &'static [&'static str],
 }
 
-/// Sends log events to stderr from here on, at `info` unless `RUST_LOG` says otherwise.
+/// From now on, log events go to stderr, at `info` unless `RUST_LOG` says otherwise.
 ///
 /// # Errors
-/// When `RUST_LOG` cannot be read, or a subscriber is already set.
+/// When `RUST_LOG` cannot be parsed, or a subscriber is already set.
 pub fn init(setup: Setup) -> Result<(), LogError> {
     let text = match std::env::var("RUST_LOG") {
         Ok(text) => text,
@@ -89,7 +89,8 @@ pub fn init(setup: Setup) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Writes one line to stderr and waits a moment for it to leave: for the reason why a program ends.
+/// Writes one line to stderr and waits briefly until it is written. For the reason why a program
+/// ends.
 pub fn last_words(line: &str) {
     let line = format!("{line}\n");
     match stderr() {
@@ -97,7 +98,7 @@ pub fn last_words(line: &str) {
             writer.offer(line.as_bytes());
             flush(FLUSH);
         }
-        // There is nothing else that this could be said with.
+        // No other channel is left to report this.
         Err(_) => drop(io::stderr().write_all(line.as_bytes())),
     }
 }
@@ -113,7 +114,7 @@ fn log_panic(panicked: &PanicHookInfo<'_>) {
     );
 }
 
-/// Hands each event's line to the writer.
+/// Passes the line of each event to the writer.
 #[derive(Debug)]
 struct Events(LogWriter);
 
@@ -140,7 +141,7 @@ impl Write for Event<'_> {
     }
 }
 
-/// The filter that `RUST_LOG` means; its later parts win over what is silenced.
+/// The filter from `RUST_LOG`. Its directives override the silenced targets.
 fn filter(text: String, setup: Setup) -> Result<EnvFilter, LogError> {
     let silenced = setup.silenced.iter().map(|target| format!("{target}=off"));
     let asked = match text.trim() {
@@ -158,7 +159,7 @@ fn filter(text: String, setup: Setup) -> Result<EnvFilter, LogError> {
         })
 }
 
-/// Colours only on a terminal, and not where `NO_COLOR` has a value.
+/// Colours only on a terminal, and only when `NO_COLOR` is unset or empty.
 fn colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -1,7 +1,7 @@
-//! Values from files that may be renewed while the program runs: certificates and tokens.
+//! Values from files that may change while the program runs: certificates and tokens.
 //!
-//! A connection asks for the value when it begins. The files are read again only when one of them
-//! has changed; if the new content is unusable, the last good value stays in force.
+//! A connection reads the value when it begins. The files are read again only when one of them has
+//! changed. If the new content is unusable, the last good value stays in force.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Says whether a file is the one it was: device, inode, length, and when it was last changed.
+/// Identifies a version of a file: device, inode, length, and time of the last change.
 type Mark = Vec<Option<(u64, u64, u64, i64, i64)>>;
 
 /// Reads the files.
 type Read<T> = Box<dyn Fn() -> Result<T, String> + Send + Sync>;
 
-/// A value out of files. Cheap to clone.
+/// A value from files. Cheap to clone.
 pub struct Renewed<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -32,7 +32,7 @@ impl<T> Clone for Renewed<T> {
     }
 }
 
-/// Never the value: it may be secret.
+/// Never prints the value, because it may be secret.
 impl<T> std::fmt::Debug for Renewed<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Renewed")
@@ -43,7 +43,7 @@ impl<T> std::fmt::Debug for Renewed<T> {
 }
 
 impl<T: Clone> Renewed<T> {
-    /// A value that stays as it is.
+    /// A value that never changes.
     pub fn fixed(value: T) -> Self
     where
         T: Send + Sync + 'static,
@@ -57,16 +57,16 @@ impl<T: Clone> Renewed<T> {
         }))
     }
 
-    /// The value that `read` makes of `files`. `what` names it in the log.
+    /// The value that `read` makes from `files`. `what` names it in the log.
     ///
     /// # Errors
-    /// That of `read`, the first time.
+    /// Those of `read` at the first reading.
     pub fn new(
         what: &'static str,
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<T, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
-        // Before reading: what changes meanwhile is read once more.
+        // Taken before reading, so that a change during it causes another reading.
         let mark = mark(&files);
         let value = read()?;
         Ok(Self(Arc::new(Inner {
@@ -77,7 +77,7 @@ impl<T: Clone> Renewed<T> {
         })))
     }
 
-    /// The value as it is now. Blocks on the disk for as long as a few small files take.
+    /// The current value. Blocks on the disk, for as long as reading a few small files takes.
     pub fn now(&self) -> T {
         let inner = &*self.0;
         if inner.files.is_empty() {
@@ -94,7 +94,7 @@ impl<T: Clone> Renewed<T> {
                 *held = (mark, value);
             }
             Err(error) => {
-                // Half of it may be in place; the next connection looks again.
+                // The files may be half replaced. The next connection checks again.
                 tracing::warn!(
                     what = inner.what,
                     error,
@@ -144,7 +144,7 @@ mod tests {
         .unwrap();
         assert_eq!((renewed.now(), renewed.now()), ("one".into(), "one".into()));
         assert_eq!(reads.load(Ordering::Relaxed), 1);
-        // Put in place as a volume does it: another file under the same name.
+        // Replaced as in a mounted volume: a new file under the same name.
         let put = |text: &str| {
             let new = dir.path().join("new");
             fs::write(&new, text).unwrap();

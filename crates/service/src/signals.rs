@@ -1,7 +1,7 @@
-//! Signals, and the promise that TERM ends the program.
+//! Signals, and the guarantee that TERM ends the program.
 //!
-//! They are taken on a thread with a runtime of its own: whatever the rest of the program waits for,
-//! a signal is heard, and when the program has not ended in time, this thread ends it.
+//! A thread with its own runtime receives the signals. So a signal is handled whatever the rest of
+//! the program waits for, and when the program has not ended in time, this thread ends it.
 
 use std::future::pending;
 use std::io;
@@ -16,21 +16,22 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::log;
 
-/// Signals that wait to be acted upon. More of the same change nothing.
+/// The most signals that wait to be handled. More of the same change nothing.
 const WAITING_MAX: usize = 8;
 
-/// How long a program may take to end after a second signal said that it must not wait.
+/// How long a program may take to end after the second signal.
 const HURRIED: Duration = Duration::from_secs(5);
 
 /// Exit code of a program that did not end in time.
 const OVERDUE: i32 = 1;
 
-/// What a signal asks for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// TERM, INT or QUIT: to end in order; the second one: at once.
+    /// TERM, INT or QUIT. The first one asks for an orderly end, the second one for an immediate
+    /// end.
     Stop,
-    /// HUP: to read the files again.
+    /// HUP: read the files again.
     Reload,
 }
 
@@ -40,12 +41,12 @@ pub enum Signal {
 pub struct Grace(Arc<AtomicU64>);
 
 impl Grace {
-    /// A program that may take this long.
+    /// The grace of a program that may take `limit` to end.
     pub fn new(limit: Duration) -> Self {
         Self(Arc::new(AtomicU64::new(millis(limit))))
     }
 
-    /// The limit from now on.
+    /// Changes the limit.
     pub fn set(&self, limit: Duration) {
         self.0.store(millis(limit), Ordering::Relaxed);
     }
@@ -64,8 +65,8 @@ fn millis(limit: Duration) -> u64 {
 pub struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
-    /// Takes the signals from here on. A program that outlives `grace` after one is ended with exit
-    /// code 1.
+    /// Receives the signals from now on. A program that has not ended within `grace` after a signal
+    /// is ended with exit code 1.
     ///
     /// # Errors
     /// When the system refuses a handler or a thread.
@@ -140,13 +141,13 @@ async fn watch(mut source: Source, sender: &mpsc::Sender<Signal>, grace: &Grace)
         if signal == Signal::Stop {
             end = next_end(end, Instant::now(), grace.get());
         }
-        // Full: the program has enough of them to act upon.
+        // If the channel is full, the program has enough signals to handle.
         let _ = sender.try_send(signal);
     }
 }
 
-/// When a program that was asked to stop at `now` must have ended. A second signal shortens the
-/// time, and no signal extends it.
+/// The deadline of a program that was asked to stop at `now`. A second signal shortens it; no
+/// signal extends it.
 fn next_end(end: Option<Instant>, now: Instant, grace: Duration) -> Option<Instant> {
     match end {
         None => now.checked_add(grace),

@@ -1,15 +1,15 @@
-//! What the process that started us learns about our state: systemd's notify protocol. Without a
-//! notify socket nothing happens.
+//! Reports the state of the process to the supervisor by systemd's notify protocol. Without a
+//! notify socket this does nothing.
 
 use sd_notify::NotifyState;
 
-/// Every port listens.
+/// Reports that every port listens.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// A reload begins; [`ready`] reports its end. systemd takes the time to match it with the reload
-/// that it asked for.
+/// Reports that a reload begins; [`ready`] reports its end. systemd uses the time to match it with
+/// the reload that it requested.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -17,7 +17,7 @@ pub fn reloading() {
     }
 }
 
-/// The process drains and then ends.
+/// Reports that the process drains and then ends.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 
-/// Why there is no TLS.
+/// The reason why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -16,28 +16,28 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: PemError,
     },
     /// A file holds no certificate.
     #[error("read {}: there is no certificate in it", .0.display())]
     Empty(PathBuf),
-    /// Certificate and key do not fit, or are of an unknown kind.
+    /// Certificate and key do not match, or are of an unknown kind.
     #[error("use the certificate: {0}")]
     Rustls(#[from] rustls::Error),
-    /// The authorities of clients are of no use.
+    /// The client authorities are unusable.
     #[error("use the client authorities: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// Makes ring the process's TLS provider. Calling it again changes nothing.
 pub fn install_crypto_provider() {
-    // Only fails when a provider is already installed, which is what is wanted.
+    // Fails only when a provider is already installed, which is what we want.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A server's TLS with this certificate chain and key. With `client_ca`, clients must show a
-/// certificate that one of its authorities signed.
+/// A server's TLS configuration with this certificate chain and key. With `client_ca`, clients must
+/// present a certificate that one of these authorities signed.
 ///
 /// # Errors
 /// When a file cannot be read or used.
@@ -78,10 +78,10 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// The certificates in a PEM file, in its order.
+/// The certificates in a PEM file, in file order.
 ///
 /// # Errors
-/// [`TlsError::Pem`], or [`TlsError::Empty`] when there is none.
+/// [`TlsError::Pem`], or [`TlsError::Empty`] when the file has no certificate.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |source| TlsError::Pem {
         path: path.to_owned(),

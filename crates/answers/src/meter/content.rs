@@ -1,31 +1,33 @@
-//! Whether an event carries generated content: text, reasoning, a tool call's name or arguments.
+//! Detects whether an event carries generated content: text, reasoning, or a tool call's name or
+//! arguments.
 //!
-//! Looked at are the places where the dialects put it, so a role alone, an empty delta, a ping or the
-//! event that opens a stream is none, and neither is what the client's own request said before.
+//! Only the places where the dialects put content are searched. So a role alone, an empty delta, a
+//! ping or the event that opens a stream does not count, and neither does a repetition of the
+//! client's request.
 
 use crate::cursor::Cursor;
 use crate::json::unescaped;
 
-/// A place in an event that content may stand in, or below.
+/// A place in an event that may hold content, directly or below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// The event itself: llama.cpp's own API, and the deltas of the Responses API.
     Event,
     /// `choices`, or a list of parts below it.
     Choice,
-    /// `delta` or `message` of a choice, `delta` of an Anthropic event.
+    /// `delta` or `message` of a choice, or `delta` of an Anthropic event.
     Delta,
-    /// A tool call, a function, a content block or an output item: its name is content.
+    /// A tool call, a function, a content block or an output item. Its name is content.
     Named,
     /// `response` of a Responses event.
     Response,
 }
 
-/// What a member is to the search.
+/// How the search treats a member.
 enum Member {
-    /// Content if it is a text that is not empty.
+    /// Content if it is a non-empty text.
     Text,
-    /// An object, or a list of objects, to look into.
+    /// An object, or a list of objects, to search.
     Below(Place),
     /// Either of the two.
     TextOrBelow(Place),
@@ -58,13 +60,14 @@ impl Place {
     }
 }
 
-/// How deep content lies at most: event, `choices`, choice, `delta`, `tool_calls`, call, `function`.
+/// The greatest depth of content: event, `choices`, choice, `delta`, `tool_calls`, call,
+/// `function`.
 const DEPTH_MAX: u8 = 8;
 
-/// Whether an event's data holds content.
+/// Whether the data of an event holds content.
 pub(super) fn is_in(data: &[u8]) -> bool {
     let mut search = Search { data, found: false };
-    // `None` is an early end: content was found, or the data is no JSON.
+    // `None` means an early end: content was found, or the data is not JSON.
     let _ = search.below(Place::Event, DEPTH_MAX, &mut Cursor::new(data));
     search.found
 }
@@ -75,7 +78,7 @@ struct Search<'d> {
 }
 
 impl Search<'_> {
-    /// Takes an object, a list of them, or anything else.
+    /// Searches an object or a list of objects; skips any other value.
     fn below(&mut self, place: Place, depth: u8, cursor: &mut Cursor<'_>) -> Option<()> {
         let Some(depth) = depth.checked_sub(1) else {
             return cursor.skip().map(|_| ());

@@ -1,21 +1,22 @@
-//! The few members of an answer that are measured, found in one pass over any cut of its JSON.
+//! Finds the few members of an answer that are measured, in one pass over JSON cut anywhere.
 //!
-//! Nothing is built and nothing but the wanted values is kept: where they may stand is a small
-//! tree of [`Node`]s, and a value outside it is skipped by counting brackets. A wanted value that
-//! lies within one chunk is lent from it. Input that is not one JSON object ends the reading; it
-//! is not validated otherwise. Of duplicate members each is told, so the last one counts.
+//! Only the wanted values are kept. The places where they may occur form a small tree of [`Node`]s;
+//! a value outside it is skipped by counting brackets. A wanted value within one chunk is borrowed
+//! from it. Input that is not one JSON object ends the reading; nothing else is validated.
+//! Duplicate members are all reported, so the last one counts.
 
 use memchr::memchr2;
 
 use crate::json::{is_blank, unescaped};
 
-/// Bytes of a wanted object that are kept. A usage object is a few hundred bytes.
+/// The most bytes kept of a wanted object. A usage object has a few hundred bytes.
 pub(super) const OBJECT_MAX: usize = 16 << 10;
 
-/// Bytes of a wanted string or number that are kept, quotes not counted.
+/// The most bytes kept of a wanted string or number, without the quotes.
 pub(super) const TEXT_MAX: usize = 256;
 
-/// Bytes of a key that are looked at; a longer key is none of ours, however it is escaped.
+/// The most bytes of a key that are examined. A longer key is never a wanted one, even with
+/// escapes.
 const KEY_MAX: usize = 120;
 
 /// A wanted member.
@@ -45,7 +46,7 @@ pub(super) enum Member {
     Evaluated,
 }
 
-/// A container that wanted members may stand in.
+/// A container that may hold wanted members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     /// The answer, or an event of its stream.
@@ -54,7 +55,7 @@ enum Node {
     Inner,
     /// `choices`.
     Choices,
-    /// One of them.
+    /// One item of `choices`.
     Choice,
     /// `delta` of an Anthropic event.
     Delta,
@@ -62,7 +63,7 @@ enum Node {
     Details,
 }
 
-/// What a value is to the reader.
+/// How the reader treats a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Skip,
@@ -119,11 +120,11 @@ enum State {
     Text(Role),
     /// In a number or a literal.
     Scalar(Role),
-    /// In a container that is skipped or taken whole: brackets open.
+    /// In a container that is skipped or taken whole, with the number of open brackets.
     Inside(Role, u32),
-    /// In a string in there.
+    /// In a string inside such a container.
     InsideText(Role, u32),
-    /// The object is closed, or the input is no such object.
+    /// The object is closed, or the input is not such an object.
     End,
 }
 
@@ -133,11 +134,11 @@ pub(super) struct Answer {
     nodes: [Node; DEPTH_MAX],
     depth: usize,
     state: State,
-    /// The last byte of a string seen was an unpaired backslash.
+    /// Whether the last byte of the string was an unpaired backslash.
     escaped: bool,
-    /// The key, or the wanted value, as far as earlier chunks had it.
+    /// The part of the key, or of the wanted value, that came in earlier chunks.
     held: Vec<u8>,
-    /// What is held outgrew its bound.
+    /// Whether the held bytes exceeded their bound.
     over: bool,
     closed: bool,
 }
@@ -157,14 +158,14 @@ impl Default for Answer {
 }
 
 impl Answer {
-    /// Whether the object has been closed: the answer is whole.
+    /// Whether the object has been closed, so that the answer is complete.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Tells `on` of every wanted value that ends in `chunk`: the content of a string, escapes and
-    /// all, the text of a number or literal, or a whole object. `null` and values beyond their bound
-    /// are not told.
+    /// Calls `on` for every wanted value that ends in `chunk`. `on` gets the content of a string
+    /// with its escapes, the text of a number or literal, or a whole object. `null` and values
+    /// beyond their bound are not reported.
     pub(super) fn feed(&mut self, chunk: &[u8], mut on: impl FnMut(Member, &[u8])) {
         let mut at = 0;
         while at < chunk.len() && self.state != State::End {
@@ -172,7 +173,7 @@ impl Answer {
         }
     }
 
-    /// Handles the token, or the part of one, at `at`; answers where to go on.
+    /// Handles the token, or the part of one, at `at`. Returns the position to continue at.
     fn step(&mut self, chunk: &[u8], at: usize, on: &mut impl FnMut(Member, &[u8])) -> usize {
         let rest = &chunk[at..];
         match self.state {
@@ -208,7 +209,7 @@ impl Answer {
                 let ends = |byte: &u8| is_blank(*byte) || matches!(byte, b',' | b'}' | b']');
                 let found = rest.iter().position(ends);
                 let end = found.unwrap_or(rest.len());
-                // `null` says as much as no member.
+                // `null` means the same as a missing member.
                 let mut told = |member, value: &[u8]| {
                     if value != b"null" {
                         on(member, value);
@@ -288,7 +289,7 @@ impl Answer {
         at + 1
     }
 
-    /// Where a string ends in `rest`, and whether it does.
+    /// The end of a string in `rest`, and whether the string ends there.
     fn text_end(&mut self, rest: &[u8]) -> (usize, bool) {
         let mut at = 0;
         if self.escaped && !rest.is_empty() {
@@ -309,7 +310,7 @@ impl Answer {
         (rest.len(), false)
     }
 
-    /// Goes on to the end of the container being skipped, or of `rest`.
+    /// Advances to the end of the skipped container, or of `rest`.
     fn inside_end(&mut self, rest: &[u8]) -> usize {
         let mut at = 0;
         while at < rest.len() {
@@ -357,7 +358,8 @@ impl Answer {
         }
     }
 
-    /// The value that ends with `part`, when it is `closed`; inside, `None` beyond the bound.
+    /// The value that ends with `part`, if it is `closed`. The inner `None` means that the value
+    /// exceeds its bound.
     fn whole<'a>(
         &'a mut self,
         part: &'a [u8],
@@ -376,7 +378,7 @@ impl Answer {
     }
 }
 
-/// What opens or closes something: all that matters where a value is skipped.
+/// Bytes that open or close something. Only these matter in a skipped value.
 static MARKS: [bool; 256] = {
     let mut marks = [false; 256];
     let mut at = 0;
@@ -387,7 +389,7 @@ static MARKS: [bool; 256] = {
     marks
 };
 
-/// A wanted object is not wanted as an array, a wanted text not as a container.
+/// Skips an array where an object is wanted, and a container where a text is wanted.
 fn object_only(role: Role, byte: u8) -> Role {
     match role {
         Role::Take(Member::Usage | Member::ActualUsage | Member::Timings) if byte == b'{' => role,

@@ -1,7 +1,7 @@
 use super::*;
 
-/// What a meter found: usage as prompt, completion, cached, reasoning, total; the finish reason in
-/// the chat API's word; model; id; whether it was complete.
+/// The findings of a meter: usage as prompt, completion, cached, reasoning, total; the finish
+/// reason in the chat API's word; model; id; whether the answer was complete.
 type Reading = (
     Option<[u64; 5]>,
     Option<String>,
@@ -26,7 +26,7 @@ fn read(mut meter: Meter, chunks: &[&[u8]]) -> Reading {
     )
 }
 
-/// Reads a body whole, byte by byte and cut once at every byte; all must agree.
+/// Reads a body whole, byte by byte, and cut once at every byte. All results must agree.
 fn reading(make: fn() -> Meter, body: &str) -> Reading {
     let body = body.as_bytes();
     let whole = read(make(), &[body]);

@@ -1,12 +1,13 @@
-//! A bound on lines that a stranger can cause: each kind of line has one, at its call site.
+//! Limits log lines that a stranger can cause. Each kind of line has its own limit, at its call
+//! site.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lines of one kind in one interval.
+/// Lines of one kind per interval.
 const LINES: u32 = 10;
-/// The interval.
+/// Length of the interval.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Lets a few lines of one kind through in each interval and counts the rest.
@@ -30,7 +31,8 @@ impl Throttle {
         }))
     }
 
-    /// Whether a line may be written at `now`: then how many were left out since the last one.
+    /// `Some` when a line may be written at `now`, with the number of lines left out since the last
+    /// one.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         let is_over = |since: Instant| now.saturating_duration_since(since) >= INTERVAL;

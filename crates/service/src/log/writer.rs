@@ -1,6 +1,6 @@
-//! The one way from a program to a pipe that somebody may have stopped reading.
+//! The only way from a program to a pipe whose reader may have stopped reading.
 //!
-//! A line is copied into a bounded queue and written by a thread of its own. Offering a line never
+//! A line is copied into a bounded queue and written by a dedicated thread. Offering a line never
 //! waits: when the queue is full, the line is dropped and counted.
 
 use std::fs::File;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that may wait in one queue. As many again may be on their way to the reader. It absorbs a
-/// reader that stalls for a second at eight thousand access lines a second.
+/// Bytes that may wait in one queue; as many again may be on their way to the reader. This absorbs
+/// a reader that stalls for a second at 8000 access lines per second.
 const WAITING_MAX: usize = 1 << 20;
 
-/// Capacity that an idle queue keeps, bytes.
+/// Capacity that an idle queue keeps, in bytes.
 const KEPT: usize = 64 << 10;
 
 /// A queue of lines and the thread that writes them. Cheap to clone.
@@ -26,9 +26,9 @@ pub struct LogWriter(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     queue: Mutex<Queue>,
-    /// There is something to write.
+    /// Signals that there is something to write.
     filled: Condvar,
-    /// Everything has been written.
+    /// Signals that everything has been written.
     emptied: Condvar,
 }
 
@@ -67,13 +67,13 @@ impl LogWriter {
         self.0.filled.notify_one();
     }
 
-    /// Lines that were lost so far, because the reader was too slow or is gone.
+    /// Lines lost so far because the reader was too slow or is gone.
     pub fn dropped(&self) -> u64 {
         self.0.queue.lock().dropped
     }
 
-    /// Waits until everything offered so far is written, at most `limit`. Blocks the thread. False
-    /// when time ran out.
+    /// Waits until everything offered so far is written, at most `limit`. Blocks the thread.
+    /// Returns `false` on a time-out.
     pub fn flush(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut queue = self.0.queue.lock();
@@ -103,7 +103,7 @@ impl Inner {
         }
     }
 
-    /// Waits for lines, and says how many it put into `batch`.
+    /// Waits for lines and moves them into `batch`. Returns how many.
     fn next(&self, batch: &mut Vec<u8>) -> u64 {
         batch.clear();
         batch.shrink_to(KEPT);
@@ -140,14 +140,14 @@ fn started(slot: &OnceLock<LogWriter>, name: &str, stream: &impl AsFd) -> io::Re
     if let Some(writer) = slot.get() {
         return Ok(writer.clone());
     }
-    // A descriptor of its own: the standard library's handle is a lock that a stuck write would
-    // hold, and a panic elsewhere would wait for it.
+    // A separate descriptor. The handle of the standard library is a lock: a stuck write would hold
+    // it, and a panic elsewhere would wait for it.
     let out = File::from(stream.as_fd().try_clone_to_owned()?);
     let writer = LogWriter::start(name, out)?;
     Ok(slot.get_or_init(|| writer).clone())
 }
 
-/// Lines of both streams that were lost so far.
+/// Lines lost so far on both streams.
 pub fn dropped() -> u64 {
     let lost = |slot: &OnceLock<LogWriter>| slot.get().map_or(0, LogWriter::dropped);
     lost(&STDOUT) + lost(&STDERR)
@@ -169,7 +169,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Blocks in its first write until it may go on, then counts the lines that it gets.
+    /// Blocks in its first write until it is released, then counts the lines that it gets.
     struct Stuck {
         go_on: Option<Receiver<()>>,
         lines: Arc<Mutex<u64>>,
