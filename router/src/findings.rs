@@ -77,11 +77,8 @@ impl Watch {
         };
         let last = settled.attempts.len().saturating_sub(1);
         let attempts = settled.attempts.iter().enumerate().map(|(at, attempt)| {
-            let trouble = match at == last {
-                true => last_trouble(settled),
-                // Only a peer that took nothing is passed over for another one.
-                false => attempt.error.as_ref().map(|_| Trouble::NoConnection),
-            };
+            let failed = attempt.failure.map(Trouble::Failed);
+            let trouble = failed.or_else(|| blameless(settled).filter(|_| at == last));
             (attempt.peer.as_str(), trouble)
         });
         let traffic = route.map_or(&self.unrouted, |route| &route.state.traffic);
@@ -179,20 +176,11 @@ fn refused(settled: &Settled) -> Option<Refused<'_>> {
     }
 }
 
-/// What went wrong at the peer that was tried last.
-fn last_trouble(settled: &Settled) -> Option<Trouble> {
-    let has_begun = settled.times.first_chunk.is_some();
-    let error = settled.attempts.last()?.error.as_ref();
-    match (settled.end, has_begun) {
-        (End::Left, false) => Some(Trouble::WaitedInVain),
-        (End::Left, true) => None,
-        (End::Broken, true) => Some(Trouble::CutOff),
-        (End::Broken, false) if settled.status == 504 => Some(Trouble::NoFirstByte),
-        (End::Broken, false) => Some(Trouble::NoConnection),
-        (End::Whole, _) => match settled.status {
-            404 => Some(Trouble::NotFound),
-            500..=599 if error.is_none() => Some(Trouble::ServerError),
-            _ => None,
-        },
+/// What went wrong at the peer that was tried last, although the peer did not fail.
+fn blameless(settled: &Settled) -> Option<Trouble> {
+    match (settled.end, settled.status) {
+        (End::Left, _) if settled.times.first_chunk.is_none() => Some(Trouble::WaitedInVain),
+        (End::Whole, 404) => Some(Trouble::NotFound),
+        _ => None,
     }
 }

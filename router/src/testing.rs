@@ -133,5 +133,6 @@ pub(crate) fn attempt(peer: &str) -> Attempt {
     Attempt {
         peer: PeerKey::new(peer),
         error: None,
+        failure: None,
     }
 }

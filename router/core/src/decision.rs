@@ -27,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::admission::{Gate, Gates, Refusal};
 use crate::affinity::Hash;
 use crate::balance::Balance;
+use crate::health::Failure;
 use crate::health::HealthFacts;
 use crate::load::Freshness;
 use crate::pool::PeerKey;
@@ -426,6 +427,9 @@ pub struct Attempt {
     /// Why it did not serve the request; absent when it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Arc<str>>,
+    /// How the peer failed; absent where it served, or was not to blame.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<Failure>,
 }
 
 #[cfg(test)]

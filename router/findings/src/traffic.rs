@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use router_core::health::Failure;
+
 use crate::sessions::Sightings;
 use crate::window::{At, Count, SPAN};
 
@@ -19,35 +21,31 @@ const LENGTHS: [u64; 5] = [256, 1024, 4096, 16_384, 65_536];
 /// What went wrong in one attempt at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// No connection: refused, unreachable, not resolvable, TLS.
-    NoConnection,
-    /// The connection closed before the first byte of an answer.
-    Reset,
-    /// No first byte came in time.
-    NoFirstByte,
+    /// The peer failed.
+    Failed(Failure),
     /// The client left while it waited for the first byte.
     WaitedInVain,
-    /// A 5xx of the peer's own.
-    ServerError,
-    /// A stream broke off, or ended without its terminator.
-    CutOff,
-    /// A stream stopped between two chunks.
-    Stalled,
     /// A 404 of the peer's own.
     NotFound,
 }
 
+const TROUBLES: usize = 8;
+
 impl Trouble {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::NoConnection,
-        Self::Reset,
-        Self::NoFirstByte,
-        Self::WaitedInVain,
-        Self::ServerError,
-        Self::CutOff,
-        Self::Stalled,
-        Self::NotFound,
-    ];
+    fn index(self) -> usize {
+        match self {
+            Self::Failed(failure) => match failure {
+                Failure::NoConnection => 0,
+                Failure::Reset => 1,
+                Failure::NoFirstByte => 2,
+                Failure::ServerError => 3,
+                Failure::Cut => 4,
+                Failure::Stall => 5,
+            },
+            Self::WaitedInVain => 6,
+            Self::NotFound => 7,
+        }
+    }
 }
 
 /// Why the router itself refused a request.
@@ -122,7 +120,7 @@ pub struct RouteTraffic {
 #[derive(Debug, Default)]
 pub struct PeerTraffic {
     attempts: Count,
-    troubles: [Count; Trouble::ALL.len()],
+    troubles: [Count; TROUBLES],
     longest_wait: Option<(Instant, Duration)>,
     times: [VecDeque<(Instant, Duration)>; LENGTHS.len() + 1],
     prompt: Count,
@@ -182,7 +180,7 @@ impl RouteTraffic {
             let counts = self.peer(peer);
             counts.attempts.add(at, 1);
             if let Some(trouble) = trouble {
-                counts.troubles[trouble as usize].add(at, 1);
+                counts.troubles[trouble.index()].add(at, 1);
             }
             last = Some((peer, trouble));
         }
@@ -237,7 +235,7 @@ impl RouteTraffic {
             return Events::default();
         };
         let at = At::new(self.epoch, now);
-        events(&peer.troubles[kind as usize], &peer.attempts, at, span)
+        events(&peer.troubles[kind.index()], &peer.attempts, at, span)
     }
 
     /// The longest time that a request waited for the first byte of this peer in vain.
@@ -317,7 +315,7 @@ pub struct Medians {
 
 impl PeerTraffic {
     fn served(&mut self, ended: &Ended<'_>, trouble: Option<Trouble>, at: At) {
-        if let (Some(Trouble::NoFirstByte | Trouble::WaitedInVain), Some(waited)) =
+        if let (Some(Trouble::Failed(Failure::NoFirstByte) | Trouble::WaitedInVain), Some(waited)) =
             (trouble, ended.waited)
         {
             let is_longer = self.longest_wait.is_none_or(|(when, longest)| {
@@ -393,13 +391,16 @@ mod tests {
     fn troubles_count_against_the_peer_that_had_them() {
         let now = Instant::now();
         let mut traffic = RouteTraffic::new(now);
-        let attempts = [("a:1", Some(Trouble::NoConnection)), ("b:1", None)];
+        let attempts = [
+            ("a:1", Some(Trouble::Failed(Failure::NoConnection))),
+            ("b:1", None),
+        ];
         for _ in 0..6 {
             let ended = Ended { ..Ended::default() };
             traffic.observe(&ended, attempts, now);
         }
         let seen = |peer| {
-            let events = traffic.trouble(peer, Trouble::NoConnection, MINUTE, now);
+            let events = traffic.trouble(peer, Trouble::Failed(Failure::NoConnection), MINUTE, now);
             (events.count, events.of)
         };
         assert_eq!(seen("a:1"), (6, 6));

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use proto::admin::{FindingCode, Peer, Pool, Route, Severity};
 
+use router_core::health::Failure;
+
 use super::words::{percent, share, span};
 use super::{Cause, WINDOW};
 use crate::traffic::{Events, RouteTraffic, Trouble};
@@ -96,7 +98,7 @@ impl Look<'_> {
 
     /// The worst of the peer's troubles: one cause, however it shows.
     fn trouble(&self) -> Option<Cause> {
-        let unreachable = self.events(Trouble::NoConnection);
+        let unreachable = self.events(Trouble::Failed(Failure::NoConnection));
         if self.peer.banned || unreachable.count >= EVENTS_MIN {
             return Some(self.unreachable(unreachable));
         }
@@ -105,18 +107,22 @@ impl Look<'_> {
         }
         let kinds = [
             (
-                Trouble::ServerError,
+                Trouble::Failed(Failure::ServerError),
                 FindingCode::PeerFailing,
                 "answered 5xx to",
             ),
             (
-                Trouble::Reset,
+                Trouble::Failed(Failure::Reset),
                 FindingCode::PeerResetting,
                 "closed the connection before the first byte of",
             ),
-            (Trouble::CutOff, FindingCode::PeerCutsStreams, "cut off"),
             (
-                Trouble::Stalled,
+                Trouble::Failed(Failure::Cut),
+                FindingCode::PeerCutsStreams,
+                "cut off",
+            ),
+            (
+                Trouble::Failed(Failure::Stall),
                 FindingCode::PeerStalls,
                 "stalled in the middle of",
             ),
@@ -150,7 +156,7 @@ impl Look<'_> {
 
     fn hung(&self) -> Option<Cause> {
         let (late, left) = (
-            self.events(Trouble::NoFirstByte),
+            self.events(Trouble::Failed(Failure::NoFirstByte)),
             self.events(Trouble::WaitedInVain),
         );
         let events = Events {

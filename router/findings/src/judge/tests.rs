@@ -6,6 +6,8 @@ use proto::admin::{
     RouteStatus, Routes, Severity, SwitchState, Trips,
 };
 
+use router_core::health::Failure;
+
 use super::{BodylogFacts, Cause};
 use crate::{Board, Ended, Refused, RouteTraffic, Trouble};
 
@@ -138,13 +140,19 @@ fn a_quiet_route_has_no_finding() {
 #[test]
 fn each_kind_of_trouble_has_its_code() {
     for (trouble, code) in [
-        (Trouble::NoConnection, FindingCode::PeerUnreachable),
-        (Trouble::NoFirstByte, FindingCode::PeerHung),
+        (
+            Trouble::Failed(Failure::NoConnection),
+            FindingCode::PeerUnreachable,
+        ),
+        (Trouble::Failed(Failure::NoFirstByte), FindingCode::PeerHung),
         (Trouble::WaitedInVain, FindingCode::PeerHung),
-        (Trouble::ServerError, FindingCode::PeerFailing),
-        (Trouble::Reset, FindingCode::PeerResetting),
-        (Trouble::CutOff, FindingCode::PeerCutsStreams),
-        (Trouble::Stalled, FindingCode::PeerStalls),
+        (
+            Trouble::Failed(Failure::ServerError),
+            FindingCode::PeerFailing,
+        ),
+        (Trouble::Failed(Failure::Reset), FindingCode::PeerResetting),
+        (Trouble::Failed(Failure::Cut), FindingCode::PeerCutsStreams),
+        (Trouble::Failed(Failure::Stall), FindingCode::PeerStalls),
         (Trouble::NotFound, FindingCode::PeerNotFound),
     ] {
         let mut scene = Scene::new(&["a:1", "b:1"]);
@@ -162,7 +170,7 @@ fn each_kind_of_trouble_has_its_code() {
 #[test]
 fn four_events_are_no_finding() {
     let mut scene = Scene::new(&["a:1", "b:1"]);
-    scene.attempts("a:1", Some(Trouble::ServerError), 4);
+    scene.attempts("a:1", Some(Trouble::Failed(Failure::ServerError)), 4);
     scene.refusals(Refused::Concurrency, 4);
     scene.refusals(Refused::Unauthorized, 4);
     assert_eq!(scene.codes(), []);
@@ -317,7 +325,7 @@ fn a_listener_that_is_away_says_how_long_records_wait() {
 #[test]
 fn a_finding_outlives_its_cause_and_says_that_it_is_over() {
     let mut scene = Scene::new(&["a:1", "b:1"]);
-    scene.attempts("a:1", Some(Trouble::ServerError), 9);
+    scene.attempts("a:1", Some(Trouble::Failed(Failure::ServerError)), 9);
     let mut board = Board::new(Duration::from_secs(60));
     let began = scene.now;
     let mut look = |scene: &mut Scene, seconds: u64| -> Findings {

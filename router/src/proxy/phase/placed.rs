@@ -109,6 +109,9 @@ impl Tries {
 
     /// The attempt under way has ended, which may change its peer's state.
     pub(in crate::proxy) fn ended(&mut self, route: &Route, events: &Events, end: AttemptEnd) {
+        if let (Some(attempt), AttemptEnd::Failed(failure)) = (self.attempts.last_mut(), end) {
+            attempt.failure = Some(failure);
+        }
         for change in route.attempt_ended(&mut self.reservation, end) {
             events.peer_health(at_peer(route, &self.peer), &change);
         }
@@ -124,5 +127,6 @@ fn attempt(peer: &Peer) -> Attempt {
     Attempt {
         peer: peer.spec.key.clone(),
         error: None,
+        failure: None,
     }
 }

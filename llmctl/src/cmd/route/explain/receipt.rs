@@ -1,7 +1,8 @@
 //! What happened to a request that is over, told from its receipt.
 
 use chrono::DateTime;
-use router_core::decision::{Choice, Receipt};
+use router_core::decision::{Attempt, Choice, Receipt};
+use router_core::health::Failure;
 
 use super::gates::{passed_lines, reading_lines};
 use super::words::{Line, facts_lines, refusal_line, show_lines};
@@ -55,8 +56,9 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
             lines.push(("refused", format!("by content rule `{name}`: {condition}")));
         }
     }
-    for attempt in &receipt.attempts {
-        let ended = attempt.error.as_deref().map_or("served it".into(), tame);
+    let last = receipt.attempts.len().saturating_sub(1);
+    for (at, attempt) in receipt.attempts.iter().enumerate() {
+        let ended = attempt_end(receipt, attempt, at == last);
         lines.push(("attempt", format!("{}: {ended}", attempt.peer)));
     }
     if let Some(usage) = &receipt.usage {
@@ -90,6 +92,33 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
         ),
     ));
     lines
+}
+
+/// What became of one attempt. Only the last one can have served the request.
+fn attempt_end(receipt: &Receipt, attempt: &Attempt, is_last: bool) -> String {
+    let seconds = receipt.duration_ms as f64 / 1000.0;
+    match (&attempt.error, attempt.failure) {
+        (Some(error), Some(failure)) => format!("{}: {}", kind(failure), tame(error)),
+        (Some(error), None) => tame(error).into_owned(),
+        (None, Some(Failure::ServerError)) => format!("answered {}", receipt.status),
+        (None, Some(failure)) => kind(failure).to_owned(),
+        (None, None) if is_last && receipt.client_gone && receipt.ttft_ms.is_none() => {
+            format!("waited {seconds:.1} s, no byte; the client left")
+        }
+        (None, None) if receipt.status >= 400 => format!("answered {}", receipt.status),
+        (None, None) => "served it".to_owned(),
+    }
+}
+
+fn kind(failure: Failure) -> &'static str {
+    match failure {
+        Failure::NoConnection => "no connection",
+        Failure::Reset => "closed the connection before the first byte",
+        Failure::NoFirstByte => "no first byte in time",
+        Failure::ServerError => "answered with a server error",
+        Failure::Cut => "the answer was cut off",
+        Failure::Stall => "the answer stalled",
+    }
 }
 
 fn arrival(at_unix_ms: u64) -> String {

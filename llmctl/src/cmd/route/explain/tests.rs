@@ -7,7 +7,7 @@ use router_core::balance::Balance;
 use router_core::decision::{
     Attempt, Choice, Explanation, Facts, Home, HomeState, Mode, Outcome, PeerFacts, Receipt, Usage,
 };
-use router_core::health::HealthFacts;
+use router_core::health::{Failure, HealthFacts};
 use router_core::load::Freshness;
 use router_core::pool::PeerKey;
 
@@ -276,6 +276,7 @@ fn a_receipt_tells_every_attempt() {
     let attempt = |n: u32, error: Option<&str>| Attempt {
         peer: PeerKey::new(format!("10.0.0.1{n}:8000")),
         error: error.map(Arc::from),
+        failure: error.map(|_| Failure::NoConnection),
     };
     let past = Receipt {
         request_id: "a1b2c3d4".into(),
