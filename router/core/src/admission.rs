@@ -1,4 +1,5 @@
-//! Whether a request may come in at all. One file per gate; a refusal is a value, not an error.
+//! Decides whether a request may come in at all. One file per gate. A refusal is a value, not an
+//! error.
 
 pub mod concurrency;
 mod gate;

@@ -1,4 +1,4 @@
-//! Which peer a session belongs to.
+//! Decides which peer a session belongs to.
 
 pub(crate) mod consistent_hash;
 pub mod hash;
@@ -10,14 +10,15 @@ pub(crate) mod warm;
 
 pub use sid::Hashed;
 
-/// How a session finds its engine.
+/// How a session is mapped to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affinity {
     /// Sessions are ignored: every request is balanced.
     None,
-    /// Placement is a pure function of session and peer list, so replicas agree without talking.
+    /// Placement is a pure function of session and peer list, so replicas agree without
+    /// communication.
     Hash {
-        /// The function.
+        /// The placement function.
         hash: Hash,
         /// What happens when the home peer is at its own maximum.
         saturated: Saturated,

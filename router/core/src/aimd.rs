@@ -1,40 +1,40 @@
-//! Adaptive concurrency: a limit that grows while it is needed and healthy, and shrinks when the
-//! pool's TTFT or decode rate says that it is overloaded.
+//! Adaptive concurrency: the limit grows while the demand needs it and the pool is healthy. It
+//! shrinks when the pool's TTFT or decode rate shows overload.
 //!
-//! Additive-increase/multiplicative-decrease in spirit (Chiu and Jain, 1989), with a multiplicative
-//! increase that is capped by real demand. Only overload pushes the limit below its start point; a
-//! healthy pool climbs back to it even under a trickle of traffic.
+//! Follows additive-increase/multiplicative-decrease (Chiu and Jain, 1989), but with a
+//! multiplicative increase that real demand caps. Only overload pushes the limit below its start
+//! point. A healthy pool climbs back to the start point even with little traffic.
 
 use std::time::Duration;
 
-/// `adaptive_cc_*`: coefficients of a route; the bounds follow per pool from its peers.
+/// `adaptive_cc_*`: the coefficients of a route. The bounds follow for each pool from its peers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveSpec {
-    /// Between two ticks.
+    /// Time between two ticks.
     pub interval: Duration,
-    /// Shrinks the limit, above 0 and below 1.
+    /// Factor that shrinks the limit, above 0 and below 1.
     pub dec: f64,
-    /// Grows the limit, above 1.
+    /// Factor that grows the limit, above 1.
     pub inc: f64,
-    /// Absolute floor, at least 1; beats the fraction.
+    /// Absolute floor, at least 1; overrides the fraction.
     pub min: Option<u32>,
     /// Floor as a share of the static maximum, above 0 and at most 1.
     pub min_frac: f64,
-    /// Absolute start point, at least 1; beats the fraction.
+    /// Absolute start point, at least 1; overrides the fraction.
     pub init: Option<u32>,
     /// Start point as a share of the static maximum.
     pub init_frac: Option<f64>,
-    /// Grow only from this share of the limit upward, above 0 and at most 1.
+    /// The limit grows only if in-flight is at least this share of it, above 0 and at most 1.
     pub pressure_frac: f64,
-    /// Below this share the limit follows load down; below `pressure_frac`.
+    /// Below this share the limit follows the load down; smaller than `pressure_frac`.
     pub slack_frac: f64,
-    /// Slots kept above live concurrency (`adaptive_cc_abs`), at least 0.
+    /// Slots kept above the current in-flight (`adaptive_cc_abs`), at least 0.
     pub headroom: f64,
-    /// Life of a limit that no tick renews.
+    /// Lifetime of a limit that no tick renews.
     pub ttl: Duration,
-    /// Whether TTFT overload shrinks too.
+    /// Whether TTFT overload shrinks the limit too.
     pub use_ttft: bool,
-    /// Low traffic neither shrinks nor expires the limit.
+    /// Whether the limit stays during low traffic: it then neither shrinks nor expires.
     pub hold_when_idle: bool,
 }
 
@@ -58,17 +58,17 @@ impl Default for AdaptiveSpec {
     }
 }
 
-/// Absorbs the rounding of `max × fraction` before it is rounded down.
+/// Absorbs the rounding error of `max × fraction` before it is rounded down.
 const TOLERANCE: f64 = 1e-9;
 
-/// Between what an adaptive limit moves, for one pool. Bans do not matter.
+/// The bounds of the adaptive limit of one pool. Bans do not affect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// At least 1 unless the pool has no peer, at most `max`.
+    /// At least 1 unless the pool has no peer; at most `max`.
     pub min: u64,
     /// The largest sum of slots that the enabled peers of one tier have.
     pub max: u64,
-    /// Where a fresh or expired limit starts, `min` to `max`.
+    /// Start point of a fresh or expired limit, `min` to `max`.
     pub init: u64,
 }
 
@@ -88,42 +88,43 @@ impl Bounds {
     }
 }
 
-/// What the signals say about a pool.
+/// The state of a pool according to its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// No signal that drives the limit has an average.
+    /// None of the signals that drive the limit has an average.
     Unknown,
-    /// None of them is past its threshold.
+    /// No signal is past its threshold.
     Fine,
-    /// One of them is: TTFT above it, or the decode rate below it; at it is not past it.
+    /// A signal is past its threshold: TTFT above it, or the decode rate below it. A value at the
+    /// threshold is not past it.
     Overloaded,
 }
 
-/// What one tick looks at.
+/// The inputs of one tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inputs {
     /// The limit in force, stored or start point.
     pub limit: f64,
     /// In-flight now.
     pub in_flight: u64,
-    /// Requests refused for concurrency since the last tick that used the number.
+    /// Requests refused for concurrency since the last tick that used this number.
     pub refused: u64,
-    /// What the signals say.
+    /// State of the pool according to its signals.
     pub health: Health,
 }
 
-/// Where a limit stands against the load under it.
+/// How well the load uses the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// The load fills it.
     Pressure,
-    /// The load leaves much of it unused; never without any load.
+    /// The load leaves much of the limit unused; never without any load.
     Slack,
-    /// Neither.
+    /// Neither of both.
     Between,
 }
 
-/// Where `limit` stands against `in_flight`.
+/// Compares `limit` with `in_flight`.
 pub fn fit(spec: &AdaptiveSpec, limit: f64, in_flight: u64) -> Fit {
     let load = in_flight as f64;
     if load >= spec.pressure_frac * limit || limit - load < spec.headroom {
@@ -135,8 +136,8 @@ pub fn fit(spec: &AdaptiveSpec, limit: f64, in_flight: u64) -> Fit {
     }
 }
 
-/// One tick: the limit from now on. `None`: nothing is known about the pool, or it has no peer; then
-/// the limit stays and ages, and the refusals are not used up.
+/// Computes the new limit for one tick. `None` when the signals are unknown or the pool has no
+/// peer: the limit then stays and ages, and the refusals are kept for a later tick.
 pub fn tick(spec: &AdaptiveSpec, bounds: Bounds, inputs: Inputs) -> Option<f64> {
     if bounds.max == 0 {
         return None;
@@ -145,14 +146,14 @@ pub fn tick(spec: &AdaptiveSpec, bounds: Bounds, inputs: Inputs) -> Option<f64> 
     let next = match inputs.health {
         Health::Unknown => return None,
         Health::Overloaded => limit * spec.dec,
-        // In-flight cannot show the demand that was refused, so it does not cap this growth.
+        // In-flight does not include refused demand, so it does not cap this growth.
         Health::Fine if inputs.refused > 0 => limit * spec.inc,
         Health::Fine => follow(spec, bounds, limit, inputs.in_flight),
     };
     Some(next.clamp(bounds.min as f64, bounds.max as f64))
 }
 
-/// A healthy limit goes where the load is: up to a little above it, down to a little above it.
+/// Moves a healthy limit towards the load: up or down to a little above it.
 fn follow(spec: &AdaptiveSpec, bounds: Bounds, limit: f64, in_flight: u64) -> f64 {
     let (load, init) = (in_flight as f64, bounds.init as f64);
     let middle = f64::midpoint(spec.pressure_frac, spec.slack_frac);

@@ -1,11 +1,11 @@
-//! Which peer a request without a home gets: total orders with one winner.
+//! Chooses the peer of a request without a home peer. Each policy is a total order with one winner.
 //!
-//! Each policy is one file beside this one and one line of the table below: the enum, its words in
-//! files and answers, the text of the option and the choice itself all come from that line.
+//! Each policy is one file beside this one and one line of the table below. The enum, its words in
+//! files and responses, the text of the option and the choice itself all come from that line.
 //!
-//! The peers offered are already the ones that may be picked: candidates, and of those only the
-//! ones with room while any has room. `least_busy` and `idle_aware` end in the peer's name, so that
-//! replicas that see the same loads agree.
+//! The caller offers only peers that may be picked: candidates, and only those with room while any
+//! has room. `least_busy` and `idle_aware` end in the peer's name, so that replicas that see the
+//! same loads agree.
 
 mod idle_aware;
 mod least_busy;
@@ -21,14 +21,15 @@ use serde::{Deserialize, Serialize};
 use crate::load::Idle;
 use crate::pool::{Load, Weight};
 
-/// One way to spread requests. No item has a default: a new policy answers each question.
+/// One way to spread requests. No item has a default, so that a new policy must answer each
+/// question.
 trait Policy {
-    /// Whether it orders by what the engines say, so that they must be polled.
+    /// Whether the policy orders by loads that the engines report, which requires polling.
     const NEEDS_ENGINE_LOAD: bool;
-    /// Whether the peers' weights decide between equally loaded ones.
+    /// Whether the peers' weights decide between equally loaded peers.
     const USES_WEIGHTS: bool;
 
-    /// The winner among the peers offered, which come in ascending order of their index. `None`
+    /// The winner among the offered peers, which come in ascending order of their index. `None`
     /// when there are no peers.
     fn pick(
         peers: impl Iterator<Item = Candidate> + Clone,
@@ -37,14 +38,15 @@ trait Policy {
     ) -> Option<Winner>;
 }
 
-/// What a policy may read besides the candidates.
+/// The inputs of a policy besides the candidates.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<I> {
     /// How loads are compared.
     pub normalize: Normalize,
-    /// How long the idle peer of an index has been so. Policies ask it of peers without load only.
+    /// How long the idle peer with this index has been idle. Policies call it only for peers
+    /// without load.
     pub idle: I,
-    /// How often the pool's policy took a turn so far.
+    /// How many turns the pool's policy has taken so far.
     pub turn: u64,
 }
 
@@ -53,12 +55,12 @@ pub struct Terms<I> {
 pub struct Winner {
     /// Its index in the pool.
     pub index: usize,
-    /// Whether the choice used up a turn, so that the next one goes on behind it.
+    /// Whether the choice used up a turn, so that the next choice continues behind it.
     pub takes_turn: bool,
 }
 
 impl Winner {
-    /// A choice that no earlier choice matters to.
+    /// A choice that does not depend on earlier choices.
     fn at(index: usize) -> Self {
         Self {
             index,
@@ -89,7 +91,7 @@ macro_rules! policies {
             pub const RULES: &'static str =
                 concat!("How requests without a home are spread: `", $first_word, "`: ", $first_rule $(, "; `", $word, "`: ", $rule)*, ".");
 
-            /// What it takes, in a few words.
+            /// The rule of the policy in a few words.
             pub fn rule(self) -> &'static str {
                 match self {
                     Self::$first => $first_rule,
@@ -97,7 +99,7 @@ macro_rules! policies {
                 }
             }
 
-            /// Whether it orders by what the engines say, so that they must be polled.
+            /// Whether the policy orders by loads that the engines report, which requires polling.
             pub fn needs_engine_load(self) -> bool {
                 match self {
                     Self::$first => $first_module::$first::NEEDS_ENGINE_LOAD,
@@ -105,7 +107,7 @@ macro_rules! policies {
                 }
             }
 
-            /// Whether the peers' weights decide between equally loaded ones.
+            /// Whether the peers' weights decide between equally loaded peers.
             pub fn uses_weights(self) -> bool {
                 match self {
                     Self::$first => $first_module::$first::USES_WEIGHTS,
@@ -152,16 +154,16 @@ pub enum Normalize {
 /// A peer that may be picked.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its index in the pool; candidates come in ascending order.
+    /// Index in the pool; candidates come in ascending order.
     pub index: usize,
-    /// How busy it is.
+    /// The load of the peer.
     pub load: Load,
-    /// Its [`rank`] in the pool.
+    /// The peer's [`rank`] in the pool.
     pub rank: u32,
 }
 
 /// The order of equally loaded peers: the largest weight first, then the smallest name, then file
-/// order. Answers each peer's place in it.
+/// order. Returns each peer's position in it.
 pub fn rank<'a>(peers: impl Iterator<Item = (Weight, &'a str)>) -> Vec<u32> {
     let peers: Vec<_> = peers.collect();
     let mut order: Vec<usize> = (0..peers.len()).collect();
@@ -173,7 +175,7 @@ pub fn rank<'a>(peers: impl Iterator<Item = (Weight, &'a str)>) -> Vec<u32> {
     ranks
 }
 
-/// The less loaded peer first, among equally loaded ones the preferred one.
+/// Orders the less loaded peer first, and among equally loaded peers the preferred one.
 #[inline]
 fn by_load(normalize: Normalize, one: &Candidate, other: &Candidate) -> Ordering {
     let by_load = match normalize {
@@ -195,7 +197,7 @@ mod tests {
 
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-    /// Peers a, b, c …, from (load, slots) pairs.
+    /// Makes peers a, b, c … from (load, slots) pairs.
     fn peers(loads: &[(u32, u32)]) -> Vec<Candidate> {
         let candidate = |(index, &(in_flight, slots)): (usize, &(u32, u32))| Candidate {
             index,
@@ -208,7 +210,7 @@ mod tests {
         loads.iter().enumerate().map(candidate).collect()
     }
 
-    /// Counts as loads, and no peer was ever used.
+    /// Terms that compare loads as counts, with peers that were never used.
     fn terms(turn: u64) -> Terms<impl Fn(usize) -> Idle> {
         Terms {
             normalize: Normalize::Off,
@@ -294,7 +296,7 @@ mod tests {
         let winner = |loads: &[(u32, u32)], weights: [f64; 3]| {
             let mut peers = peers(loads);
             let weights = weights.map(|weight| Weight::new(weight).unwrap());
-            // Names against file order, so that neither stands for the other.
+            // Names run against file order, so that a test can tell them apart.
             let ranks = rank(weights.into_iter().zip(["b", "a", "c"]));
             for (peer, rank) in peers.iter_mut().zip(ranks) {
                 peer.rank = rank;

@@ -1,12 +1,12 @@
-//! The one aggregate of a route: reserve, retry, release, observe.
+//! The single aggregate of a route: reserve, retry, release, observe.
 //!
-//! The edge keeps one `Book` per route behind one lock. State is keyed by peer, so it outlives a
-//! reload: a new [`RouteSpec`] is *attached*, which resolves each peer to the state its key already
-//! has, and the old one *detached* when its last request is gone. A peer's state is dropped once no
+//! The edge keeps one `Book` per route behind one lock. The state is keyed by peer, so it outlives
+//! a reload. A new [`RouteSpec`] is *attached*, which resolves each peer to the state of its key.
+//! The old one is *detached* when its last request is gone. A peer's state is dropped once no
 //! resolved route names it and no ticket holds it.
 //!
-//! Here are the state, who holds it, and the count of what is in flight; each file beside has one
-//! kind of question or event.
+//! This file has the state, its holders and the count of in-flight requests. Each file beside it
+//! has one kind of question or event.
 
 mod answer;
 mod attempts;
@@ -61,51 +61,54 @@ pub use waiters::WaiterId;
 /// All mutable state of one route.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// Held by every resolved route that names the peer and by every ticket on it.
+    /// State by peer. Every resolved route that names the peer and every ticket on the peer hold
+    /// it.
     peers: Table<PeerKey, PeerState>,
-    /// By `peers_by_model` key; held by every resolved route that has the pool and by every ticket of it.
+    /// State by `peers_by_model` key. Every resolved route that has the pool and every ticket of
+    /// the pool hold it.
     pools: Table<Option<Arc<str>>, PoolState>,
     /// The route's runtime limits.
     runtime: RuntimeLimits,
     priority: Priority,
     trips: Trips,
     waiters: Waiters,
-    /// The first instant it saw: what windows are aligned to.
+    /// The first instant that the book saw. Windows are aligned to it.
     epoch: Option<Instant>,
-    /// By id.
+    /// Attached routes by id.
     routes: BTreeMap<u64, Attached>,
     next_route: u64,
-    /// Tickets not released.
+    /// Number of tickets that are not released.
     outstanding: u64,
 }
 
-/// What is known about one peer.
+/// The state of one peer.
 #[derive(Debug, Default)]
 struct PeerState {
-    /// Tickets on it.
+    /// Number of tickets on the peer.
     in_flight: u32,
     ban: Ban,
-    /// What its engine said last, on whatever route.
+    /// The last reading of the engine, from any route that polls it.
     reading: Reading,
-    /// How many slots its engine says it has.
+    /// The number of slots that the engine reports.
     learned: Option<u32>,
-    /// What became of the requests it got.
+    /// Health of the peer, from the outcomes of its requests.
     health: Health,
 }
 
-/// A resolved route in use, and what its decisions go over.
+/// A resolved route in use, with its candidate sets.
 #[derive(Debug)]
 struct Attached {
     resolved: ResolvedRoute,
     /// Index = pool.
     candidate_sets: Vec<ByRole<CandidateSet>>,
-    /// Index = pool: between what its adaptive limit moves. `None` without `adaptive_cc`.
+    /// Index = pool: the bounds of its adaptive limit. `None` without `adaptive_cc`.
     bounds: Vec<Option<Bounds>>,
 }
 
 impl Book {
-    /// Resolves a spec's peers to their state, creating what is new. Where the spec attached before
-    /// polled nobody and this one does, its peers stay candidates until their first poll has ended.
+    /// Resolves the peers of a spec to their state and creates missing state. If the spec attached
+    /// before polled no peer and this one polls, its peers stay candidates until their first poll
+    /// has ended.
     pub fn attach(&mut self, spec: RouteSpec) -> ResolvedRoute {
         debug_assert!(spec.rt_limit_factor.is_finite() && spec.rt_limit_factor > 0.0);
         let mut members = Vec::with_capacity(spec.pools.len());
@@ -144,8 +147,9 @@ impl Book {
         resolved
     }
 
-    /// Gives up a resolved route; state of peers that no resolved route names and no ticket holds is dropped.
-    /// Tickets reserved under it may still be released, not retried. A second call does nothing.
+    /// Gives up a resolved route. State of peers that no resolved route names and no ticket holds
+    /// is dropped. Tickets reserved under the route may still be released, but not retried. A
+    /// second call does nothing.
     pub fn detach(&mut self, resolved: &ResolvedRoute) {
         if self.routes.remove(&resolved.id).is_none() {
             return;
@@ -159,8 +163,8 @@ impl Book {
         self.priority.release_hold(&resolved.buckets);
     }
 
-    /// Debug-asserts the invariants: the peers' in-flight adds up to the tickets not released, and
-    /// every slot is held by exactly the resolved routes and tickets that know it.
+    /// Debug-asserts the invariants: the sum of the peers' in-flight is the number of unreleased
+    /// tickets, and every slot is held by exactly the resolved routes and tickets that refer to it.
     pub fn check(&self) {
         self.peers.check();
         self.pools.check();
@@ -208,8 +212,8 @@ impl Book {
         }
     }
 
-    /// The pool as a request of any model sees it. Looks at every peer unless the pool's candidate set is
-    /// [current](Self::refresh).
+    /// The pool from the view of a request of any model. Evaluates every peer unless the pool's
+    /// candidate set is [current](Self::refresh).
     fn view<'a>(
         &'a self,
         resolved: &'a ResolvedRoute,
@@ -239,9 +243,9 @@ impl Book {
         )
     }
 
-    /// The pool as a request sees it: without the peers that do not list its model, unless none of
-    /// those that do is usable and another may serve it; with the draining peer that its session
-    /// lives on.
+    /// The pool from the view of one request. Peers that do not list its model are left out, unless
+    /// none of those that do is usable and the request may fall back. The draining peer on which
+    /// its session lives is included.
     fn view_for<'a>(
         &'a self,
         resolved: &'a ResolvedRoute,
@@ -271,13 +275,14 @@ impl Book {
         }
     }
 
-    /// When time alone may next change a peer of a pool: a ban ends, a reading grows old.
+    /// When time alone may next change a peer of a pool, because a ban ends or a reading becomes
+    /// stale.
     fn due(&self, resolved: &ResolvedRoute, pool: PoolId, role: Role) -> Option<Instant> {
         let attached = self.routes.get(&resolved.id)?;
         attached.candidate_sets[pool.0][role].due()
     }
 
-    /// Looks at a peer again, to which something has happened.
+    /// Evaluates a peer again after an event that concerns it.
     fn touch(&mut self, slot: u32, now: Instant) {
         let Self { routes, peers, .. } = self;
         let state = peers.get(slot);
@@ -320,8 +325,8 @@ impl Book {
         self.epoch.unwrap_or(now)
     }
 
-    /// Gives up one hold on a peer. With the last one goes what pools remember of it: its place may
-    /// become another peer's.
+    /// Gives up one hold on a peer. With the last hold, pools forget what they remember of the
+    /// peer: another peer may get its place.
     fn release_hold(&mut self, slot: u32) {
         if self.peers.release_hold(slot) {
             for pool in self.pools.iter_mut() {
@@ -343,7 +348,8 @@ impl Book {
         attempt
     }
 
-    /// `attempt`: the one under way, unless its end was reported; it says nothing about the peer then.
+    /// `attempt` is the attempt under way, or `None` if its end was reported; in that case it does
+    /// not affect the peer.
     fn vacate(&mut self, slot: u32, attempt: Option<Attempt>, now: Instant) {
         let peer = self.peers.get_mut(slot);
         if let Some(mut attempt) = attempt {

@@ -1,8 +1,8 @@
-//! The concurrency gate: in-flight against the pool's limit, compared before the request is counted.
+//! The concurrency gate compares in-flight with the pool's limit before it counts the request.
 //!
-//! The same comparison, over one peer's slots, says whether that peer has room.
+//! The same comparison over the slots of one peer says whether that peer has room.
 
-/// Absorbs the rounding of `limit × factor`, so that it never buys a whole request.
+/// Absorbs the rounding error of `limit × factor`, so that it never admits an extra request.
 const TOLERANCE: f64 = 1e-9;
 
 /// Whether a pool with `in_flight` requests may take one more under `limit × factor`.
@@ -11,11 +11,11 @@ const TOLERANCE: f64 = 1e-9;
 /// and the fourth refused.
 #[inline]
 pub fn admits(in_flight: u64, limit: f64, factor: f64) -> bool {
-    // For a whole number k, `k < ceil(x)` and `k < x` are the same question.
+    // For a whole number k, `k < ceil(x)` and `k < x` are equivalent.
     (in_flight as f64) < limit * factor - TOLERANCE
 }
 
-/// The most requests that run under `limit × factor`.
+/// The most requests that may run under `limit × factor`.
 pub fn ceiling(limit: f64, factor: f64) -> u64 {
     // A cast of a float saturates: a negative product is 0.
     (limit * factor - TOLERANCE).ceil() as u64

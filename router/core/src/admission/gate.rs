@@ -1,4 +1,4 @@
-//! The load gates by name, and small sets of them.
+//! The names of the load gates, and small sets of them.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::signal::Signal;
 
-/// A load gate, in the order they are asked.
+/// A load gate. The variants are in evaluation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
-    /// In-flight against the pool's limit.
+    /// Compares in-flight with the pool's limit.
     Concurrency,
-    /// Time to first token against its threshold.
+    /// Compares time to first token with its threshold.
     Ttft,
-    /// Decode rate against its threshold; only without adaptive concurrency.
+    /// Compares the decode rate with its threshold; only without adaptive concurrency.
     Tps,
 }
 
 impl Gate {
-    /// All, in the order they are asked.
+    /// All gates, in evaluation order.
     pub const ALL: [Self; 3] = [Self::Concurrency, Self::Ttft, Self::Tps];
 
-    /// As labels, counters and endpoints spell it.
+    /// The name in labels, counters and endpoints.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
@@ -54,22 +54,22 @@ impl From<Signal> for Gate {
 pub struct Gates(u8);
 
 impl Gates {
-    /// Adds one.
+    /// Adds a gate.
     pub fn insert(&mut self, gate: Gate) {
         self.0 |= 1 << gate as u8;
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains the gate.
     pub fn contains(self, gate: Gate) -> bool {
         self.0 & (1 << gate as u8) != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }
 
-    /// Its members, in the order they are asked.
+    /// The gates of the set, in evaluation order.
     pub fn iter(self) -> impl Iterator<Item = Gate> {
         Gate::ALL
             .into_iter()

@@ -1,33 +1,35 @@
-//! `session_prio`: warm sessions first. A request's turn puts it into a bucket; under load the
-//! bucket's share scales the concurrency limit and its tolerance the TTFT and TPS thresholds.
+//! `session_prio` prefers warm sessions. A request's turn puts it into a bucket. Under load the
+//! bucket's share scales the concurrency limit, and its tolerance scales the TTFT and TPS
+//! thresholds.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// One row of the table in force.
+/// One row of the priority table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Its first turn; the next bucket's first turn ends it.
+    /// First turn of the bucket. The bucket ends where the next one starts.
     pub min_turn: u32,
-    /// Share of the concurrency limit it may fill, above 0 and at most 1.
+    /// Share of the concurrency limit that the bucket may fill, above 0 and at most 1.
     pub share: f64,
-    /// Multiplies the TTFT threshold and divides the TPS threshold, at least 1.
+    /// Tolerance: multiplies the TTFT threshold and divides the TPS threshold, at least 1.
     pub tol: f64,
 }
 
-/// `session_prio_*` of a route.
+/// The `session_prio_*` options of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrioritySpec {
-    /// `session_prio_table`, or what the other options make; never empty, ascending from turn 1.
+    /// `session_prio_table`, or the table computed from the other options; never empty, ascending
+    /// from turn 1.
     pub table: Arc<[Bucket]>,
-    /// At threshold × this (÷ for TPS) every bucket is refused; at least every `tol`.
+    /// At threshold × this (÷ for TPS) every bucket is refused. At least as large as every `tol`.
     pub severe: f64,
-    /// Turn 1 is let in again below threshold × this, above 0 and at most 1.
+    /// Turn 1 is admitted again below threshold × this, above 0 and at most 1.
     pub release: f64,
-    /// Probe slots of turn 1 in each window.
+    /// Probe slots of turn 1 per window.
     pub t1_probes: u32,
-    /// Share of requests without a usable header in a minute that is worth a warning.
+    /// Share of requests without a usable header in one minute that triggers a warning.
     pub warn_frac: f64,
 }
 
@@ -38,22 +40,22 @@ impl Default for PrioritySpec {
 }
 
 impl PrioritySpec {
-    /// Index of the bucket of a turn; the last one's without a usable header.
+    /// Index of the bucket of a turn. Without a usable header, the last bucket.
     pub fn bucket(&self, turn: Option<u32>) -> usize {
         let ended = |turn| self.table.partition_point(|bucket| bucket.min_turn <= turn);
         // The first bucket starts at turn 1, and a turn is at least 1.
         turn.map_or(self.table.len(), ended).saturating_sub(1)
     }
 
-    /// Whether the requests of a bucket are the first to be turned away. A table of one bucket
-    /// grades nobody.
+    /// Whether the bucket is refused first. False for a table with a single bucket, which ranks no
+    /// request before another.
     pub fn is_first(&self, bucket: usize) -> bool {
         bucket == 0 && self.table.len() > 1
     }
 
-    /// The table of `session_prio_r_new`, `session_prio_full_turn` and `session_prio_severe`: turn
-    /// 1, 2–3, 4–7, … doubling up to `full_turn`, where the last bucket starts. The share rises
-    /// linearly from `r_new` to 1, the tolerance from 1 to `severe`.
+    /// The table computed from `session_prio_r_new`, `session_prio_full_turn` and
+    /// `session_prio_severe`: turn 1, 2–3, 4–7, … doubling up to `full_turn`, where the last bucket
+    /// starts. The share rises linearly from `r_new` to 1, the tolerance from 1 to `severe`.
     pub fn graded(r_new: f64, full_turn: u32, severe: f64) -> Self {
         let doubling = std::iter::successors(Some(1_u32), |turn| turn.checked_mul(2));
         let mut turns: Vec<u32> = doubling.take_while(|turn| *turn < full_turn).collect();
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
     use crate::admission::concurrency::ceiling;
 
-    /// The README of the router this one replaces prints this table.
+    /// The README of the router that this one replaces prints this table.
     #[test]
     fn ceilings_of_the_default_shares() {
         let spec = PrioritySpec::default();

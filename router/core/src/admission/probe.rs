@@ -1,18 +1,18 @@
-//! Half-open probing: while a gate is tripped, a few requests pass in each probe window, or the
-//! gate could never see that the pool has recovered.
+//! Half-open probing: while a gate is tripped, a few requests pass in each probe window. Without
+//! them the gate would have no measurements that show that the pool has recovered.
 
 use std::time::Instant;
 
 use super::refusal::Budget;
 
-/// The probe slots taken of one gate of one pool in the current window.
+/// The probe slots taken in the current window of one gate of one pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProbeWindow {
-    /// When it ends; `None` before the first probe.
+    /// End of the window; `None` before the first probe.
     ends: Option<Instant>,
-    /// By everybody, or by warm requests while `session_prio` is on.
+    /// Slots taken by all requests, or by warm requests only while `session_prio` is on.
     used: u32,
-    /// By turn 1 from its own budget.
+    /// Slots taken by turn 1 from its own budget.
     first: u32,
 }
 
@@ -26,8 +26,8 @@ pub struct Quota {
 }
 
 impl ProbeWindow {
-    /// Slots that a budget still has at `now`. Turn 1 has none once a warm request has probed: the
-    /// pool is being measured, and better by those who lose most.
+    /// Slots that a budget has left at `now`. Turn 1 has none once a warm request has probed: the
+    /// pool is being measured already, and warm requests lose most from a refusal.
     pub fn left(&self, budget: Budget, quota: Quota, now: Instant) -> u32 {
         match budget {
             Budget::All | Budget::Warm => quota.shared.saturating_sub(self.used(now)),
@@ -47,8 +47,8 @@ impl ProbeWindow {
         if self.is_current(now) { self.first } else { 0 }
     }
 
-    /// When the slots are given out again: the end of the current window, or of the aligned one
-    /// that a probe now would begin.
+    /// When the probe slots are reset: the end of the current window, or of the aligned window that
+    /// a probe now would begin.
     pub fn ends(&self, aligned: Instant, now: Instant) -> Instant {
         self.ends.filter(|ends| now < *ends).unwrap_or(aligned)
     }

@@ -1,7 +1,8 @@
-//! A refusal is a value: what was compared with what, and what would have admitted the request.
+//! A refusal is a value: the numbers that were compared, and the value that would have admitted the
+//! request.
 //!
-//! Serialized, `reason` names the variant and the numbers stand beside it; absent ones are left out,
-//! and numbers that are whole are written whole.
+//! In serialized form, `reason` names the variant and the numbers stand beside it. Absent numbers
+//! are left out, and whole numbers are written without a fraction.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Gate;
 
-/// No `Retry-After` is longer, in seconds: what is known about the load ages quickly.
+/// Upper bound of `Retry-After`, in seconds: knowledge about the load ages quickly.
 pub const RETRY_AFTER_S_MAX: u64 = 60;
 
-/// `Retry-After` without a usable peer, seconds: a ban takes a probe to lift.
+/// `Retry-After` without a usable peer, in seconds: lifting a ban takes a probe.
 const RETRY_NO_PEER_S: u64 = 5;
 
 /// Why a request was not placed, with the numbers that caused it.
@@ -21,17 +22,17 @@ const RETRY_NO_PEER_S: u64 = 5;
 pub enum Refusal {
     /// The pool has no usable peer.
     NoHealthyPeer {
-        /// Peers of the pool, banned and disabled ones included.
+        /// Peers of the pool, including banned and disabled ones.
         peers: u32,
-        /// How many of them are banned.
+        /// Number of banned peers.
         banned: u32,
-        /// How many cannot be read: their metrics are silent, or say that they take nothing.
+        /// Number of peers whose metrics are silent or report that the peer accepts no requests.
         #[serde(skip_serializing_if = "is_zero", default)]
         stale: u32,
-        /// How many are ejected, suspect or being probed.
+        /// Number of peers that are ejected, suspect or being probed.
         #[serde(skip_serializing_if = "is_zero", default)]
         ejected: u32,
-        /// How many drain.
+        /// Number of draining peers.
         #[serde(skip_serializing_if = "is_zero", default)]
         draining: u32,
     },
@@ -43,19 +44,19 @@ pub enum Refusal {
     TpsLimit(Box<Slow>),
 }
 
-/// The numbers of a full pool.
+/// The numbers behind the refusal of a full pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Full {
-    /// Sum over the active tier's unbanned peers, before this request; only ours while `held` counts
-    /// any. Of a pinned request only the
-    /// peers that list its model, unless the adaptive limit, which is the whole tier's, is in force.
+    /// In-flight of the active tier's unbanned peers, before this request. Counts only our requests
+    /// while `held` is not 0. For a pinned request it covers only the peers that list its model,
+    /// unless the adaptive limit is in force, which applies to the whole tier.
     pub in_flight: u64,
-    /// The limit in force: of `pool_limit` and `adaptive` the one that leaves less room.
+    /// The limit in force: whichever of `pool_limit` and `adaptive` leaves less room.
     #[serde(serialize_with = "crate::number::whole")]
     pub limit: f64,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.
     pub pool_limit: u64,
-    /// The adaptive value, stored or start point; absent while none acts.
+    /// The adaptive limit, stored or start point; absent while no adaptive limit acts.
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub adaptive: Option<f64>,
@@ -66,19 +67,20 @@ pub struct Full {
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub share: Option<f64>,
-    /// The most requests that may run for this one to be admitted, itself included.
+    /// The most requests that may run, including this one, for this one to be admitted.
     pub ceiling: u64,
-    /// How many of those in flight would have had to end.
+    /// How many of the requests in flight have to end first.
     pub must_end: u64,
     /// The five-minute average of in-flight.
     #[serde(serialize_with = "crate::number::whole")]
     pub avg_5min: f64,
-    /// Unbanned peers of the active tier.
+    /// Number of unbanned peers of the active tier.
     pub healthy_peers: u32,
-    /// How many of them are held: alive, too busy to be read, and assumed full.
+    /// Number of these peers that are held: alive, too busy to answer the poll, and assumed full.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub held: u32,
-    /// Seconds for which the longest held one could not be read; absent without any.
+    /// Seconds since the last successful poll of the peer that is held longest; absent without held
+    /// peers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub held_s: Option<u64>,
     /// Priority of the active tier.
@@ -86,26 +88,26 @@ pub struct Full {
     /// First turn of the request's bucket; absent while `session_prio` is off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bucket: Option<u32>,
-    /// The turn it named; absent without a usable header.
+    /// The turn of the request; absent without a usable header.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub turn: Option<u32>,
-    /// When as many as had to will have ended, at the rate at which requests ended lately; seconds,
-    /// 1 to [`RETRY_AFTER_S_MAX`].
+    /// Estimated time until `must_end` requests have ended, from the recent rate of ending
+    /// requests; seconds, 1 to [`RETRY_AFTER_S_MAX`].
     pub retry_after_s: u64,
 }
 
-/// The numbers of a pool that is too slow.
+/// The numbers behind the refusal of a slow pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
-    /// The metric that tripped, the first one in the table's order.
+    /// The metric that tripped; the first one in table order.
     pub metric: Arc<str>,
-    /// Its average: milliseconds, or tokens per second.
+    /// Average of the metric: milliseconds, or tokens per second.
     #[serde(serialize_with = "crate::number::whole")]
     pub ewma: f64,
-    /// Its threshold, same unit.
+    /// Threshold of the metric, in the same unit.
     #[serde(serialize_with = "crate::number::whole")]
     pub threshold: f64,
-    /// The bucket's tolerance; absent while `session_prio` is off.
+    /// Tolerance of the bucket; absent while `session_prio` is off.
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tolerance: Option<f64>,
@@ -113,44 +115,44 @@ pub struct Slow {
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub severe: Option<f64>,
-    /// True: the average is below the threshold again, but turn 1 is held out until it is below the
-    /// release point.
+    /// True when the average is below the threshold again, but turn 1 stays out until the average
+    /// is below the release point.
     pub held: bool,
-    /// The average below which (TTFT) or above which (TPS; at which, with `session_prio`) this
+    /// The average below which (TTFT) or above which (TPS; also at it with `session_prio`) this
     /// request needs no probe slot.
     #[serde(serialize_with = "crate::number::whole")]
     pub admits_at: f64,
-    /// The probe slots it could have had.
+    /// The probe slots that this request could have used.
     #[serde(flatten)]
     pub probes: Probes,
-    /// Unbanned peers of the active tier.
+    /// Number of unbanned peers of the active tier.
     pub healthy_peers: u32,
     /// Priority of the active tier.
     pub tier: i64,
     /// First turn of the request's bucket; absent while `session_prio` is off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bucket: Option<u32>,
-    /// The turn it named; absent without a usable header.
+    /// The turn of the request; absent without a usable header.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub turn: Option<u32>,
-    /// When probe slots are given out again or, without any for this request, when the average is
-    /// next renewed; seconds, 1 to [`RETRY_AFTER_S_MAX`].
+    /// Seconds until the probe slots are reset or, for a request that gets no probe slots, until
+    /// the average is next updated; 1 to [`RETRY_AFTER_S_MAX`].
     pub retry_after_s: u64,
 }
 
 /// The probe slots of one gate in one probe window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probes {
-    /// Whose slots these are.
+    /// Which requests share these slots.
     #[serde(rename = "probe_budget")]
     pub budget: Budget,
-    /// Taken in the current window.
+    /// Slots taken in the current window.
     #[serde(rename = "probes_used")]
     pub used: u32,
-    /// Given out in each window. Turn 1 gets none after a warm request has probed.
+    /// Slots per window. Turn 1 gets none after a warm request has probed.
     #[serde(rename = "probes_per_window")]
     pub per_window: u32,
-    /// Taken by warm requests in the current window; only beside turn 1's budget.
+    /// Slots taken by warm requests in the current window; present only with turn 1's budget.
     #[serde(rename = "probes_used_by_warm")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used_by_warm: Option<u32>,
@@ -159,17 +161,17 @@ pub struct Probes {
     pub window_left_s: u64,
 }
 
-/// Who shares a number of probe slots.
+/// Which requests share a number of probe slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
-    /// Everybody: `session_prio` is off.
+    /// All requests: `session_prio` is off.
     All,
     /// Buckets from the second on, and requests without a usable header.
     Warm,
     /// The first bucket.
     FirstTurn,
-    /// Nobody: turn 1 while it is held out.
+    /// No request: turn 1 while it is held out.
     None,
 }
 
@@ -178,7 +180,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Refusal {
-    /// The error code of the response body; also the reason in logs and counters.
+    /// The error code of the response body. Logs and counters use it as the reason.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoHealthyPeer { .. } => "no_healthy_peer",
@@ -188,7 +190,7 @@ impl Refusal {
         }
     }
 
-    /// The load gate that refused; `None` for want of a peer.
+    /// The load gate that refused; `None` when the pool has no usable peer.
     pub fn gate(&self) -> Option<Gate> {
         match self {
             Self::NoHealthyPeer { .. } => None,
@@ -207,8 +209,8 @@ impl Refusal {
         }
     }
 
-    /// First turn of the request's bucket; `None` while `session_prio` is off and for a request
-    /// without a usable header, which no bucket counts.
+    /// First turn of the request's bucket. `None` while `session_prio` is off, and for a request
+    /// without a usable header, which is counted in no bucket.
     pub fn bucket(&self) -> Option<u32> {
         let (bucket, turn) = match self {
             Self::NoHealthyPeer { .. } => (None, None),

@@ -1,13 +1,14 @@
-//! The TTFT and decode rate gates: averages against thresholds. Of several metrics one suffices.
+//! The TTFT and decode rate gates compare averages with thresholds. One metric past its threshold
+//! is enough to trip.
 //!
 //! Without `session_prio` a gate trips *at* its threshold (`≥` for TTFT, `≤` for the rate), so that
-//! a limit is never run at. With it, a bucket's tolerance moves the threshold away from the healthy
-//! side; the rate then trips strictly below. TTFT also has a hold flag: once the threshold was
-//! reached, turn 1 stays out until the average is below the release point.
+//! the pool never runs at the limit itself. With it, a bucket's tolerance moves the threshold away
+//! from the healthy side, and the rate trips strictly below. TTFT also has a hold flag: after the
+//! threshold was reached, turn 1 stays out until the average is below the release point.
 
 use crate::signal::Signal;
 
-/// One metric's average beside its threshold.
+/// The average of one metric and its threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// Index in the pool's table of metrics.
@@ -18,42 +19,42 @@ pub struct Compared {
     pub threshold: f64,
 }
 
-/// What `session_prio` adds to a comparison.
+/// The additional inputs that `session_prio` brings to a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// The bucket's.
+    /// Tolerance of the request's bucket.
     pub tol: f64,
     /// `session_prio_release`.
     pub release: f64,
-    /// Whether the request is of the first bucket.
+    /// Whether the request belongs to the first bucket.
     pub is_first: bool,
-    /// The pool's hold flag until now.
+    /// The pool's hold flag before this comparison.
     pub was_held: bool,
 }
 
-/// What a gate found.
+/// The result of one gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// The metric nearest to tripping; `None` while all are cold.
+    /// The metric nearest to tripping; `None` while all metrics are cold.
     pub nearest: Option<Compared>,
-    /// What stands against the request.
+    /// The reason to refuse, if there is one.
     pub trip: Option<Trip>,
-    /// The hold flag from now on; false for the rate and without `session_prio`.
+    /// The new hold flag; false for the rate and without `session_prio`.
     pub is_held: bool,
 }
 
-/// What stands against a request.
+/// The reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// The first metric in the table's order that tripped.
+    /// The first metric in table order that tripped.
     pub by: Compared,
-    /// True: the average is below the threshold again, but the hold flag is set.
+    /// True when the average is below the threshold again, but the hold flag is set.
     pub is_hold: bool,
-    /// The average from which on nothing would stand against this request.
+    /// The average from which on the gate no longer refuses this request.
     pub admits_at: f64,
 }
 
-/// Compares every metric that has an average, in the table's order.
+/// Compares every metric that has an average, in table order.
 pub fn judge(
     signal: Signal,
     metrics: impl Iterator<Item = Compared> + Clone,
@@ -94,7 +95,7 @@ pub fn judge(
     }
 }
 
-/// The average that admits: below it for TTFT, above it for the rate.
+/// The average that admits: TTFT must be below it, the rate above it.
 pub fn admits_at(signal: Signal, threshold: f64, tolerance: Option<Tolerance>) -> f64 {
     let tol = tolerance.map_or(1.0, |tolerance| tolerance.tol);
     match signal {
@@ -112,7 +113,7 @@ fn is_tripped(signal: Signal, metric: Compared, tolerance: Option<Tolerance>) ->
     }
 }
 
-/// The hold flag from now on. Averages that expired are not among `metrics`, so it falls with them.
+/// The new hold flag. Expired averages are not among `metrics`, so they clear the flag.
 fn hold(mut metrics: impl Iterator<Item = Compared> + Clone, tolerance: Tolerance) -> bool {
     metrics
         .clone()
@@ -124,7 +125,7 @@ fn is_in_band(metric: Compared, release: f64) -> bool {
     metric.ewma < metric.threshold && metric.ewma >= metric.threshold * release
 }
 
-/// How near a metric is to its threshold: 1 is at it.
+/// How close a metric is to its threshold: 1 is at the threshold.
 fn strain(signal: Signal, metric: &Compared) -> f64 {
     match signal {
         Signal::Ttft => metric.ewma / metric.threshold,

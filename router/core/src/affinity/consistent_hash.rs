@@ -1,29 +1,30 @@
-//! The tie-break of `sticky_least_loaded`: among peers with equally few sessions the highest
-//! `H("<session>:<peer url>")` wins.
+//! The tie-break of `sticky_least_loaded`: among peers with equally few sessions the one with the
+//! highest `H("<session>:<peer url>")` wins.
 //!
-//! `H` is the hash that vllm-router's consistent policies use, so that its users see the picks they
-//! know: furc hash over 2^23 − 1 shards, its result hashed once more by MurmurHash64A. Sources:
-//! Facebook mcrouter, `lib/fbi/hash` (the furc hash, after Mark Rabkin); Austin Appleby,
+//! `H` is the hash of vllm-router's consistent policies, so that its users see the placement they
+//! know: furc hash over 2^23 − 1 shards, with the result hashed once more by MurmurHash64A.
+//! Sources: Facebook mcrouter, `lib/fbi/hash` (the furc hash, after Mark Rabkin); Austin Appleby,
 //! MurmurHash2. Frozen: replicas of different versions must agree.
 
 use super::sid::Sid;
 
-/// Chosen by the authors of the furc hash for its diffusion; both stages use it.
+/// The authors of the furc hash chose this seed for its diffusion; both stages use it.
 const SEED: u64 = 4_193_360_111;
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;
 
-/// Shards: one below the largest number that the bit stride allows.
+/// Number of shards: one below the largest number that the bit stride allows.
 const SHARDS: u32 = (1 << STRIDE) - 1;
-/// Distance between two bits that one draw uses, and the depth of the decision tree.
+/// Distance between two bits of one draw, and the depth of the decision tree.
 const STRIDE: u32 = 23;
-/// Draws before 0 is the answer.
+/// After this many draws the result is 0.
 const TRIES: u32 = 32;
 
-/// Weighs peers for one session; whose URLs are equally long share what is hashed before them.
+/// Computes the weights of peers for one session. Peers with URLs of equal length share the hash
+/// state before the URL.
 pub(crate) struct Weights<'s> {
     sid: Sid<'s>,
-    /// The state before a URL of this length.
+    /// The hash state before a URL of this length.
     begun: Option<(usize, Murmur)>,
 }
 
@@ -32,8 +33,8 @@ impl<'s> Weights<'s> {
         Self { sid, begun: None }
     }
 
-    /// The weight of a peer. Only 2^23 − 1 values exist: ties are possible, and the caller lets the
-    /// earlier peer win.
+    /// The weight of a peer. Only 2^23 − 1 values exist, so ties are possible; the caller prefers
+    /// the earlier peer.
     pub(crate) fn of(&mut self, peer_url: &str) -> u64 {
         let length = peer_url.len();
         let begun = match self.begun {
@@ -49,11 +50,11 @@ impl<'s> Weights<'s> {
     }
 }
 
-/// MurmurHash64A between two pieces of its input, whose length it is told first.
+/// Streaming MurmurHash64A. The hash needs the length of its input first.
 #[derive(Clone, Copy)]
 pub(super) struct Murmur {
     hash: u64,
-    /// The bytes of the last word that is not full, zeros behind them.
+    /// The bytes of the last, incomplete word, padded with zeros.
     word: [u8; 8],
     filled: usize,
 }
@@ -109,8 +110,8 @@ impl Murmur {
     }
 }
 
-/// Walks down a binary tree, one bit of the key whose hash this is per level, to a shard below
-/// [`SHARDS`].
+/// Walks down a binary tree to a shard below [`SHARDS`]. Each level consumes one bit of the key
+/// with this hash.
 fn furc(key: u64) -> u32 {
     let mut bits = Bits::new(key);
     let mut depth = STRIDE;
@@ -136,10 +137,10 @@ fn furc(key: u64) -> u32 {
     0
 }
 
-/// The endless bit string of a key: its hash, the hash of that, and so on, 64 bits each.
+/// The endless bit string of a key: its hash, the hash of that hash, and so on, 64 bits each.
 struct Bits {
     first: u64,
-    /// The word read last and its number.
+    /// The last word that was read, and its number.
     word: u64,
     number: u32,
 }

@@ -1,12 +1,12 @@
 //! The three placement hashes.
 //!
-//! All three are frozen: replicas of different versions, and the router this one replaces, must
-//! place a session alike. Rendezvous hashing: Thaler and Ravishankar, "A Name-Based Mapping Scheme
-//! for Rendezvous" (1996): every peer gets a weight from session and peer, the highest wins, so
-//! losing a peer moves its own sessions only.
+//! All three are frozen: replicas of different versions, and the router that this one replaces,
+//! must place a session on the same peer. Rendezvous hashing: Thaler and Ravishankar, "A Name-Based
+//! Mapping Scheme for Rendezvous" (1996). Every peer gets a weight from session and peer, and the
+//! highest weight wins. So losing a peer moves only the sessions of that peer.
 //!
-//! No decision allocates here, whatever the session's length: a long one is fed to the hasher once,
-//! and each peer continues from a copy of that state on the stack.
+//! A decision does not allocate here, whatever the length of the session id. A long id is fed to
+//! the hasher once, and each peer continues from a copy of that state on the stack.
 
 use std::borrow::Cow;
 
@@ -32,15 +32,15 @@ pub fn home<'a>(
     }
 }
 
-/// The place of a session by `crc32` in a list of so many peers, and the `crc32` value.
+/// The position of a session by `crc32` in a list of `peers` peers, and the `crc32` value.
 pub(crate) fn modulo(session: Sid<'_>, peers: usize) -> Option<(usize, u64)> {
     let score = u64::from(session.crc32());
     let index = score.checked_rem(peers as u64)?;
     Some((index as usize, score))
 }
 
-/// The winner by weight among `peers`, each with what stands for it, and its weight. The first peer
-/// with `crc32`, which weighs nobody.
+/// The peer with the highest weight, and that weight. Each peer comes with the caller's value for
+/// it. With `crc32`, which has no weights, the first peer.
 pub(crate) fn highest<'a>(
     hash: Hash,
     session: Sid<'_>,
@@ -54,10 +54,11 @@ pub(crate) fn highest<'a>(
     best.winner()
 }
 
-/// What weighs peers for one session.
+/// Computes the weight of each peer for one session.
 pub(crate) type Weights<'s> = Box<dyn Fn(&Address<'_>) -> Option<u64> + 's>;
 
-/// Each peer's weight for a session, for explanations. `None` with `crc32`, which weighs nobody.
+/// Computes each peer's weight for a session, for explanations. `None` with `crc32`, which has no
+/// weights.
 pub(crate) fn weights(hash: Hash, session: Sid<'_>) -> Weights<'_> {
     match hash {
         Hash::Crc32 => Box::new(|_| None),
@@ -72,19 +73,19 @@ pub(crate) fn weights(hash: Hash, session: Sid<'_>) -> Weights<'_> {
     }
 }
 
-/// One peer's weight for a session. `None` with `crc32`, which weighs nobody.
+/// The weight of one peer for a session. `None` with `crc32`, which has no weights.
 pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
     weights(hash, Sid::new(session))(&Address::new(peer))
 }
 
-/// Bytes of a `host:port` that are kept in one piece of a fixed size, which is copied faster than one
-/// whose size has to be looked at.
+/// Bytes of a `host:port` that are copied as one piece. A copy of fixed size is faster than one
+/// whose length is read first.
 const PIECE: usize = 32;
 
 /// A `host:port`, ready to be hashed.
 #[derive(Clone, Debug)]
 pub(crate) struct Address<'a> {
-    /// Its beginning; zeros behind its end.
+    /// The first bytes of the address, padded with zeros.
     piece: [u8; PIECE],
     whole: Cow<'a, str>,
 }
@@ -103,7 +104,7 @@ impl<'a> Address<'a> {
         }
     }
 
-    /// With a text of its own.
+    /// A copy that owns its text.
     pub(crate) fn into_owned(self) -> Address<'static> {
         Address {
             piece: self.piece,
@@ -116,32 +117,32 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Bytes of `session ‖ 0x00 ‖ host:port` that are hashed in one go. Ids beyond are rare, and there
-/// xxh3 works in blocks anyway.
+/// Bytes of `session ‖ 0x00 ‖ host:port` that are hashed in one call. Longer ids are rare, and for
+/// them xxh3 works in blocks anyway.
 const LANE: usize = 256;
 
-/// Inputs that are laid out before the first of them is hashed. A hash that reads what was just
-/// written waits until it is in the cache; of what was written seven inputs ago it does not.
+/// Inputs that are written before the first of them is hashed. Reading bytes that were just written
+/// stalls until they reach the cache; seven inputs later they are there.
 const LANES: usize = 8;
 
-/// `session ‖ 0x00 ‖ host:port` of several peers. A short input is hashed in one go: the streaming
-/// state is larger than the input, and its copy for each peer costs more than the hash.
+/// `session ‖ 0x00 ‖ host:port` of several peers. A short input is hashed in one call: the
+/// streaming state is larger than the input, and copying it for each peer costs more than the hash.
 struct Lanes<'p> {
-    /// Each begins with the session and the zero.
+    /// Every text begins with the session and the zero byte.
     texts: [[u8; LANE]; LANES],
-    /// Length of what all begin with.
+    /// Length of the common prefix.
     prefix: usize,
-    /// Whose addresses follow.
+    /// The peers whose addresses follow the prefix.
     laid: [Option<(usize, &'p Address<'p>)>; LANES],
     count: usize,
 }
 
 impl<'p> Lanes<'p> {
-    /// `None` for a session that leaves little room.
+    /// `None` when the session leaves too little room for addresses.
     fn new(session: Sid<'_>) -> Option<Self> {
         let session = session.short()?;
         let mut text = [0; LANE];
-        // The zero behind it is there already.
+        // The zero byte behind the session is there already.
         let place = text[..LANE - PIECE].get_mut(..session.len())?;
         place.copy_from_slice(session);
         Some(Self {
@@ -152,7 +153,7 @@ impl<'p> Lanes<'p> {
         })
     }
 
-    /// Takes a peer in, which may make them full; false when its address does not fit.
+    /// Adds a peer, which may fill the lanes. Returns false when the address does not fit.
     #[inline]
     fn lay(&mut self, index: usize, peer: &'p Address<'p>) -> bool {
         let after = &mut self.texts[self.count][self.prefix..];
@@ -171,7 +172,7 @@ impl<'p> Lanes<'p> {
         true
     }
 
-    /// Weighs those that are laid out, in the order they came.
+    /// Computes the weights of the collected peers, in the order they were added.
     #[inline]
     fn weigh(&mut self, best: &mut Heaviest<'p>) {
         for (text, laid) in self.texts.iter().zip(&mut self.laid).take(self.count) {
@@ -184,7 +185,7 @@ impl<'p> Lanes<'p> {
     }
 }
 
-/// The heaviest peer by `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
+/// The peer with the highest `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
 fn heaviest_by_xxh3<'p>(
     session: Sid<'_>,
     peers: impl Iterator<Item = (usize, &'p Address<'p>)>,
@@ -230,7 +231,7 @@ fn md5_weights(session: Sid<'_>) -> impl Fn(&Address<'_>) -> u64 {
     }
 }
 
-/// The peer of the highest weight so far.
+/// The peer with the highest weight so far.
 #[derive(Default)]
 struct Heaviest<'p> {
     best: Option<(usize, &'p Address<'p>, u64)>,
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_heaviest_wins_whatever_length_it_and_the_session_have() {
-        // More than are laid out at once; the longest fit nowhere.
+        // More peers than one batch holds; the longest address does not fit at all.
         let lengths = [1, 14, PIECE - 2, PIECE - 1, 90, LANE].into_iter().cycle();
         let hosts = (10..).zip(lengths).take(3 * LANES + 1);
         let hosts: Vec<String> = hosts
@@ -324,7 +325,8 @@ mod tests {
 
     #[test]
     fn rendezvous_hashes_session_nul_and_address_in_one_piece() {
-        // Past 240 bytes xxh3 changes its algorithm; both sides must agree with the one-shot form.
+        // Above 240 bytes xxh3 switches its algorithm. Both sides must agree with the one-shot
+        // form.
         for length in [0, 1, 16, 200, 256, 1 << 20] {
             let session = vec![b's'; length];
             let whole = [&session[..], b"\0", PEERS[1].as_bytes()].concat();

@@ -1,9 +1,9 @@
-//! Placement of requests that name no session: by the longest known prefix of their conversation.
+//! Places requests that name no session, by the longest known prefix of their conversation.
 //!
-//! A conversation is a chain of blocks, each hashed together with all before it, so that one number
-//! stands for everything up to there (the block chain of vLLM's prefix cache, over text instead of
-//! tokens). The table remembers where each such prefix was computed last. It forgets the least
-//! recently used ones, as the engines' caches do.
+//! A conversation is a chain of blocks. Each block is hashed together with all blocks before it, so
+//! that one number identifies everything up to there (the block chain of vLLM's prefix cache, over
+//! text instead of tokens). The table remembers where each prefix was computed last. It evicts the
+//! least recently used prefixes, as the engines' caches do.
 
 use std::hash::RandomState;
 
@@ -11,17 +11,17 @@ use hashlink::LinkedHashMap;
 
 use super::tenants::{Tenant, Tenants};
 
-/// A prefix of a conversation: the hash of its last block chained to all before, and how many bytes
-/// it spans.
+/// A prefix of a conversation: the hash of its last block chained to all blocks before, and its
+/// length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The chained hash.
     pub hash: u64,
-    /// Bytes from the beginning.
+    /// Length in bytes, from the beginning of the conversation.
     pub bytes: u64,
 }
 
-/// Prefixes and the peers that computed them last.
+/// Known prefixes and the peers that computed them last.
 #[derive(Debug, Default)]
 pub struct Prefixes {
     by_hash: LinkedHashMap<u64, Tenant, RandomState>,
@@ -33,12 +33,13 @@ pub struct Prefixes {
 pub struct Match {
     /// The peer that computed it.
     pub peer: u32,
-    /// How many bytes of the request it spans.
+    /// Length of the match in bytes.
     pub bytes: u64,
 }
 
 impl Prefixes {
-    /// The longest prefix in `chain` (shortest first) that is known on a peer that `accepts`.
+    /// The longest prefix in `chain` (shortest first) that is known on a peer for which `accepts`
+    /// returns true.
     pub fn longest(&self, chain: &[Prefix], accepts: impl Fn(u32) -> bool) -> Option<Match> {
         chain.iter().rev().find_map(|prefix| {
             let tenant = *self.by_hash.get(&prefix.hash)?;
@@ -50,7 +51,8 @@ impl Prefixes {
     }
 
     /// Remembers that `peer` computes every prefix in `chain`. At `max` entries the least recently
-    /// used go. Shorter prefixes are touched last: they are the ones that others share.
+    /// used ones are evicted. Shorter prefixes are touched last, because other conversations share
+    /// them.
     pub fn record(&mut self, chain: &[Prefix], peer: u32, max: usize) {
         let tenant = self.peers.of(peer);
         for prefix in chain.iter().rev() {
@@ -72,22 +74,23 @@ impl Prefixes {
         }
     }
 
-    /// Forgets what a peer computed that is no longer configured; its number may become another's.
+    /// Forgets the prefixes of a peer that is no longer configured. Another peer may get its
+    /// number.
     pub fn forget_peer(&mut self, peer: u32) {
         self.peers.forget(peer);
     }
 
-    /// How many prefixes are known.
+    /// Number of known prefixes.
     pub fn len(&self) -> usize {
         self.by_hash.len() - self.peers.void()
     }
 
-    /// Whether none is.
+    /// Whether no prefix is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Debug-asserts that the counts are those of the entries.
+    /// Debug-asserts that the counts match the entries.
     pub fn check(&self) {
         self.peers.check(self.by_hash.values().copied());
     }
@@ -118,7 +121,7 @@ mod tests {
                 bytes: 300
             })
         );
-        // The shared beginning was computed last elsewhere.
+        // Another peer computed the shared beginning last.
         let other = known.longest(&chain(&[1, 5]), |_| true);
         assert_eq!(
             other,
@@ -166,7 +169,7 @@ mod tests {
         assert_eq!(known.longest(&chain(&[1]), |_| true), None);
         assert_eq!(known.len(), 1);
         known.check();
-        // Another peer has the number now: what it computes is known, what the first did is not.
+        // Another peer has the number now. Its prefixes are known, those of the first peer are not.
         known.record(&chain(&[3]), 7, 10);
         assert_eq!(known.longest(&chain(&[1]), |_| true), None);
         assert_eq!(known.longest(&chain(&[3]), |_| true).unwrap().peer, 7);

@@ -1,8 +1,8 @@
-//! A session id as the placement hashes read it.
+//! A session id in the form that the placement hashes read.
 //!
-//! Every one of them reads the whole id before it reads anything of a peer, and clients choose their
-//! ids: one may be megabytes long. So a long id is hashed up to there when nobody waits for it, before
-//! the route's lock is taken, and the state goes with the request.
+//! Every placement hash reads the whole id before it reads any bytes of a peer. Clients choose
+//! their ids, so an id may be megabytes long. A long id is therefore hashed before the route's lock
+//! is taken, while no other request waits, and the hash state travels with the request.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 use super::consistent_hash::Murmur;
 use super::{Affinity, Hash};
 
-/// Bytes from which on an id is worth being hashed beforehand.
+/// Ids of at least this many bytes are hashed in advance.
 const LONG: usize = 1024;
 
-/// A long session id, hashed as far as no peer matters.
+/// A long session id, hashed up to the point where the peer's bytes follow.
 #[derive(Clone)]
 pub struct Hashed(State);
 
@@ -24,13 +24,13 @@ enum State {
     Crc32(u32),
     Xxh3(Box<Xxh3Default>),
     Md5(Md5),
-    /// By the length of the peer's URL, which the hash wants to know first.
+    /// One state per URL length, because the hash needs the input length first.
     Furc(Box<[(usize, Murmur)]>),
 }
 
 impl Hashed {
-    /// What a route of this affinity reads of an id, where its peers have these URLs. `None` for an id
-    /// that is short enough to be hashed in passing, and where sessions place nothing.
+    /// The hash state that a route of this affinity needs, for peers with these URLs. `None` for a
+    /// short id, and where sessions do not decide the placement.
     pub(crate) fn new<'u>(
         affinity: Affinity,
         session: &[u8],
@@ -60,14 +60,14 @@ impl Hashed {
 }
 
 impl fmt::Debug for Hashed {
-    /// The state is made of a client's text.
+    /// Prints no state, because it is derived from a client's text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hashed").finish_non_exhaustive()
     }
 }
 
-/// A session id: its bytes, and what was made of them beforehand. Where the two are of different
-/// routes the bytes count.
+/// A session id: its bytes, and the hash state computed in advance. If the state belongs to another
+/// route, the bytes count.
 #[derive(Clone, Copy)]
 pub(crate) struct Sid<'s> {
     bytes: &'s [u8],
@@ -80,18 +80,18 @@ impl<'s> Sid<'s> {
         Self { bytes, hashed }
     }
 
-    /// With what was made of the bytes beforehand, if anything was.
+    /// Adds the hash state computed in advance, if there is one.
     pub(crate) fn with(self, hashed: Option<&'s Hashed>) -> Self {
         Self { hashed, ..self }
     }
 
-    /// The bytes, unless they were hashed beforehand.
+    /// The bytes, unless they were hashed in advance.
     pub(super) fn short(self) -> Option<&'s [u8]> {
         self.hashed.is_none().then_some(self.bytes)
     }
 
-    /// A number that stands for the id, whatever the route's hash. Two routes of different hashes
-    /// may give one long id two numbers.
+    /// A number that identifies the id under any hash. Two routes with different hashes may give
+    /// one long id two numbers.
     pub(crate) fn fingerprint(self) -> u64 {
         match self.hashed.map(|hashed| &hashed.0) {
             None | Some(State::Furc(_)) => xxh3_64(self.bytes),
@@ -108,7 +108,7 @@ impl<'s> Sid<'s> {
         }
     }
 
-    /// After `session ‖ 0x00`, seed 0.
+    /// The state after `session ‖ 0x00`, seed 0.
     pub(super) fn xxh3(self) -> Xxh3Default {
         if let Some(Hashed(State::Xxh3(state))) = self.hashed {
             return (**state).clone();
@@ -119,7 +119,7 @@ impl<'s> Sid<'s> {
         state
     }
 
-    /// After `session ‖ '|'`.
+    /// The state after `session ‖ '|'`.
     pub(super) fn md5(self) -> Md5 {
         match self.hashed {
             Some(Hashed(State::Md5(state))) => state.clone(),
@@ -127,7 +127,7 @@ impl<'s> Sid<'s> {
         }
     }
 
-    /// After `session ‖ ':'`, where a URL of this length follows.
+    /// The state after `session ‖ ':'`, for a URL of this length.
     pub(super) fn furc(self, url: usize) -> Murmur {
         let begun = match self.hashed {
             Some(Hashed(State::Furc(begun))) => begun.iter().find(|(length, _)| *length == url),
@@ -165,7 +165,8 @@ mod tests {
         }
     }
 
-    /// Its place by `crc32`, by the two rendezvous hashes, and its weights with `sticky_least_loaded`.
+    /// The place by `crc32`, by the two rendezvous hashes, and the weights with
+    /// `sticky_least_loaded`.
     fn places(sid: Sid<'_>) -> (Place, [Place; 2], [u64; 3]) {
         let peers = URLS.map(Address::new);
         let by_weight = [Hash::Rendezvous, Hash::RendezvousMd5]
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(of(by(Hash::Rendezvous)).1[0], raw.1[0]);
         assert_eq!(of(by(Hash::RendezvousMd5)).1[1], raw.1[1]);
         assert_eq!(of(Affinity::Sticky).2, raw.2);
-        // What is of another hash says nothing about this one.
+        // The state of another hash must not influence this one.
         let other = hashed(by(Hash::Crc32), &session);
         assert_eq!(places(Sid::new(&session).with(other.as_ref())), raw);
     }

@@ -1,11 +1,11 @@
-//! The session table of `affinity: sticky_least_loaded`: which peer each session lives on.
+//! The session table of `affinity: sticky_least_loaded`: it maps each session to its peer.
 //!
-//! After vllm-router's policy of that name: a new session goes to the peer with the fewest live
-//! sessions and stays there until it is finished, expires, or loses its peer. The table knows peers
-//! by the number its owner gives them. Entries are ordered by their last use, so that expiry and the
-//! cap both take from one end, and a peer that goes leaves its entries to them: nothing ever walks the
-//! whole table. Room for it is set aside with the first session, so that it does not grow in steps
-//! that each hash every key again.
+//! The policy follows vllm-router's policy of that name. A new session goes to the peer with the
+//! fewest live sessions and stays there until it is finished, expires, or loses its peer. The table
+//! knows peers by the number that its owner assigns. Entries are ordered by last use, so expiry and
+//! the cap both evict from one end. When a peer goes, its entries stay until eviction reaches them;
+//! no operation walks the whole table. Room is reserved with the first session, so that the table
+//! does not grow in steps that rehash every key.
 
 use std::hash::RandomState;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use hashlink::LinkedHashMap;
 
 use super::tenants::{Tenant, Tenants};
 
-/// The sessions of one pool. A key is [`table_key`](crate::session::SessionId::table_key)'s: at most 256 bytes.
+/// The sessions of one pool. A key comes from [`table_key`](crate::session::SessionId::table_key)
+/// and has at most 256 bytes.
 ///
-/// The hasher is seeded at random because clients choose the keys; it never shows: entries are
-/// visited in order of use only.
+/// The hasher has a random seed because clients choose the keys. The seed has no visible effect:
+/// entries are visited only in order of use.
 #[derive(Debug, Default)]
 pub struct Sessions {
     by_key: LinkedHashMap<Box<[u8]>, Entry, RandomState>,
@@ -29,42 +30,42 @@ pub struct Sessions {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tenant: Tenant,
-    /// Requests of it that have not ended.
+    /// Requests of the session that have not ended.
     running: u32,
     since: Instant,
     used: Instant,
 }
 
 impl Entry {
-    /// Idle for `ttl` is expired, so that a `ttl` of zero binds nothing. While a request of it runs a
-    /// session is not idle.
+    /// Whether the session has been idle for `ttl`. With a `ttl` of zero every session is expired.
+    /// A session with a running request is not idle.
     fn is_expired(&self, ttl: Duration, now: Instant) -> bool {
         let is_running = self.running > 0 && !ttl.is_zero();
         !is_running && now.saturating_duration_since(self.used) >= ttl
     }
 }
 
-/// Sessions for which room is set aside at once: 19 MiB, most of it touched only when it is used.
-/// Beyond them the table grows in steps.
+/// Sessions for which room is reserved at once: 19 MiB, most of it touched only when used. Above
+/// this number the table grows in steps.
 const RESERVED_MAX: usize = 1 << 20;
 
-/// Sessions that one new one pushes out at most. One is enough, except after a reload that lowers
-/// the cap: what is beyond it then goes in many small steps, here and in the sweep.
+/// Most sessions that one new session evicts. One is enough, except after a reload that lowers the
+/// cap. The surplus is then removed in many small steps, here and in the sweep.
 const EVICTED_AT_ONCE: usize = 2;
 
-/// Where a session lives.
+/// The peer that a session is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Its peer.
+    /// The session's peer.
     pub peer: u32,
-    /// When it was placed there.
+    /// When the session was bound to the peer.
     pub since: Instant,
-    /// When it was used last.
+    /// When the session was last used.
     pub used: Instant,
 }
 
 impl Sessions {
-    /// Where a session lives, unless it has expired.
+    /// The binding of a session, unless it has expired.
     pub fn find(&self, key: &[u8], ttl: Duration, now: Instant) -> Option<Binding> {
         let entry = self.by_key.get(key)?;
         let is_here = self.peers.is_live(entry.tenant) && !entry.is_expired(ttl, now);
@@ -75,9 +76,10 @@ impl Sessions {
         })
     }
 
-    /// A request of a session begins on a peer, which binds the session to it or renews it there; one
-    /// that is found expired begins anew. Every request [ends](Self::end). At `max` entries the least
-    /// recently used one goes. Allocates for a new session, and for a peer not seen before.
+    /// Records that a request of a session begins on a peer. This binds the session to the peer or
+    /// renews the binding; an expired session starts anew. Every request must [end](Self::end). At
+    /// `max` entries the least recently used session is evicted. Allocates for a new session, and
+    /// for a peer not seen before.
     pub fn begin(&mut self, key: &[u8], peer: u32, ttl: Duration, max: usize, now: Instant) {
         let tenant = self.peers.of(peer);
         if let Some(entry) = self.by_key.to_back(key) {
@@ -112,8 +114,8 @@ impl Sessions {
         self.peers.enter(tenant);
     }
 
-    /// A request of a session has ended on `peer`: the end of a long response counts as use where the
-    /// session lives there still.
+    /// Records that a request of a session has ended on `peer`. The end of a long response counts
+    /// as use if the session still lives on that peer.
     pub fn end(&mut self, key: &[u8], peer: u32, now: Instant) {
         let Some(entry) = self.by_key.get_mut(key) else {
             return;
@@ -125,15 +127,15 @@ impl Sessions {
         }
     }
 
-    /// Releases a session; false when it is not here.
+    /// Releases a session. Returns false when the table does not have it.
     pub fn finish(&mut self, key: &[u8]) -> bool {
         let gone = self.by_key.remove(key);
         gone.is_some_and(|entry| self.peers.leave(entry.tenant))
     }
 
-    /// Looks at no more than `most` sessions, the longest idle ones first, and removes those that
-    /// expired, lost their peer or are beyond `max`; answers at how many. Fewer than `most`: there is
-    /// nothing more to remove.
+    /// Visits at most `most` sessions, the longest idle ones first, and removes those that expired,
+    /// lost their peer or exceed `max`. Returns the number visited. Fewer than `most` means that
+    /// nothing is left to remove.
     pub fn sweep(&mut self, ttl: Duration, max: usize, most: usize, now: Instant) -> usize {
         for looked_at in 0..most {
             let is_beyond = self.by_key.len() > max.max(1);
@@ -147,7 +149,7 @@ impl Sessions {
             } else if is_beyond {
                 self.evict();
             } else if entry.running > 0 && now.saturating_duration_since(entry.used) >= ttl {
-                // In use all the time, and in the way of those behind it.
+                // A session in constant use, which blocks the sessions behind it.
                 entry.used = now;
                 oldest.to_back();
             } else {
@@ -157,39 +159,39 @@ impl Sessions {
         most
     }
 
-    /// Ends every session of a peer that is no longer configured; its number may become another's.
+    /// Ends every session of a peer that is no longer configured. Another peer may get its number.
     pub fn forget_peer(&mut self, peer: u32) {
         self.peers.forget(peer);
     }
 
-    /// How many sessions live on a peer, expired ones that no sweep has met included.
+    /// Number of sessions on a peer, including expired ones that no sweep has visited.
     #[inline]
     pub fn count(&self, peer: u32) -> u32 {
         self.peers.entries(peer)
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.by_key.len() - self.peers.void()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sessions pushed out by the cap, and sessions that expired, since the start.
+    /// Sessions evicted by the cap, and sessions that expired, since the start.
     pub fn losses(&self) -> (u64, u64) {
         (self.evicted, self.expired)
     }
 
-    /// Debug-asserts that the counts are those of the entries.
+    /// Debug-asserts that the counts match the entries.
     pub fn check(&self) {
         self.peers
             .check(self.by_key.values().map(|entry| entry.tenant));
     }
 
-    /// Pushes the least recently used session out.
+    /// Evicts the least recently used session.
     fn evict(&mut self) {
         if let Some((_, oldest)) = self.by_key.pop_front() {
             self.evicted += u64::from(self.peers.leave(oldest.tenant));

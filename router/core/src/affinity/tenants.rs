@@ -1,18 +1,18 @@
-//! Whose a remembered entry is, where peers are known by numbers that are used again.
+//! Tracks which peer owns a remembered entry, although peer numbers are reused.
 //!
-//! A table of sessions or prefixes may hold many entries of one peer. When a peer goes its number
-//! is given to the next one, so each entry also carries which of them it belongs to: what a peer
-//! leaves behind is void at once, without a walk over the table.
+//! A table of sessions or prefixes may hold many entries of one peer. When a peer goes, the next
+//! new peer gets its number. So each entry also carries the generation of its number: the entries
+//! of a removed peer become void at once, without a walk over the table.
 
-/// One of the peers that had a number.
+/// One of the peers that had a number, in sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tenant {
-    /// The number.
+    /// The peer number.
     pub(super) peer: u32,
     generation: u32,
 }
 
-/// The peers of one table, and how many entries each has.
+/// The peers of one table, and the number of entries of each.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     /// Index = number.
@@ -23,7 +23,7 @@ pub(super) struct Tenants {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Number {
-    /// Which of those that had it has it now.
+    /// Generation of the peer that has the number now.
     generation: u32,
     entries: u32,
 }
@@ -39,7 +39,7 @@ impl Tenants {
         Tenant { peer, generation }
     }
 
-    /// Whether the peer has its number still.
+    /// Whether the peer still has its number.
     pub(super) fn is_live(&self, tenant: Tenant) -> bool {
         let number = self.numbers.get(tenant.peer as usize);
         number.is_some_and(|number| number.generation == tenant.generation)
@@ -50,7 +50,7 @@ impl Tenants {
         self.numbers[tenant.peer as usize].entries += 1;
     }
 
-    /// Counts an entry that is gone; false when its peer went before.
+    /// Counts a removed entry. Returns false when its peer was removed before.
     pub(super) fn leave(&mut self, tenant: Tenant) -> bool {
         let is_live = self.is_live(tenant);
         if is_live {
@@ -61,7 +61,7 @@ impl Tenants {
         is_live
     }
 
-    /// The peer goes; its number may become another's.
+    /// Removes the peer. Another peer may get its number.
     pub(super) fn forget(&mut self, peer: u32) {
         if let Some(number) = self.numbers.get_mut(peer as usize) {
             self.void += number.entries as usize;
@@ -72,19 +72,19 @@ impl Tenants {
         }
     }
 
-    /// How many entries the peer has that has a number now.
+    /// Number of entries of the peer that has a number now.
     #[inline]
     pub(super) fn entries(&self, peer: u32) -> u32 {
         let number = self.numbers.get(peer as usize);
         number.map_or(0, |number| number.entries)
     }
 
-    /// Entries whose peer is gone.
+    /// Number of entries whose peer is gone.
     pub(super) fn void(&self) -> usize {
         self.void
     }
 
-    /// Debug-asserts that the counts are those of a table's entries.
+    /// Debug-asserts that the counts match the entries of a table.
     pub(super) fn check(&self, entries: impl Iterator<Item = Tenant>) {
         let (mut counts, mut void) = (vec![0; self.numbers.len()], 0);
         for tenant in entries {

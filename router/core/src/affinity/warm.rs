@@ -1,19 +1,19 @@
-//! Which sessions were on which peer lately, where no table remembers sessions.
+//! Remembers which sessions were on which peer recently, where no session table does.
 //!
-//! A bounded filter, not a table: of two sessions that meet in one place the later one stays, and a
-//! session that was pushed out counts as new. Both cost one cold cache at most.
+//! A bounded filter, not a table. If two sessions map to one place, the later one stays, and an
+//! overwritten session counts as new. Either error costs at most one cold cache.
 
 use std::time::{Duration, Instant};
 
 use crate::window::window_number;
 
-/// Places: 256 KiB of a pool that hashes sessions.
+/// Number of places: 256 KiB per pool that hashes sessions.
 const PLACES: usize = 1 << 16;
 
-/// Steps of age within the life of a session.
+/// Age steps within the lifetime of a session.
 const STEPS: u32 = 64;
 
-/// Sessions seen on their home peer.
+/// Sessions that were seen on their home peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WarmSessions {
     /// A tag of 24 bits and the step of the last use; empty before the first session.
@@ -22,7 +22,8 @@ pub(crate) struct WarmSessions {
 }
 
 impl WarmSessions {
-    /// A session of this fingerprint was placed on the peer. Allocates for the first one only.
+    /// Records that a session with this fingerprint was placed on the peer. Allocates only for the
+    /// first one.
     pub(crate) fn record(&mut self, fingerprint: u64, peer: u32, ttl: Duration, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
         if self.places.is_empty() {
@@ -32,7 +33,7 @@ impl WarmSessions {
         self.places[place] = tag << 8 | step(epoch, ttl, now);
     }
 
-    /// Whether it was placed there within `ttl`.
+    /// Whether the session was placed on the peer within `ttl`.
     pub(crate) fn holds(&self, fingerprint: u64, peer: u32, ttl: Duration, now: Instant) -> bool {
         let (place, tag) = place_of(fingerprint, peer);
         let (Some(epoch), Some(found)) = (self.epoch, self.places.get(place)) else {
@@ -43,7 +44,8 @@ impl WarmSessions {
     }
 }
 
-/// Mixes in the peer. A tag is never 0, which stands for an empty place.
+/// The place and tag of a session, with the peer mixed in. A tag is never 0, because 0 marks an
+/// empty place.
 fn place_of(fingerprint: u64, peer: u32) -> (usize, u32) {
     let mixed = (fingerprint ^ u64::from(peer).wrapping_mul(0x9e37_79b9_7f4a_7c15))
         .wrapping_mul(0xff51_afd7_ed55_8ccd);

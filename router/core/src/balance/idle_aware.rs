@@ -1,6 +1,7 @@
-//! `idle_aware`: the longest idle, then the smallest load, the largest weight, the smallest name.
+//! `idle_aware`: the peer that has been idle longest, then the smallest load, the largest weight,
+//! the smallest name.
 //!
-//! Idle engines take turns, so that none cools down and none is always first.
+//! Idle peers take turns, so that none cools down and none is always first.
 
 use std::cmp::Reverse;
 
@@ -23,7 +24,7 @@ impl Policy for IdleAware {
     ) -> Option<Winner> {
         let mut most_rested: Option<(Reverse<Idle>, u32, usize)> = None;
         let mut least_busy: Option<Candidate> = None;
-        // One pass, although the busy ones may turn out not to matter.
+        // A single pass, even if the busy peers turn out not to matter.
         peers.for_each(|peer| {
             let idle = match peer.load.in_flight {
                 0 => (terms.idle)(peer.index),

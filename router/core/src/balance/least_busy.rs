@@ -17,7 +17,7 @@ impl Policy for LeastBusy {
         _: &mut impl Rng,
     ) -> Option<Winner> {
         let winner = match terms.normalize {
-            // A key of whole numbers is twice as fast as a comparison that is written out.
+            // A key of whole numbers is twice as fast as a hand-written comparison.
             Normalize::Off => peers.min_by_key(|peer| (peer.load.in_flight, peer.rank)),
             Normalize::Slots => peers.min_by(|one, other| by_load(terms.normalize, one, other)),
         };

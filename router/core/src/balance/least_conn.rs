@@ -13,8 +13,8 @@ impl Policy for LeastConn {
     const NEEDS_ENGINE_LOAD: bool = false;
     const USES_WEIGHTS: bool = false;
 
-    /// The first pass counts the peers tied for the smallest share, the second takes one of them:
-    /// one random number for the decision instead of one for each tie.
+    /// The first pass counts the peers tied for the smallest share, the second picks one of them.
+    /// This needs one random number per decision instead of one per tie.
     fn pick(
         peers: impl Iterator<Item = Candidate> + Clone,
         _: &Terms<impl Fn(usize) -> Idle>,

@@ -14,7 +14,7 @@ impl Policy for PowerOfTwo {
     const NEEDS_ENGINE_LOAD: bool = false;
     const USES_WEIGHTS: bool = false;
 
-    /// The pair is drawn in random order, so a tie goes to either with equal chance.
+    /// The pair is drawn in random order, so each peer wins a tie with equal chance.
     fn pick(
         peers: impl Iterator<Item = Candidate> + Clone,
         _: &Terms<impl Fn(usize) -> Idle>,

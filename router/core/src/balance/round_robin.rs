@@ -1,5 +1,5 @@
-//! `round_robin`: the next peer in file order. Peers at their own maximum are not offered while
-//! another has room.
+//! `round_robin`: the next peer in file order. The caller does not offer peers at their own maximum
+//! while another peer has room.
 
 use rand::Rng;
 

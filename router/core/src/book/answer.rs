@@ -1,4 +1,4 @@
-//! What the book answers: a reservation, a place in a queue, or a refusal.
+//! The answers of the book: a reservation, a place in a queue, or a refusal.
 
 use std::fmt;
 
@@ -8,29 +8,30 @@ use crate::decision::{Facts, Mode};
 use crate::health::{AnswerKind, Attempt};
 use crate::pool::Role;
 
-/// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: it cannot be copied, and
-/// releasing consumes it. Dropping it instead leaks the unit for the life of the book, so the
-/// edge keeps every ticket in a guard whose `Drop` releases it.
+/// One reserved unit on one peer. Exactly one [`Book::release`](super::Book::release) ends it: a
+/// ticket cannot be copied, and releasing consumes it. Dropping it instead leaks the unit for the
+/// life of the book. So the edge keeps every ticket in a guard whose `Drop` releases it.
 #[must_use = "a ticket holds a slot until it is released"]
 pub struct Ticket {
     pub(super) slot: u32,
     /// Slot of the pool's state.
     pub(super) pool_slot: u32,
-    /// Index of the pool and of the peer in the resolved route it was reserved under.
+    /// Indices of the pool and of the peer in the resolved route under which the ticket was
+    /// reserved.
     pub(super) pool: usize,
     pub(super) peer: usize,
     pub(super) role: Role,
-    /// The active tier when it was reserved; a retry never goes above it.
+    /// The active tier at the time of the reservation; a retry never goes above it.
     pub(super) tier: i64,
     /// The attempt under way on the peer; `None` once its end was reported.
     pub(super) attempt: Option<Attempt>,
     pub(super) kind: AnswerKind,
-    /// The key of the session it is a request of, where sessions are remembered.
+    /// The key of the request's session, where sessions are remembered.
     pub(super) session: Option<Box<[u8]>>,
 }
 
 impl fmt::Debug for Ticket {
-    /// Without the session: it is a client's text.
+    /// Leaves out the session, because it is a client's text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket")
             .field("pool", &self.pool)
@@ -41,16 +42,16 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Where a request goes.
+/// The placement of a request.
 #[derive(Debug)]
 pub struct Placement {
     /// The reserved unit.
     pub ticket: Ticket,
     /// Index of the peer in its [`PoolSpec`](crate::pool::PoolSpec).
     pub peer: usize,
-    /// How it was found.
+    /// How the peer was found.
     pub mode: Mode,
-    /// The numbers behind it.
+    /// The numbers behind the decision.
     pub facts: Facts,
 }
 
@@ -61,19 +62,20 @@ pub struct Placement {
     reason = "the admit path is the common one and must not allocate"
 )]
 pub enum Verdict {
-    /// Reserved.
+    /// A unit is reserved.
     Send(Placement),
-    /// Queued: [`Book::hand_over`](super::Book::hand_over) will name it, unless it [leaves](super::Book::leave) before.
+    /// The request is queued. [`Book::hand_over`](super::Book::hand_over) will return it, unless it
+    /// [leaves](super::Book::leave) before.
     Wait(WaiterId),
     /// Nothing is reserved.
     Refuse(Refusal),
 }
 
-/// The end of a wait.
+/// The end of a waiter's wait.
 #[derive(Debug)]
 pub struct Handed {
-    /// Who waited.
+    /// The waiter.
     pub waiter: WaiterId,
-    /// Its unit, or why it gets none.
+    /// The reserved unit, or the reason why the waiter gets none.
     pub outcome: Result<Placement, Refusal>,
 }

@@ -1,4 +1,4 @@
-//! What becomes of attempts, and what that makes of their peers.
+//! Reports about attempts, and their effect on the peers.
 
 use std::time::{Duration, Instant};
 
@@ -9,33 +9,33 @@ use crate::health::{
 };
 use crate::pool::PeerKey;
 
-/// A peer that had to stay although it hangs is looked at again after this time.
+/// Time until the next check of a peer that hangs but had to stay.
 const HANG_RETRY: Duration = Duration::from_secs(1);
 
-/// A polled peer on which requests wait is looked at again after this time.
+/// Time until the next check of a polled peer on which requests wait.
 const POLLED_RETRY: Duration = Duration::from_secs(5);
 
-/// A peer changed its state.
+/// A change of a peer's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerChange {
-    /// Which one.
+    /// The peer.
     pub peer: PeerKey,
-    /// How.
+    /// The change.
     pub change: HealthChange,
 }
 
-/// What a look at every peer found.
+/// The result of a check of all peers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
-    /// Transitions since the last look, those of attempts that no report returned included.
+    /// Transitions since the last check, including those from attempts that no report returned.
     pub changes: Vec<PeerChange>,
-    /// When to look again; `None`: after the next attempt.
+    /// When to check again; `None`: after the next attempt.
     pub next: Option<Instant>,
 }
 
 impl Book {
-    /// The first byte of a successful answer has come. Answers what that changed. O(the peer's
-    /// places). `route` is the one the ticket was reserved under.
+    /// Reports that the first byte of a successful answer has come. Returns the resulting change.
+    /// O(the peer's places). `route` is the one under which the ticket was reserved.
     pub fn first_byte(
         &mut self,
         route: &ResolvedRoute,
@@ -51,9 +51,9 @@ impl Book {
         self.take_changes(ticket.slot, now)
     }
 
-    /// The attempt on a ticket's peer has ended: before a [retry](Self::retry) or the
-    /// [release](Self::release). A second report of one attempt is ignored. Answers what that
-    /// changed. O(the peer's places), O(its tier) after a failure.
+    /// Reports that the attempt on a ticket's peer has ended, before a [retry](Self::retry) or the
+    /// [release](Self::release). A second report of one attempt is ignored. Returns the resulting
+    /// change. O(the peer's places), O(its tier) after a failure.
     pub fn attempt_ended(
         &mut self,
         route: &ResolvedRoute,
@@ -69,14 +69,14 @@ impl Book {
         let health = &mut self.peers.get_mut(ticket.slot).health;
         health.end(&mut attempt, end, &route.spec.health, || may_leave, now);
         if attempt.is_probe() {
-            // The next request may be a probe, whether or not the state changed.
+            // The next request may be a probe, even if the state did not change.
             self.touch(ticket.slot, now);
         }
         self.take_changes(ticket.slot, now)
     }
 
-    /// Does what time alone makes due for the peers: ends ejections, finds those that hang. Part of
-    /// what is due after a [tick](Self::tick). O(peers), and O(tier) for each that hangs.
+    /// Does the work on peers that becomes due with time: ends ejections and finds hanging peers.
+    /// Call it after a [tick](Self::tick). O(peers), and O(tier) for each peer that hangs.
     pub fn watch(&mut self, route: &ResolvedRoute, now: Instant) -> Watched {
         let epoch = self.epoch(now);
         let mut watched = Watched::default();
@@ -108,7 +108,7 @@ impl Book {
         watched
     }
 
-    /// Answers when to look at the peer again.
+    /// Returns when to check the peer again.
     fn watch_peer(
         &mut self,
         route: &ResolvedRoute,
@@ -122,7 +122,7 @@ impl Book {
         let load = route.spec.load.as_ref();
         let is_stuck = load.is_some_and(|load| state.reading.is_stuck(load, now));
         let due = match state.health.silence(spec, is_stuck, longest, now) {
-            // What the engine shows may shorten the bound at any time.
+            // The engine's reading may shorten the bound at any time.
             SilenceVerdict::Fine(due) if load.is_some() => {
                 due.map(|due| due.min(now + POLLED_RETRY))
             }
@@ -138,14 +138,14 @@ impl Book {
         due.into_iter().chain(passes).min()
     }
 
-    /// A peer's health as pages show it, and what became of its attempts since the start.
+    /// The health of a peer for status pages, and the outcomes of its attempts since the start.
     pub fn health(&self, peer: &PeerKey, now: Instant) -> Option<(HealthFacts, AttemptCounts)> {
         let state = self.peers.get(self.peers.find(peer)?);
         Some((state.health.facts(now), state.health.counts()))
     }
 
-    /// Whether each tier that a peer is of can do without it: no more than its `max_share` are out
-    /// then, and another peer takes requests.
+    /// Whether each tier of a peer can lose it: at most its `max_share` is out afterwards, and
+    /// another peer takes requests.
     fn may_leave(&self, route: &ResolvedRoute, slot: u32, now: Instant) -> bool {
         let bounds = route.spec.health.bounds();
         route.places.of(slot).iter().all(|(pool, index)| {

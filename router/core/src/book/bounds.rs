@@ -1,4 +1,4 @@
-//! Between what the adaptive limits of a resolved route's pools move.
+//! The bounds of the adaptive limits of a resolved route's pools.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::table::Table;
 use crate::aimd::Bounds;
 use crate::pool::{PeerKey, Role};
 
-/// Of each pool, in its order; `None` without `adaptive_cc`. Bans do not matter, and slots that an
-/// engine has said do where the peer learns them.
+/// The bounds of each pool, in pool order; `None` without `adaptive_cc`. Bans do not affect them.
+/// Slots that an engine reports do, if the peer learns its slots.
 pub(super) fn of(resolved: &Resolved, states: &Table<PeerKey, PeerState>) -> Vec<Option<Bounds>> {
     let adaptive = resolved.spec.guard.adaptive.as_ref();
     let bounds =

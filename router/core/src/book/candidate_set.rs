@@ -1,9 +1,11 @@
-//! A pool's peers as a decision sees them, kept current instead of being looked up anew.
+//! The peers of a pool in the form that decisions need, kept current instead of computed for each
+//! decision.
 //!
-//! A decision goes over the peers of a pool several times, and most of what it looks at changes only
-//! when something happens to a peer: a request begins or ends there, a poll or a probe reports. Each
-//! such event looks at its own peer again. What time alone changes (a ban ends, a reading grows old)
-//! has a deadline; past the earliest one the whole candidate set is made anew.
+//! A decision goes over the peers of a pool several times. Most of the data changes only when
+//! something happens to a peer: a request begins or ends, a poll or a probe reports. Each such
+//! event evaluates only its own peer again. Changes that come with time alone (a ban ends, a
+//! reading becomes stale) have a deadline. Past the earliest deadline the whole candidate set is
+//! computed anew.
 
 use std::time::Instant;
 
@@ -18,56 +20,57 @@ use crate::pool::{Load, PeerKey, PeerSpec, Role, RouteSpec, Slots};
 /// Every peer of one pool of one resolved route, as requests of one role see them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CandidateSet {
-    /// Index = peer, file order. Empty before the first look.
+    /// Index = peer, file order. Empty before the first evaluation.
     entries: Vec<CandidateEntry>,
-    /// Index = peer; apart from the entries because few policies ask.
+    /// Index = peer. Kept apart from the entries because few policies need it.
     idles: Vec<IdleSince>,
     /// Sums over each tier's usable peers, by the tier's rank.
     tiers: Vec<Room>,
     /// The first instant at which time alone may have changed something.
     due: Option<Instant>,
     is_made: bool,
-    /// Nobody is usable but for peers that were taken out for their answers' sake: these serve.
+    /// No peer is usable, so peers that were taken out because of bad answers serve as a last
+    /// resort.
     is_last_resort: bool,
-    /// The last look, for the check of the invariants.
+    /// Time of the last evaluation, for the check of the invariants.
     seen: Option<Instant>,
 }
 
-/// One peer at the moment.
+/// The current state of one peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CandidateEntry {
     pub(super) load: Load,
-    /// What it adds to the pool's in-flight: our requests, and others' up to its own maximum. A queue
-    /// of theirs on one engine takes no room from the next one.
+    /// The peer's contribution to the pool's in-flight: our requests, and requests of others up to
+    /// the peer's own maximum. Others' queue on one engine takes no room from the next engine.
     pub(super) counted: u32,
-    /// Its tier and its place among equally loaded peers.
+    /// The peer's tier and its place among equally loaded peers.
     pub(super) fixed: Fixed,
-    /// It may get any request.
+    /// The peer may get any request.
     pub(super) is_usable: bool,
-    /// It may serve those who live there: usable, or draining.
+    /// The peer may serve sessions that live on it: it is usable or draining.
     pub(super) may_keep: bool,
-    /// It is under its own maximum.
+    /// The peer is below its own maximum.
     pub(super) has_room: bool,
-    /// It gives no first byte: sessions that live there stay, nothing else goes there.
+    /// The peer gives no first byte. Sessions that live there stay, no other request goes there.
     pub(super) is_suspect: bool,
-    /// Nothing but its health speaks against it: it serves when nobody else is left.
+    /// Only the peer's health keeps it out. It serves when no other peer is left.
     pub(super) is_reserve: bool,
 }
 
-/// The usable peers of one tier, or of those that a request may go to.
+/// The usable peers of one tier, or the subset that a request may go to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) peers: u32,
-    /// Of these, how many are under their own maximum.
+    /// Number of these peers that are below their own maximum.
     pub(super) with_room: u32,
     pub(super) limit: u64,
     pub(super) in_flight: u64,
-    /// Requests on them, whoever sent them.
+    /// Requests on these peers from all senders.
     pub(super) load: u64,
 }
 
 impl CandidateEntry {
-    /// A peer that the requests of this role never see.
+    /// A peer that requests of this role never see.
     fn of_another_role(fixed: Fixed) -> Self {
         Self {
             load: Load {
@@ -110,7 +113,7 @@ impl Room {
 }
 
 impl CandidateSet {
-    /// A look at every peer.
+    /// Evaluates every peer.
     pub(super) fn new(
         resolved: &Resolved,
         (pool, role): (usize, Role),
@@ -122,18 +125,18 @@ impl CandidateSet {
         candidate_set
     }
 
-    /// Whether it shows the peers as they are at `now`.
+    /// Whether the set shows the peers as they are at `now`.
     #[inline]
     pub(super) fn is_current(&self, now: Instant) -> bool {
         self.is_made && self.due.is_none_or(|due| now < due)
     }
 
-    /// When time alone may next change something; `None` also before the first look.
+    /// When time alone may next change something; `None` also before the first evaluation.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| self.is_made)
     }
 
-    /// Looks at every peer again. Allocates the first time only.
+    /// Evaluates every peer again. Allocates the first time only.
     pub(super) fn make(
         &mut self,
         resolved: &Resolved,
@@ -165,7 +168,7 @@ impl CandidateSet {
         self.fall_back();
     }
 
-    /// Where nobody is usable, peers that are out for their answers' sake serve all the same.
+    /// If no peer is usable, lets the peers serve that are out because of bad answers.
     fn fall_back(&mut self) {
         if self.has_usable() {
             return;
@@ -181,7 +184,7 @@ impl CandidateSet {
         self.tiers.iter().any(|room| room.peers > 0)
     }
 
-    /// Looks at one peer again, to which something has happened.
+    /// Evaluates one peer again after an event that concerns it.
     pub(super) fn touch(
         &mut self,
         resolved: &Resolved,
@@ -204,14 +207,14 @@ impl CandidateSet {
         tier.take(before);
         tier.add(entry);
         if self.is_last_resort || !self.has_usable() {
-            // Who serves depends on all of them.
+            // The last resort depends on all peers.
             self.is_made = false;
         }
         self.due = earlier(self.due, due);
         self.seen = self.seen.max(Some(now));
     }
 
-    /// Makes the next look one at every peer.
+    /// Forces the next evaluation to cover every peer.
     pub(super) fn forget(&mut self) {
         self.is_made = false;
     }
@@ -238,13 +241,13 @@ impl CandidateSet {
         self.tiers[tier as usize]
     }
 
-    /// The largest sum of slots that the usable peers of any one tier have.
+    /// The largest sum of slots of the usable peers of any one tier.
     pub(super) fn largest_tier_sum(&self) -> u64 {
         let limits = self.tiers.iter().map(|room| room.limit);
         limits.max().unwrap_or(0)
     }
 
-    /// Debug-asserts that a look at every peer would find the same.
+    /// Debug-asserts that a fresh evaluation of every peer gives the same result.
     pub(super) fn check(
         &self,
         resolved: &Resolved,
@@ -274,7 +277,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// A peer at `now`, and when time alone may change that.
+/// The state of a peer at `now`, and when time alone may change it.
 fn look(
     route: &RouteSpec,
     peer: &PeerSpec,
@@ -298,7 +301,7 @@ fn look(
         fixed,
         is_usable: serves && takes_new && !peer.draining,
         may_keep: serves && access != Access::Closed,
-        // A held peer takes its one request only when nobody else has room.
+        // A held peer takes its single request only when no other peer has room.
         has_room: load.has_room(route.rt_limit_factor) && freshness != Some(Freshness::Held),
         is_suspect: serves && access == Access::Warm && !peer.draining,
         is_reserve: serves && !takes_new && !peer.draining,
@@ -314,8 +317,8 @@ fn look(
     (entry, idle, earlier(due, state.health.due(now)))
 }
 
-/// A peer's load as its health lets it be seen: a probing one takes one request whatever still runs
-/// there, a returning one has part of its slots.
+/// A peer's load as its health limits it: a peer that is being probed takes one request, whatever
+/// still runs there; a returning peer has a part of its slots.
 fn under(access: Access, load: Load) -> Load {
     match access {
         Access::Open | Access::Warm | Access::Closed => load,
@@ -333,12 +336,12 @@ fn under(access: Access, load: Load) -> Load {
     }
 }
 
-/// Whether what is known of its load speaks against a peer.
+/// Whether the reading of the peer's load allows new requests.
 pub(super) fn is_readable(route: &RouteSpec, state: &PeerState, now: Instant) -> bool {
     freshness(route, state, now).is_none_or(Freshness::is_candidate)
 }
 
-/// What a peer's reading is worth; `None` where nothing is polled.
+/// Freshness of a peer's reading; `None` where the route does not poll.
 pub(super) fn freshness(route: &RouteSpec, state: &PeerState, now: Instant) -> Option<Freshness> {
     let rules = route.load.as_ref()?;
     Some(state.reading.freshness(rules, state.in_flight, now))
@@ -360,8 +363,8 @@ pub(super) fn load(
     };
     let load = state.reading.load(rules, freshness, own, slots.0);
     if freshness == Freshness::Held && own == 0 && !state.reading.shows_saturation() {
-        // Others keep it busy. One request of ours may wait there, or one long prefill behind a
-        // blocked metrics page would refuse everybody.
+        // Requests of others keep the peer busy. One request of ours may wait there. Otherwise one
+        // long prefill that blocks the metrics page would refuse all requests.
         let most = most(slots, route.rt_limit_factor);
         return Load {
             in_flight: most.saturating_sub(1),
@@ -369,14 +372,14 @@ pub(super) fn load(
         };
     }
     let in_flight = match state.reading.is_saturated(freshness) {
-        // It has no room, whatever its slots and the factor that scales them.
+        // The peer has no room, whatever its slots and the factor that scales them.
         true => load.max(most(slots, route.rt_limit_factor)),
         false => load,
     };
     Load { in_flight, slots }
 }
 
-/// How many requests a peer runs at once, as far as that is known.
+/// How many requests a peer runs at once, as far as known.
 pub(super) fn slots(peer: &PeerSpec, state: &PeerState) -> Slots {
     match state.learned {
         Some(learned) if peer.learns_slots => Slots(learned),

@@ -1,7 +1,7 @@
 //! Reserve, retry, release, explain.
 //!
-//! Whether a request may come in is asked in `gates.rs`, where it goes is chosen in `view.rs`; both
-//! only read. What they move is moved here, so that an explanation and a decision are the same.
+//! `gates.rs` decides whether a request may come in, `view.rs` chooses its peer; both only read.
+//! This file applies the resulting changes, so that an explanation and a decision are the same.
 
 use std::time::Instant;
 
@@ -18,20 +18,20 @@ use crate::pool::{PeerKey, Role, RouteSpec};
 use crate::signal::Signal;
 use crate::window::window_end;
 
-/// Prefixes that a pool remembers: a few thousand conversations, some 3 MiB.
+/// Prefixes that a pool remembers: a few thousand conversations, about 3 MiB.
 const PREFIXES_MAX: usize = 65_536;
 
-/// What a request came to; nothing is moved yet.
+/// The decision about a request, before any change is applied.
 pub(super) struct Decision {
-    /// What the gates move; absent without a usable peer.
+    /// The changes that the gates cause; absent without a usable peer.
     effects: Option<AdmissionEffects>,
     pub(super) outcome: Result<Pick, Refusal>,
-    /// Whether the pool is full for it.
+    /// Whether the pool is full for this request.
     is_full: bool,
 }
 
 impl Decision {
-    /// Whether it would be placed, were the pool not full, and may wait for that.
+    /// Whether the request may wait: the full pool is the only reason against its placement.
     pub(super) fn must_wait(&self) -> bool {
         let may_wait = self.effects.is_some_and(|effects| effects.may_wait);
         self.is_full && may_wait && self.outcome.is_ok()
@@ -39,8 +39,8 @@ impl Decision {
 }
 
 impl Book {
-    /// Admits and chooses in one step. Cost O(peers of the pool); no allocation when it is admitted,
-    /// but for the key of a session that is remembered.
+    /// Admits a request and chooses its peer in one step. Cost O(peers of the pool). An admitted
+    /// request does not allocate, except for the key of a remembered session.
     pub fn reserve(
         &mut self,
         resolved: &ResolvedRoute,
@@ -63,14 +63,14 @@ impl Book {
         }
     }
 
-    /// Moves a reservation to the next candidate after a failed attempt: the ticket's own peer and
-    /// the pool indices in `tried` are out. The request is never counted twice and never uncounted
-    /// between. `None`: nobody is left, the ticket stays where it was.
+    /// Moves a reservation to the next candidate after a failed attempt. The ticket's own peer and
+    /// the pool indices in `tried` are excluded. At every moment the request is counted exactly
+    /// once. `None`: no peer is left, and the ticket stays where it was.
     ///
-    /// The next candidate is of the tier the request was placed in; with `cross_tier_fallback` also
-    /// the least loaded peer of each lower tier, one per tier and request, in descending priority.
-    /// A pinned request goes to the peers of its pin first, and to others only where it may fall back.
-    /// `resolved` is the one the ticket was reserved under.
+    /// The next candidate comes from the tier in which the request was placed. With
+    /// `cross_tier_fallback` also the least loaded peer of each lower tier, one per tier and
+    /// request, in descending priority. A pinned request goes to the peers of its pin first, and to
+    /// others only if it may fall back. `resolved` is the one under which the ticket was reserved.
     pub fn retry(
         &mut self,
         resolved: &ResolvedRoute,
@@ -101,7 +101,7 @@ impl Book {
         Some(next)
     }
 
-    /// Ends a reservation; the session it is of was in use until now. O(1), no allocation.
+    /// Ends a reservation. Its session counts as used until now. O(1), no allocation.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "consuming the ticket makes a second release impossible"
@@ -117,9 +117,9 @@ impl Book {
         self.vacate(ticket.slot, ticket.attempt, now);
     }
 
-    /// Reserves a unit on a peer past every gate and limit: what an operator holds back. Like a
-    /// request's it counts until it is released; it is never retried. `None` for a peer that the
-    /// resolved route does not name. O(the peer's places), like a reservation.
+    /// Reserves a unit on a peer regardless of gates and limits: capacity that an operator holds
+    /// back. It counts like a request until it is released, and it is never retried. `None` for a
+    /// peer that the resolved route does not name. O(the peer's places), like a reservation.
     pub fn hold_back(
         &mut self,
         resolved: &ResolvedRoute,
@@ -147,8 +147,8 @@ impl Book {
         })
     }
 
-    /// What would happen to `request`. Counts nothing, advances no round-robin cursor; given the same
-    /// random numbers, [`reserve`](Self::reserve) does the same.
+    /// The decision that `request` would get. Counts nothing and advances no round-robin cursor.
+    /// With the same random numbers, [`reserve`](Self::reserve) decides the same.
     pub fn explain(
         &self,
         resolved: &ResolvedRoute,
@@ -200,7 +200,7 @@ impl Book {
         }
     }
 
-    /// `past_limit`: whatever the concurrency gate says.
+    /// `past_limit`: ignore the concurrency gate.
     pub(super) fn decide(
         &self,
         resolved: &ResolvedRoute,
@@ -232,7 +232,7 @@ impl Book {
         }
     }
 
-    /// Carries a decision out.
+    /// Applies a decision.
     pub(super) fn settle(
         &mut self,
         resolved: &ResolvedRoute,
@@ -250,7 +250,7 @@ impl Book {
         outcome.map(|pick| self.commit(resolved, request, pick, now))
     }
 
-    /// Moves what a admission moves: the hold flag, probe slots, demand and the counters.
+    /// Applies the changes of an admission: the hold flag, probe slots, demand and the counters.
     pub(super) fn note(
         &mut self,
         resolved: &ResolvedRoute,
@@ -347,7 +347,7 @@ impl Book {
     }
 }
 
-/// Whether a placement makes a session warm on its home, where no table remembers sessions.
+/// Whether a placement marks a session as warm on its home peer, where no session table exists.
 fn remembers_homes(route: &RouteSpec, mode: Mode) -> bool {
     mode == Mode::Hash && !route.remembers_sessions()
 }

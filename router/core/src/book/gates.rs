@@ -1,8 +1,9 @@
-//! The load gates of one pool at one moment. Reads everything, changes nothing: what a decision
-//! moves (probe slots, the hold flag, counters) is in its [`AdmissionOutcome`], and the book carries it out.
+//! The load gates of one pool at one moment. They read everything and change nothing. The changes
+//! of a decision (probe slots, the hold flag, counters) are in its [`AdmissionOutcome`], and the
+//! book applies them.
 //!
-//! They are asked in order: concurrency, TTFT, decode rate; the first refusal stands. With the
-//! master switch off all are asked, none refuses, and each that would have is noted.
+//! The order is concurrency, TTFT, decode rate; the first refusal decides. With the master switch
+//! off all gates are evaluated and none refuses, but each gate that would have refused is recorded.
 
 use std::time::{Duration, Instant};
 
@@ -24,46 +25,47 @@ use crate::window::window_end;
 pub(super) struct Gates<'a> {
     pub(super) route: &'a RouteSpec,
     pub(super) members: &'a PoolMembers,
-    /// Between what the adaptive limit moves; `None` without `adaptive_cc`.
+    /// The bounds of the adaptive limit; `None` without `adaptive_cc`.
     pub(super) bounds: Option<Bounds>,
     pub(super) pool: &'a PoolState,
     /// The route's runtime limits.
     pub(super) runtime: &'a RuntimeLimits,
     pub(super) request: PlacementRequest<'a>,
-    /// The request goes past the limit: it has waited long enough.
+    /// The request goes past the limit, because it has waited long enough.
     pub(super) past_limit: bool,
     pub(super) epoch: Instant,
     pub(super) now: Instant,
 }
 
-/// What the gates say to a request.
+/// The verdict of the gates about a request.
 pub(super) struct AdmissionOutcome {
     /// The facts so far (no peer is chosen yet), or the refusal.
     pub(super) outcome: Result<Facts, Refusal>,
-    /// Whether the pool is full for it; where it may wait that is no refusal yet.
+    /// Whether the pool is full for this request. If the request may wait, this is not a refusal
+    /// yet.
     pub(super) is_full: bool,
     pub(super) effects: AdmissionEffects,
 }
 
-/// What a admission moves besides the request itself.
+/// The changes that an admission causes, besides the request itself.
 #[derive(Clone, Copy)]
 pub(super) struct AdmissionEffects {
-    /// What `session_prio` made of the request; its bucket counts it.
+    /// The priority class from `session_prio`; its bucket counts the request.
     pub(super) grade: Option<PriorityClass>,
-    /// Whose probe slots it takes.
+    /// The budget from which the request takes probe slots.
     pub(super) budget: Budget,
-    /// The hold flag from now on, when the TTFT gate was asked and may set it.
+    /// The new hold flag, if the TTFT gate was evaluated and may set it.
     pub(super) hold: Option<bool>,
     /// How long a refusal for concurrency counts as demand; `None` without an adaptive limit.
     pub(super) demand: Option<Duration>,
-    /// Whether a full pool makes it wait.
+    /// Whether the request waits when the pool is full.
     pub(super) may_wait: bool,
 }
 
 /// The thresholds of a signal that are in force.
 #[derive(Clone, Copy)]
 pub(super) struct Thresholds {
-    /// Where they come from.
+    /// The layer that the thresholds come from.
     pub(super) source: ThresholdSource,
     /// The one threshold of an undeclared table.
     pub(super) single: Option<f64>,
@@ -84,7 +86,7 @@ impl Thresholds {
 }
 
 impl<'a> Gates<'a> {
-    /// Asks the gates; an exempt request passes them all and moves nothing.
+    /// Evaluates the gates. An exempt request passes them all and changes nothing.
     pub(super) fn admit(&self, capacity: &Capacity) -> AdmissionOutcome {
         let grade = self.grade();
         let mut facts = self.facts(capacity, grade);
@@ -132,7 +134,7 @@ impl<'a> Gates<'a> {
         true
     }
 
-    /// The refusal of a full pool, and of a full queue before it.
+    /// The refusal of a full pool, and of a full queue in front of it.
     pub(super) fn full(&self, facts: &Facts) -> Refusal {
         let share = facts.grade.map_or(1.0, |grade| grade.share);
         let ceiling = concurrency::ceiling(facts.limit * share, facts.factor);
@@ -193,9 +195,10 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// What the concurrency gate compares for a request that may fill this share: in-flight and the
-    /// limit. The adaptive limit is the whole tier's, so the requests of a model that only some of its
-    /// peers serve are counted with all others against it; whichever limit leaves less room counts.
+    /// The in-flight and the limit that the concurrency gate compares for a request that may fill
+    /// this share. The adaptive limit applies to the whole tier. So a request of a model that only
+    /// some peers serve is counted with all others against it. The limit that leaves less room
+    /// decides.
     fn compared_load(&self, capacity: &Capacity, adaptive: Option<f64>, share: f64) -> (u64, f64) {
         let own = (capacity.in_flight, capacity.limit as f64);
         let Some(adaptive) = adaptive else {
@@ -224,7 +227,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Every gate with its numbers, in order, whatever the others say.
+    /// Every gate with its numbers, in order, regardless of the other gates.
     pub(super) fn explain(&self, capacity: &Capacity) -> Vec<GateFacts> {
         let grade = self.grade().filter(|_| !self.request.exempt);
         let share = grade.map_or(1.0, |grade| grade.share);
@@ -275,7 +278,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// The signal's averages against the thresholds, as this request sees them.
+    /// Compares the signal's averages with the thresholds for this request.
     pub(super) fn judge(&self, signal: Signal, thresholds: Thresholds) -> Finding {
         slow::judge(signal, self.compared(signal, thresholds), self.tolerance())
     }
@@ -429,12 +432,12 @@ impl<'a> Gates<'a> {
         })
     }
 
-    /// Whether the pool runs above its limit without a word.
+    /// Whether the pool may exceed its limit without a refusal.
     fn has_no_ceiling(&self) -> bool {
         self.past_limit || self.route.full_policy == FullPolicy::Overflow
     }
 
-    /// Whether a full pool makes this request wait.
+    /// Whether this request waits when the pool is full.
     fn may_wait(&self) -> bool {
         let acts = self.request.switches.rate_limit && !self.request.exempt && !self.past_limit;
         acts && self.route.full_policy == FullPolicy::Wait
@@ -448,7 +451,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Whether a signal can refuse this request, the master switch aside.
+    /// Whether a signal can refuse this request, without regard to the master switch.
     pub(super) fn gate_acts(&self, signal: Signal) -> bool {
         let may = match signal {
             Signal::Ttft => self.request.switches.ttft_429,
@@ -480,8 +483,8 @@ impl<'a> Gates<'a> {
         stored.or_else(|| Some(self.bounds?.init as f64))
     }
 
-    /// What the driving signals say. A signal is there when the first metric of its table has an
-    /// average.
+    /// The state of the pool according to the driving signals. A signal is present when the first
+    /// metric of its table has an average.
     pub(super) fn health(&self, spec: &AdaptiveSpec) -> Health {
         let mut health = Health::Unknown;
         for signal in Signal::ALL {
@@ -508,7 +511,8 @@ impl<'a> Gates<'a> {
         self.guard().tps.ttl.max(spec.interval * 3)
     }
 
-    /// Table, runtime limit of the pool, then of the route, model, route, global default.
+    /// The thresholds in force. Precedence: table, runtime limit of the pool, then of the route,
+    /// model, route, global default.
     pub(super) fn thresholds(&self, signal: Signal) -> Thresholds {
         let criteria = self.criteria(signal);
         if criteria.is_declared {
@@ -544,12 +548,12 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// While the pool is held, turn 1 has no slot at all.
+/// While the pool is held, turn 1 has no probe slots at all.
 fn budget_of(budget: Budget, trip: Trip) -> Budget {
     if trip.is_hold { Budget::None } else { budget }
 }
 
-/// Seconds, rounded up.
+/// Rounds up to seconds.
 fn ceil_s(left: Duration) -> u64 {
     left.as_nanos().div_ceil(1_000_000_000) as u64
 }

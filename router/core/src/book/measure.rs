@@ -1,4 +1,4 @@
-//! What was measured, and what time alone makes due.
+//! Records measurements, and does the work that becomes due with time.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use crate::pool::Role;
 use crate::signal::{Sample, Signal};
 use crate::window::window_end;
 
-/// Sessions looked at by the sweep of one tick, of all pools together: a small part of a millisecond, for
-/// which no request is decided.
+/// Sessions that the sweep of one tick visits, over all pools: a small part of a millisecond,
+/// during which no request is decided.
 const SWEEP_MAX: usize = 256;
 
-/// Time to the next tick when a sweep has left some.
+/// Time to the next tick when a sweep has left sessions to visit.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 
 /// Shortest time between two ticks of an adaptive limit.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
 impl Book {
-    /// Takes in one measurement of a request of `pool`. A window that ended before `now` is folded
-    /// first. O(metrics), no allocation once the pool was measured.
+    /// Records one measurement of a request of `pool`. A window that ended before `now` is folded
+    /// first. O(metrics), no allocation after the first measurement of the pool.
     pub fn sample(&mut self, resolved: &ResolvedRoute, pool: PoolId, sample: Sample, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
         let members = &resolved.members[pool.0];
@@ -42,16 +42,16 @@ impl Book {
     }
 
     /// Adds a finished request's prompt and cached tokens to its bucket, or to the requests without
-    /// a usable header. Nothing when `session_prio` was off when it was placed.
+    /// a usable header. Does nothing if `session_prio` was off when the request was placed.
     pub fn tokens(&mut self, facts: &Facts, prompt: u64, cached: u64) {
         if let Some(grade) = facts.grade {
             self.priority.tokens(grade, prompt, cached);
         }
     }
 
-    /// Does what time alone makes due: folds windows, moves adaptive limits, samples the averages.
-    /// Answers when it wants to be called next, always after `now`. A call too early does nothing,
-    /// one too late does once what was due.
+    /// Does the work that becomes due with time: folds windows, moves adaptive limits, samples the
+    /// averages. Returns when it wants to be called next, always after `now`. A call that is too
+    /// early does nothing, one that is too late does the due work once.
     pub fn tick(&mut self, resolved: &ResolvedRoute, switches: Switches, now: Instant) -> Instant {
         let epoch = *self.epoch.get_or_insert(now);
         self.obey(switches);
@@ -93,7 +93,7 @@ impl Book {
         next
     }
 
-    /// Moves a pool's adaptive limit when that is due; answers when it is due next.
+    /// Moves a pool's adaptive limit when that is due. Returns when it is due next.
     fn adapt(
         &mut self,
         resolved: &ResolvedRoute,
@@ -104,7 +104,8 @@ impl Book {
     ) -> Option<Instant> {
         let slot = resolved.members[pool.0].pool;
         let Some(spec) = &resolved.spec.guard.adaptive else {
-            // A limit learned under another configuration is no start point for the next.
+            // A limit learned under another configuration is not a valid start point for the new
+            // one.
             self.pools.get_mut(slot).adaptive = Adaptive::default();
             return None;
         };

@@ -1,4 +1,4 @@
-//! What is known of peers, and of a pool's room, beyond our own decisions.
+//! Knowledge about peers, and about a pool's room, that does not come from our own decisions.
 
 use std::time::Instant;
 
@@ -10,28 +10,28 @@ use crate::decision::PeerFacts;
 use crate::load::{Freshness, Reading, Report};
 use crate::pool::{ByRole, Change, Evidence, PeerKey, Role};
 
-/// What is known of a peer's load.
+/// The known load of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// What its engine said last.
+    /// The last reading of the peer's engine.
     pub reading: Reading,
-    /// How many slots its engine says it has.
+    /// The number of slots that the engine reports.
     pub learned: Option<u32>,
-    /// Our requests on it.
+    /// Our requests on the peer.
     pub in_flight: u32,
 }
 
-/// What a poll came to.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// What the reading is worth now.
+    /// Freshness of the reading now.
     pub freshness: Freshness,
-    /// What the answer changed.
+    /// The change that the answer caused.
     pub change: Option<Change>,
 }
 
-/// A pool's room as metrics and status show it. The sums are over the active tier's usable peers
-/// and zero when there is none.
+/// A pool's room for metrics and status. The sums cover the active tier's usable peers; they are
+/// zero without usable peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Priority of the active tier; `None` when no peer is usable.
@@ -40,16 +40,16 @@ pub struct Limits {
     pub limit: u64,
     /// Sum of requests in flight.
     pub in_flight: u64,
-    /// How many usable peers the tier has.
+    /// Number of usable peers in the tier.
     pub healthy_peers: u32,
     /// The largest such sum of any tier. Not enforced.
     pub largest_tier_sum: u64,
 }
 
 impl Book {
-    /// Records what a probe or the request path learned about a peer, in every pool that names it.
-    /// A failure bans it for the resolved route's `ban_ttl`. `None` when nothing changed, and for a peer
-    /// that no resolved route names any more.
+    /// Records an observation of a probe or of the request path about a peer, in every pool that
+    /// names the peer. A failure bans the peer for the resolved route's `ban_ttl`. `None` when
+    /// nothing changed, and for a peer that no resolved route names any more.
     pub fn observe(
         &mut self,
         resolved: &ResolvedRoute,
@@ -64,8 +64,9 @@ impl Book {
         change
     }
 
-    /// Takes in what a poll of a peer's engine found. A good one ends a ban that came from a failed
-    /// connection. `None` for a peer that no route names any more, and where nothing is polled.
+    /// Records the result of a poll of a peer's engine. A good result ends a ban that came from a
+    /// failed connection. `None` for a peer that no route names any more, and where the route does
+    /// not poll.
     pub fn report_load(
         &mut self,
         resolved: &ResolvedRoute,
@@ -86,7 +87,7 @@ impl Book {
         Some(Polled { freshness, change })
     }
 
-    /// Remembers how many slots a peer's engine says it has; answers what it said before.
+    /// Remembers how many slots a peer's engine reports. Returns the previous number.
     pub fn learn_slots(&mut self, peer: &PeerKey, slots: u32) -> Option<u32> {
         let slot = self.peers.find(peer)?;
         let before = self.peers.get_mut(slot).learned.replace(slots.max(1));
@@ -102,7 +103,7 @@ impl Book {
         before
     }
 
-    /// What is known of a peer's load.
+    /// The known load of a peer.
     pub fn reading(&self, peer: &PeerKey) -> Option<Known> {
         let state = self.peers.get(self.peers.find(peer)?);
         Some(Known {
@@ -112,13 +113,13 @@ impl Book {
         })
     }
 
-    /// Every peer of a pool as it is now, file order.
+    /// The current state of every peer of a pool, file order.
     pub fn peers(&self, resolved: &ResolvedRoute, pool: PoolId, now: Instant) -> Vec<PeerFacts> {
         self.view(resolved, pool, Role::Regular, now)
             .peer_facts(None)
     }
 
-    /// The room of a pool as it is now.
+    /// The current room of a pool.
     pub fn limits(&self, resolved: &ResolvedRoute, pool: PoolId, now: Instant) -> Limits {
         let view = self.view(resolved, pool, Role::Regular, now);
         let active = view.capacity();

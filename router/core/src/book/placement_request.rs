@@ -1,4 +1,4 @@
-//! What the book is asked.
+//! The questions to the book.
 
 use super::PoolId;
 use crate::affinity::Hashed;
@@ -7,35 +7,39 @@ use crate::health::AnswerKind;
 use crate::pool::Role;
 use crate::session::TABLE_KEY_BYTES_MAX;
 
-/// One request as the choice sees it.
+/// One request in the form that the choice needs.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementRequest<'a> {
-    /// Which pool serves it.
+    /// The pool that serves the request.
     pub pool: PoolId,
-    /// Which of its peers.
+    /// The role of the peers that may serve it.
     pub role: Role,
     /// The raw session id; `None` when the request named none or affinity is switched off.
     pub session: Option<&'a [u8]>,
-    /// What was made of a long id [beforehand](super::ResolvedRoute::hashed); else `session` is hashed as it is
-    /// placed.
+    /// The state of a long id that was hashed [in advance](super::ResolvedRoute::hashed). Without
+    /// it, `session` is hashed during placement.
     pub hashed: Option<&'a Hashed>,
     /// The session's [`table_key`](crate::session::SessionId::table_key); without it the session is
     /// not remembered.
     pub key: Option<&'a [u8]>,
-    /// The conversation's prefixes, shortest first; empty where nothing is placed by them.
+    /// The prefixes of the conversation, shortest first; empty where prefixes do not decide the
+    /// placement.
     pub prefix: &'a [Prefix],
-    /// Indices, ascending, of the pool's peers that list the request's model; `None`: any may serve it.
+    /// Indices, ascending, of the pool's peers that list the request's model; `None`: any peer may
+    /// serve it.
     pub pin: Option<&'a [usize]>,
-    /// What happens when none of these is usable: any other peer, or a refusal.
+    /// Whether any other peer may serve the request when none of these is usable. If not, it is
+    /// refused.
     pub pin_falls_back: bool,
     /// The turn of a usable `x-phanrouter-session` header. Without one the request counts as fully
     /// warm. Read only while `session_prio` is on.
     pub turn: Option<u32>,
-    /// What it waits for.
+    /// The kind of answer that the request waits for.
     pub answer: AnswerKind,
-    /// A model list or health request: passes every load gate and is not counted by any.
+    /// Whether this is a model list or health request: it passes every load gate, and no gate
+    /// counts it.
     pub exempt: bool,
-    /// The route's switches as they are in force.
+    /// The route's switches in force.
     pub switches: Switches,
 }
 
@@ -72,16 +76,17 @@ impl<'a> PlacementRequest<'a> {
     }
 }
 
-/// The switches that a decision obeys, runtime overrides applied.
+/// The switches that a decision follows, with runtime overrides applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
-    /// `load_rate_limit`: off, the three load gates only count trips.
+    /// `load_rate_limit`. When off, the three load gates only count trips.
     pub rate_limit: bool,
-    /// `ttft_enabled`: off, TTFT neither refuses nor shrinks the adaptive limit.
+    /// `ttft_enabled`. When off, TTFT neither refuses requests nor shrinks the adaptive limit.
     pub ttft: bool,
-    /// `ttft_429`: off, TTFT shrinks the adaptive limit but refuses nobody.
+    /// `ttft_429`. When off, TTFT shrinks the adaptive limit but refuses no request.
     pub ttft_429: bool,
-    /// `tps_enabled`: off, the decode rate neither refuses nor moves the adaptive limit.
+    /// `tps_enabled`. When off, the decode rate neither refuses requests nor moves the adaptive
+    /// limit.
     pub tps: bool,
     /// `session_prio`.
     pub session_prio: bool,
@@ -98,11 +103,11 @@ impl Switches {
     };
 }
 
-/// Where a request that names a model may be retried.
+/// The peers to which a request that names a model may be retried.
 #[derive(Clone, Copy, Debug)]
 pub struct Pin<'a> {
-    /// As [`PlacementRequest::pin`].
+    /// Same as [`PlacementRequest::pin`].
     pub peers: &'a [usize],
-    /// As [`PlacementRequest::pin_falls_back`].
+    /// Same as [`PlacementRequest::pin_falls_back`].
     pub falls_back: bool,
 }

@@ -1,4 +1,4 @@
-//! What a book remembers of one pool, over reloads.
+//! The state of one pool that survives reloads.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use crate::window::{Meter, window_number};
 /// State of one pool.
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
-    /// Turns that the balance policy took so far.
+    /// Turns that the balance policy has taken so far.
     pub(super) turn: u64,
-    /// Which peer each session lives on.
+    /// The peer of each session.
     pub(super) sessions: ByRole<Sessions>,
-    /// Sessions seen on their home, where no table remembers them.
+    /// Sessions seen on their home peer, where no session table exists.
     pub(super) warm: WarmSessions,
-    /// Which peer computed a prefix last.
+    /// The peer that computed each prefix last.
     pub(super) prefixes: Prefixes,
     pub(super) ttft: SignalLedger,
     pub(super) tps: SignalLedger,
@@ -55,25 +55,25 @@ pub(super) struct SignalLedger {
     pub(super) probes: ProbeWindow,
     /// A limit set on the running router for this pool.
     pub(super) runtime: Override<f64>,
-    /// 2xx replies without usage that could be read.
+    /// Number of 2xx replies without readable usage.
     pub(super) no_usage: u64,
-    /// Streams the client left before usage was seen.
+    /// Number of streams that the client left before usage was seen.
     pub(super) aborted: u64,
 }
 
-/// The adaptive limit and the demand it hid.
+/// The adaptive limit and the refused demand.
 #[derive(Debug, Default)]
 pub(super) struct Adaptive {
-    /// The limit with the end of its life; `None` as the end = for ever.
+    /// The limit with the end of its lifetime; `None` as the end means for ever.
     stored: Option<(f64, Option<Instant>)>,
-    /// Refusals for concurrency, and the last one's time.
+    /// Number of refusals for concurrency, and the time of the last one.
     refused: Option<(u64, Instant)>,
     /// When the next tick is due; `None` before the first look at the clock.
     pub(super) due: Option<Instant>,
 }
 
 impl Adaptive {
-    /// The stored limit, unless its life is over.
+    /// The stored limit, unless it has expired.
     pub(super) fn stored(&self, now: Instant) -> Option<f64> {
         let (limit, until) = self.stored?;
         until.is_none_or(|until| now < until).then_some(limit)
@@ -84,7 +84,7 @@ impl Adaptive {
         self.stored = Some((limit, ttl.and_then(|ttl| now.checked_add(ttl))));
     }
 
-    /// Refusals not used up; none from `life` after the last one on.
+    /// Refusals that no tick has used; 0 once `life` has passed since the last one.
     pub(super) fn refused(&self, life: Duration, now: Instant) -> u64 {
         let fresh = |(_, last): &(u64, Instant)| now.saturating_duration_since(*last) < life;
         self.refused.filter(fresh).map_or(0, |(count, _)| count)
@@ -102,31 +102,31 @@ impl Adaptive {
 /// Slots of the moving average.
 const SLOTS: usize = 10;
 
-/// How long a slot counts.
+/// Lifetime of a slot.
 const SLOT_LIFE: Duration = Duration::from_secs(360);
 
-/// In-flight, sampled once per interval: the mean of the last ten.
+/// In-flight, sampled once per interval: the mean of the last ten samples.
 #[derive(Debug, Default)]
 pub(super) struct Average {
     /// By interval number modulo [`SLOTS`].
     slots: [Option<(u64, Instant)>; SLOTS],
-    /// Number of the interval that was sampled last, or of the first one seen.
+    /// Number of the interval sampled last, or of the first interval seen.
     last: Option<u64>,
 }
 
 impl Average {
-    /// Takes a sample unless the interval of `now` has one, or is the first.
+    /// Takes a sample, unless the interval of `now` already has one or is the first.
     pub(super) fn sample(&mut self, in_flight: u64, epoch: Instant, every: Duration, now: Instant) {
         let number = window_number(epoch, every, now);
         let last = *self.last.get_or_insert(number);
         if number > last {
             self.slots[slot(number)] = Some((in_flight, now));
         }
-        // A reload may have made the intervals longer, and their numbers smaller.
+        // A reload may have made the intervals longer, and so their numbers smaller.
         self.last = Some(number);
     }
 
-    /// The slots that count, by number.
+    /// The slots that have not expired, by number.
     pub(super) fn slots(&self, now: Instant) -> impl Iterator<Item = (u32, u64)> {
         let fresh = move |at: &Instant| now.saturating_duration_since(*at) < SLOT_LIFE;
         let slots = (0..).zip(&self.slots);
@@ -136,7 +136,7 @@ impl Average {
         })
     }
 
-    /// The mean of the slots that count; 0 without any.
+    /// The mean of the slots that have not expired; 0 without any.
     pub(super) fn mean(&self, now: Instant) -> f64 {
         let (count, sum) = self
             .slots(now)
@@ -159,17 +159,17 @@ pub(super) fn slot(number: u64) -> usize {
 /// Steps of the drain rate.
 const STEPS: usize = 16;
 
-/// Length of one step. Sixteen cover half a minute, which is short beside the life of an overload
-/// and long beside most replies.
+/// Length of one step. Sixteen steps cover about half a minute, which is short compared with an
+/// overload and long compared with most replies.
 const STEP: Duration = Duration::from_secs(2);
 
-/// How fast requests of a pool end, from which follows when room can be expected.
+/// How fast requests of a pool end. This tells when room can be expected.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     running: u32,
-    /// Since when the pool is observed: its first request after a time without any end.
+    /// Start of the observation: the pool's first request after a time without any ended request.
     since: Option<Instant>,
-    /// Ends by step number modulo [`STEPS`].
+    /// Ended requests by step number modulo [`STEPS`].
     ended: [u32; STEPS],
     /// The newest step in `ended`.
     newest: u64,
@@ -200,8 +200,8 @@ impl Drain {
     }
 
     /// Seconds until `wanted` requests will have ended, 1 to [`RETRY_AFTER_S_MAX`]. By the rule of
-    /// succession: one more end than was seen, so that a pool just filled answers 1 and one that
-    /// frees nothing answers the time it was watched.
+    /// succession it counts one more end than was seen. So a pool that was just filled returns 1,
+    /// and one that frees nothing returns the time it was observed.
     pub(super) fn wait_s(&self, wanted: u64, epoch: Instant, now: Instant) -> u64 {
         let watched = self.since.map_or(Duration::ZERO, |since| {
             now.saturating_duration_since(since)
@@ -212,7 +212,7 @@ impl Drain {
         (wait.ceil() as u64).clamp(1, RETRY_AFTER_S_MAX)
     }
 
-    /// Ends in the last [`STEPS`] steps.
+    /// Ended requests in the last [`STEPS`] steps.
     fn recently(&self, epoch: Instant, now: Instant) -> u64 {
         let number = window_number(epoch, STEP, now);
         // Steps since the newest end are empty, whatever their places still hold.

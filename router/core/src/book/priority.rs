@@ -1,5 +1,5 @@
-//! The counters of `session_prio`: what became of each bucket's requests, and how many requests had
-//! no usable header. Nothing here is touched while the feature is off.
+//! The counters of `session_prio`: the outcomes of each bucket's requests, and the number of
+//! requests without a usable header. Nothing here changes while the feature is off.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use crate::admission::priority::{Bucket, PrioritySpec};
 use crate::decision::PriorityClass;
 use crate::window::{window_end, window_number};
 
-/// How long requests are counted for the warning.
+/// Period over which requests are counted for the warning.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Counters of one route, kept over reloads by the buckets' first turns.
+/// Counters of one route. The first turn of a bucket identifies its counters over reloads.
 #[derive(Debug, Default)]
 pub(super) struct Priority {
-    /// By first turn; held by every resolved route whose table has it.
+    /// Counters by first turn. Every resolved route whose table has the bucket holds them.
     buckets: Table<u32, BucketCounters>,
     no_header: BucketCounters,
     minute: Minute,
@@ -31,7 +31,7 @@ struct Minute {
 }
 
 impl Priority {
-    /// Slots of a table's buckets, in its order.
+    /// Slots of a table's buckets, in table order.
     pub(super) fn acquire(&mut self, spec: &PrioritySpec) -> Vec<u32> {
         let rows = spec.table.iter();
         rows.map(|row| self.buckets.acquire(&row.min_turn))
@@ -44,7 +44,7 @@ impl Priority {
         }
     }
 
-    /// Counts one request that a gate was asked about.
+    /// Counts one request that reached a gate.
     pub(super) fn count(&mut self, grade: PriorityClass, is_admitted: bool) {
         self.minute.requests += 1;
         self.minute.no_header += u64::from(grade.turn.is_none());
@@ -98,7 +98,7 @@ impl Priority {
         self.warning.take()
     }
 
-    /// A table's rows with their counters.
+    /// The rows of a table with their counters.
     pub(super) fn state(&self, table: &[Bucket], slots: &[u32]) -> PriorityState {
         let rows = table.iter().zip(slots);
         PriorityState {

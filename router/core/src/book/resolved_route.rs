@@ -1,4 +1,4 @@
-//! A configuration resolved to the state it acts on.
+//! A configuration bound to the state that it acts on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use crate::layered::Source;
 use crate::pool::{ByRole, GuardSpec, PeerSpec, PoolSpec, RouteSpec};
 use crate::signal::{Metric, Signal, SignalSpec, Statistic};
 
-/// A [`RouteSpec`] whose peers are resolved to their state. Made by
-/// [`Book::attach`](super::Book::attach); belongs to that book alone, and must not be used with it
-/// once detached. Cheap to clone: whoever waits keeps one.
+/// A [`RouteSpec`] whose peers are resolved to their state. [`Book::attach`](super::Book::attach)
+/// makes it. It belongs to that book alone, and must not be used with the book once detached. Cheap
+/// to clone: every waiter keeps one.
 #[derive(Clone, Debug)]
 pub struct ResolvedRoute(Arc<Resolved>);
 
-/// What a [`ResolvedRoute`] holds.
+/// The contents of a [`ResolvedRoute`].
 #[derive(Debug)]
 pub struct Resolved {
     pub(super) id: u64,
@@ -28,14 +28,14 @@ pub struct Resolved {
     pub(super) members: Vec<PoolMembers>,
     /// Slot of the counters of each bucket of `session_prio`, in the table's order.
     pub(super) buckets: Vec<u32>,
-    /// Where each peer stands.
+    /// The places of each peer.
     pub(super) places: Places,
 }
 
-/// Where the peers of a resolved route stand, by their slots.
+/// The places of the peers of a resolved route, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Index = slot: where its places begin in `list`. One more at the end.
+    /// Index = slot: start of its places in `list`. One more entry at the end.
     starts: Vec<u32>,
     /// Pool and index, by slot.
     list: Vec<(usize, usize)>,
@@ -59,7 +59,7 @@ impl Places {
         }
     }
 
-    /// Pools, ascending, and indices of the peer whose state has this slot.
+    /// Pool and peer indices of the peer whose state has this slot, pools ascending.
     #[inline]
     pub(super) fn of(&self, slot: u32) -> &[(usize, usize)] {
         let slot = slot as usize;
@@ -87,7 +87,7 @@ pub(super) struct PoolMembers {
     pub(super) peers: Vec<u32>,
     /// Index = peer.
     pub(super) fixed: Vec<Fixed>,
-    /// Index = peer: its key as sessions are hashed with it.
+    /// Index = peer: its key in the form that session hashing uses.
     pub(super) addresses: Vec<Address<'static>>,
     /// Highest priority first.
     pub(super) tiers: Vec<Tier>,
@@ -95,12 +95,12 @@ pub(super) struct PoolMembers {
     pub(super) tps: Criteria,
 }
 
-/// What a configuration says for good about a peer's place among the others of its pool.
+/// A peer's fixed place among the others of its pool, from the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fixed {
-    /// Index of its tier.
+    /// Index of the peer's tier.
     pub(super) tier: u32,
-    /// Its place among equally loaded peers, the preferred ones first.
+    /// Place among equally loaded peers, the preferred ones first.
     pub(super) rank: u32,
 }
 
@@ -108,12 +108,12 @@ pub(super) struct Fixed {
 #[derive(Debug)]
 pub(super) struct Tier {
     pub(super) priority: i64,
-    /// Indices of those that are enabled, by role, file order.
+    /// Indices of the enabled peers, by role, file order.
     pub(super) peers: ByRole<Vec<u32>>,
 }
 
 impl PoolMembers {
-    /// A pool whose state and peers have these slots.
+    /// A pool whose own state and whose peers have these slots.
     pub(super) fn new(guard: &GuardSpec, spec: &PoolSpec, pool: u32, peers: Vec<u32>) -> Self {
         let tiers = tiers(&spec.peers);
         Self {
@@ -135,12 +135,12 @@ impl PoolMembers {
     }
 }
 
-/// What a pool's signal is measured by, as configured.
+/// The configured metrics and thresholds of a pool's signal.
 #[derive(Debug)]
 pub(super) struct Criteria {
     /// The declared table, or the one default metric.
     pub(super) metrics: Arc<[Metric]>,
-    /// Whether the metrics' own thresholds count. They beat everything.
+    /// Whether the metrics' own thresholds apply. They override all other thresholds.
     pub(super) is_declared: bool,
     /// The limit of the model, else of the route or of `defaults:`.
     pub(super) configured: Option<(f64, ThresholdSource)>,
@@ -160,7 +160,7 @@ impl Criteria {
             };
             (limit.value, source)
         });
-        // An empty table declares nothing.
+        // An empty table counts as undeclared.
         let declared = spec.table.as_ref().filter(|table| !table.is_empty());
         Self {
             metrics: declared.map_or_else(|| Arc::from([p80(signal)]), Arc::clone),
@@ -170,7 +170,7 @@ impl Criteria {
     }
 }
 
-/// The metric of a limit without a table: what four of five requests are at least as good as.
+/// The metric of a limit without a table: the value that four of five requests reach or beat.
 fn p80(signal: Signal) -> Metric {
     let quantile = match signal {
         Signal::Ttft => 0.8,
@@ -247,8 +247,8 @@ impl ResolvedRoute {
             .map(PoolId)
     }
 
-    /// What placement reads of a long session id, hashed before anything is locked; clients choose
-    /// their ids, and one may be megabytes. `None` for one that is hashed in passing.
+    /// Hashes a long session id before any lock is taken. Clients choose their ids, so one may be
+    /// megabytes long. `None` for a short id, which is hashed during placement.
     pub fn hashed(&self, pool: PoolId, session: &[u8]) -> Option<Hashed> {
         let peers = self.spec.pools[pool.0].peers.iter();
         Hashed::new(self.spec.affinity, session, peers.map(|peer| &*peer.url))
@@ -258,7 +258,7 @@ impl ResolvedRoute {
     ///
     /// # Panics
     ///
-    /// When the pool or the index is not one of this resolved route's.
+    /// Panics if the pool or the index does not belong to this resolved route.
     pub fn peer(&self, pool: PoolId, index: usize) -> &PeerSpec {
         &self.spec.pools[pool.0].peers[index]
     }

@@ -1,4 +1,4 @@
-//! Limits set on the running router, and what status pages see of the gates and their counters.
+//! Limits set on the running router, and the gates and counters for status pages.
 
 use std::time::{Duration, Instant};
 
@@ -31,12 +31,12 @@ impl RuntimeLimits {
     }
 }
 
-/// A limit set on the running router: the value, and its life (`None` = until reset).
+/// A limit set on the running router: the value, and its lifetime (`None` = until reset).
 pub type RuntimeLimit = (f64, Option<Duration>);
 
 impl Book {
-    /// Sets or, with `None`, removes a runtime limit of the route or of one pool; answers what was
-    /// in force before. A limit of a pool beats the route's and lives as long as the pool does.
+    /// Sets a runtime limit of the route or of one pool, or removes it with `None`. Returns the
+    /// previous limit. A limit of a pool overrides the route's and lives as long as the pool.
     pub fn set_limit(
         &mut self,
         resolved: &ResolvedRoute,
@@ -60,7 +60,7 @@ impl Book {
         before
     }
 
-    /// The runtime limit of the route or of one pool, with what is left of its life.
+    /// The runtime limit of the route or of one pool, with its remaining lifetime.
     pub fn limit(
         &self,
         resolved: &ResolvedRoute,
@@ -78,7 +78,7 @@ impl Book {
         Some((held.get(now)?, held.left(now)))
     }
 
-    /// Every gate of a pool as it is now.
+    /// The current state of every gate of a pool.
     pub fn protection(
         &self,
         resolved: &ResolvedRoute,
@@ -92,12 +92,12 @@ impl Book {
     }
 
     /// Requests that tripped a gate while the master switch was off, since the start or the last
-    /// [`reset_trips`](Self::reset_trips). Never part of the refusals.
+    /// [`reset_trips`](Self::reset_trips). Refusals do not include them.
     pub fn trips(&self) -> Trips {
         self.trips
     }
 
-    /// Zeroes [`trips`](Self::trips); answers what they were.
+    /// Sets [`trips`](Self::trips) to zero. Returns the previous numbers.
     pub fn reset_trips(&mut self) -> Trips {
         std::mem::take(&mut self.trips)
     }
@@ -108,13 +108,14 @@ impl Book {
         self.priority.state(table, &resolved.buckets)
     }
 
-    /// Zeroes the counters of [`priority`](Self::priority).
+    /// Sets the counters of [`priority`](Self::priority) to zero.
     pub fn reset_priority(&mut self) {
         self.priority.reset();
     }
 
-    /// Once for each minute in which more than `session_prio_warn_frac` of the requests had no
-    /// usable header: its numbers. The edge asks after each [`tick`](Self::tick) and logs.
+    /// Returns the numbers of a minute in which more than `session_prio_warn_frac` of the requests
+    /// had no usable header, once per such minute. The edge calls it after each
+    /// [`tick`](Self::tick) and logs the result.
     pub fn take_no_header_warning(&mut self) -> Option<NoHeader> {
         self.priority.take_warning()
     }

@@ -1,4 +1,4 @@
-//! Sessions as the outside sees them: found, finished, counted.
+//! Access to sessions from outside: find, finish, count.
 
 use std::time::{Duration, Instant};
 
@@ -6,32 +6,32 @@ use super::pool::PoolState;
 use super::{Book, PoolId, ResolvedRoute};
 use crate::pool::Role;
 
-/// Where a session lives.
+/// The peer on which a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionBinding {
     /// Index of the peer in its pool.
     pub peer: usize,
-    /// Time since it was placed there.
+    /// Time since the session was placed there.
     pub age: Duration,
-    /// Time since it was used.
+    /// Time since the session was last used.
     pub idle: Duration,
 }
 
-/// What a pool remembers.
+/// The sizes of a pool's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryState {
-    /// Sessions, expired ones that no sweep has met included.
+    /// Number of sessions, including expired ones that no sweep has visited.
     pub sessions: u64,
-    /// Sessions pushed out by the cap, since the start.
+    /// Sessions evicted by the cap, since the start.
     pub evicted: u64,
     /// Sessions that expired, since the start.
     pub expired: u64,
-    /// Prefixes.
+    /// Number of known prefixes.
     pub prefixes: u64,
 }
 
 impl Book {
-    /// Releases a session in every table of every pool; answers in how many it lived.
+    /// Releases a session in every table of every pool. Returns the number of tables that had it.
     pub fn finish_session(&mut self, key: &[u8]) -> u32 {
         let tables = |pool: &mut PoolState| -> u32 {
             let tables = pool.sessions.iter_mut();
@@ -40,7 +40,7 @@ impl Book {
         self.pools.iter_mut().map(tables).sum()
     }
 
-    /// Where a session lives among the peers of a role.
+    /// Finds a session among the peers of a role.
     pub fn find_session(
         &self,
         resolved: &ResolvedRoute,
@@ -60,7 +60,7 @@ impl Book {
         })
     }
 
-    /// What a pool remembers: sessions, those pushed out by the cap, those expired, prefixes.
+    /// The sizes of a pool's memory: sessions, evicted sessions, expired sessions, prefixes.
     pub fn memory(&self, resolved: &ResolvedRoute, pool: PoolId) -> MemoryState {
         let state = self.pools.get(resolved.members[pool.0].pool);
         let mut memory = MemoryState {

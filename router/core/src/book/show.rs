@@ -1,4 +1,4 @@
-//! What status pages see of the gates. Counts nothing, moves nothing.
+//! The state of the gates for status pages. Counts nothing and changes nothing.
 
 use super::gates::Gates;
 use super::pool::slot;
@@ -11,7 +11,7 @@ use crate::pool::Capacity;
 use crate::signal::{Signal, Statistic};
 use crate::window::window_number;
 
-/// Every gate of a pool; `capacity` is that of its active tier.
+/// Every gate of a pool. `capacity` is the capacity of its active tier.
 pub(super) fn protection(
     gates: &Gates<'_>,
     capacity: Option<Capacity>,
@@ -65,14 +65,14 @@ fn signal_state(gates: &Gates<'_>, signal: Signal) -> SignalState {
     }
 }
 
-/// The runtime limit nearest to the pool, effective or not.
+/// The runtime limit nearest to the pool, even if it is not effective.
 fn runtime<'a>(gates: &'a Gates<'_>, signal: Signal) -> Option<&'a Override<f64>> {
     let own = &gates.pool.signal(signal).runtime;
     let held = [own, gates.runtime.of(signal)];
     held.into_iter().find(|held| held.get(gates.now).is_some())
 }
 
-/// What would hold without the runtime limit in force.
+/// The threshold that would apply without the runtime limit in force.
 fn shadowed(gates: &Gates<'_>, signal: Signal, source: ThresholdSource) -> Option<f64> {
     let configured = gates.criteria(signal).configured.map(|(limit, _)| limit);
     match source {

@@ -1,4 +1,4 @@
-//! What a pool's gates show: the numbers behind every status page and metric.
+//! The numbers of a pool's gates, behind every status page and metric.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Protection {
     pub pool_limit: u64,
     /// The limit in force: the pool limit, or the adaptive one below it.
     pub limit: f64,
-    /// Requests that wait for a slot.
+    /// Number of requests that wait for a slot.
     pub waiting: u32,
     /// TTFT.
     pub ttft: SignalState,
@@ -29,7 +29,7 @@ pub struct Protection {
     pub average: Average,
 }
 
-/// Which layer a pool's thresholds come from.
+/// The layer that a pool's thresholds come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThresholdSource {
@@ -45,7 +45,7 @@ pub enum ThresholdSource {
     Route,
     /// `defaults:`.
     Global,
-    /// No threshold: measured, never refused.
+    /// No threshold: measured, but never a reason to refuse.
     #[default]
     None,
 }
@@ -53,37 +53,37 @@ pub enum ThresholdSource {
 /// One signal of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SignalState {
-    /// Thresholds in force with their averages, in the order they are asked. Without a threshold the
-    /// default metric is still measured: its `threshold` is `None`.
+    /// Thresholds in force with their averages, in evaluation order. Without a threshold the
+    /// default metric is still measured; its `threshold` is `None`.
     pub metrics: Vec<MetricState>,
-    /// Where the thresholds come from.
+    /// The layer that the thresholds come from.
     pub source: ThresholdSource,
-    /// A runtime override, effective or not, and what is left of its life (`None` = for ever).
+    /// A runtime override, effective or not, and its remaining lifetime (`None` = for ever).
     pub runtime: Option<(f64, Option<Duration>)>,
-    /// How long that override has been set.
+    /// Time since the override was set.
     pub runtime_age: Option<Duration>,
-    /// What would hold without the override.
+    /// The threshold that would apply without the override.
     pub shadowed: Option<f64>,
-    /// Probe slots taken in the current probe window, all buckets together.
+    /// Probe slots taken in the current probe window, over all buckets.
     pub probes_used: u32,
-    /// Whether the gate refuses anybody now (turn 1 is refused first), probe slots aside.
+    /// Whether the gate refuses any request now (turn 1 is refused first), apart from probe slots.
     pub tripped: bool,
     /// `session_prio`'s turn-1 hold flag (TTFT only).
     pub held: bool,
-    /// 2xx replies without usage that could be read (TPS only).
+    /// Number of 2xx replies without readable usage (TPS only).
     pub no_usage: u64,
-    /// Streams the client left before usage was seen (TPS only).
+    /// Number of streams that the client left before usage was seen (TPS only).
     pub aborted: u64,
 }
 
 /// One metric of a signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricState {
-    /// Its name.
+    /// Name of the metric.
     pub name: Arc<str>,
     /// The quantile; `None` for the mean.
     pub q: Option<f64>,
-    /// Milliseconds or tokens per second.
+    /// The threshold, in milliseconds or tokens per second.
     pub threshold: Option<f64>,
     /// The average now; `None` when cold or expired.
     pub ewma: Option<f64>,
@@ -92,41 +92,42 @@ pub struct MetricState {
 /// The adaptive limit of one pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveState {
-    /// False while neither signal has a threshold and a switch that is on: the pool limit holds.
+    /// False while neither signal has both a threshold and a switch that is on. The pool limit then
+    /// applies.
     pub acting: bool,
     /// The stored limit; `None`: the start point is in force.
     pub stored: Option<f64>,
-    /// Bounds and start point.
+    /// The lower bound.
     pub min: u64,
     /// The largest tier sum.
     pub max: u64,
-    /// Where a fresh or expired limit starts.
+    /// Start point of a fresh or expired limit.
     pub init: u64,
     /// In-flight as the next tick would read it.
     pub concurrency: u64,
     /// Refusals for concurrency since the last tick that used them.
     pub rejected: u64,
-    /// What a healthy tick would find.
+    /// Whether a healthy tick would find that the load fills the limit.
     pub at_pressure: bool,
-    /// What a healthy tick would find.
+    /// Whether a healthy tick would find that the load leaves much of the limit unused.
     pub at_slack: bool,
-    /// Whether any signal is there; without one a tick does nothing.
+    /// Whether any signal is present; without one a tick does nothing.
     pub has_signal: bool,
 }
 
 /// Ten slots of in-flight, one per `cluster_avg_interval`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Average {
-    /// Slot number and in-flight, of the slots that hold one.
+    /// Slot number and in-flight of each filled slot.
     pub slots: Vec<(u32, u64)>,
-    /// The slot of now.
+    /// The current slot.
     pub current: u32,
     /// The mean of the slots; 0 without any.
     pub mean: f64,
 }
 
-/// Requests that tripped a gate while the master switch was off. One that trips two gates counts on
-/// both; a probe slot might have admitted it.
+/// Requests that tripped a gate while the master switch was off. A request that trips two gates
+/// counts on both, even if a probe slot might have admitted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trips {
     /// In-flight had reached the limit, or the bucket's share of it.
@@ -138,7 +139,7 @@ pub struct Trips {
 }
 
 impl Trips {
-    /// Counts one request that tripped these.
+    /// Counts one request that tripped these gates.
     pub(super) fn add(&mut self, tripped: Gates) {
         self.concurrency += u64::from(tripped.contains(Gate::Concurrency));
         self.ttft += u64::from(tripped.contains(Gate::Ttft));
@@ -151,7 +152,7 @@ impl Trips {
 pub struct PriorityState {
     /// The table in force with its counters, ascending.
     pub buckets: Vec<BucketState>,
-    /// Requests without a usable header: judged as the last bucket, counted here alone.
+    /// Requests without a usable header. They are judged as the last bucket, but counted only here.
     pub no_header: BucketCounters,
 }
 
@@ -160,30 +161,30 @@ pub struct PriorityState {
 pub struct BucketState {
     /// The row.
     pub bucket: Bucket,
-    /// What became of its requests.
+    /// Outcomes of its requests.
     pub counters: BucketCounters,
 }
 
-/// What became of requests while `session_prio` was on.
+/// Outcomes of requests while `session_prio` was on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketCounters {
-    /// Placed.
+    /// Number of placed requests.
     pub admitted: u64,
-    /// Refused by a load gate.
+    /// Number of requests that a load gate refused.
     pub refused: u64,
-    /// Prompt tokens of the finished ones.
+    /// Prompt tokens of finished requests.
     pub prompt_tokens: u64,
-    /// How many of them came from a cache.
+    /// Prompt tokens of finished requests that came from a cache.
     pub cached_tokens: u64,
 }
 
-/// The requests of one minute, where too many had no usable `x-phanrouter-session` header.
+/// The requests of a minute in which too many had no usable `x-phanrouter-session` header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoHeader {
-    /// How many had none.
+    /// Number of requests without a usable header.
     pub no_header: u64,
-    /// Of how many.
+    /// Number of all requests.
     pub requests: u64,
-    /// The share that is worth a warning.
+    /// The share that triggers the warning.
     pub warn_frac: f64,
 }

@@ -1,12 +1,12 @@
-//! State by key, reached by index: a slot lives as long as somebody holds it, then it is reused.
+//! State by key, accessed by index. A slot lives as long as it has a holder, then it is reused.
 
 use std::collections::BTreeMap;
 
-/// Slots of `S`, one per key. Bounded by the number of keys held at once: a slot without a holder
-/// is vacant and the next new key takes it.
+/// Slots of `S`, one per key. Their number is bounded by the number of keys held at once: a slot
+/// without a holder is vacant, and the next new key takes it.
 #[derive(Debug)]
 pub(super) struct Table<K, S> {
-    /// Index = what holders keep. `None` = vacant.
+    /// Index = the number that holders keep. `None` = vacant.
     entries: Vec<Option<Entry<K, S>>>,
     /// Vacant indices.
     vacant: Vec<u32>,
@@ -16,7 +16,7 @@ pub(super) struct Table<K, S> {
 #[derive(Debug)]
 struct Entry<K, S> {
     key: K,
-    /// At least 1.
+    /// Number of holders, at least 1.
     holders: u32,
     state: S,
 }
@@ -32,7 +32,7 @@ impl<K, S> Default for Table<K, S> {
 }
 
 impl<K: Ord + Clone, S: Default> Table<K, S> {
-    /// The slot of `key`, made if it is new, with one more holder.
+    /// The slot of `key`, created if it is new, with one more holder.
     pub(super) fn acquire(&mut self, key: &K) -> u32 {
         if let Some(index) = self.find(key) {
             self.hold(index);
@@ -57,17 +57,17 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         index
     }
 
-    /// The slot of `key`, if somebody holds it.
+    /// The slot of `key`, if it has a holder.
     pub(super) fn find(&self, key: &K) -> Option<u32> {
         self.by_key.get(key).copied()
     }
 
-    /// One more holder of a held slot.
+    /// Adds a holder to a held slot.
     pub(super) fn hold(&mut self, index: u32) {
         self.entry_mut(index).holders += 1;
     }
 
-    /// One holder less; true when it was the last one and the slot is vacant now.
+    /// Removes a holder. Returns true when it was the last one, so that the slot is vacant now.
     pub(super) fn release_hold(&mut self, index: u32) -> bool {
         let entry = self.entry_mut(index);
         entry.holders -= 1;
@@ -104,7 +104,7 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
         entries.map(|entry| &mut entry.state)
     }
 
-    /// All holders of all slots.
+    /// Number of holders of all slots.
     pub(super) fn holders(&self) -> u64 {
         self.entries
             .iter()
@@ -113,7 +113,7 @@ impl<K: Ord + Clone, S: Default> Table<K, S> {
             .sum()
     }
 
-    /// Debug-asserts that keys, held slots and vacant slots account for each other.
+    /// Debug-asserts that keys, held slots and vacant slots are consistent.
     pub(super) fn check(&self) {
         debug_assert_eq!(self.by_key.len() + self.vacant.len(), self.entries.len());
         debug_assert!(

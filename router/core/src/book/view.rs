@@ -1,4 +1,4 @@
-//! One pool at one moment, and the choices made over it. Reads everything, changes nothing.
+//! One pool at one moment, and the choices over its peers. Reads everything and changes nothing.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::decision::{Facts, Home, HomeState, Mode, PeerFacts};
 use crate::load::Freshness;
 use crate::pool::{Capacity, PeerKey, PeerSpec, Role, RouteSpec};
 
-/// Load bound of prefixes where the route sets none: a quarter above the mean keeps most hits and
-/// keeps one popular beginning from filling one engine.
+/// Load bound of prefix placement where the route sets none. A quarter above the mean keeps most
+/// hits, and keeps one popular beginning from filling one engine.
 const PREFIX_LOAD_FACTOR: f64 = 1.25;
 
-/// A pool's configuration joined with the state of its peers at `now`.
+/// A pool's configuration combined with the state of its peers at `now`.
 pub(super) struct View<'a> {
     resolved: &'a ResolvedRoute,
     route: &'a RouteSpec,
@@ -35,23 +35,23 @@ pub(super) struct View<'a> {
     states: &'a Table<PeerKey, PeerState>,
     pool: &'a PoolState,
     candidate_set: Cow<'a, CandidateSet>,
-    /// The peers that may be chosen for the request's model, ascending; `None`: all.
+    /// The peers that may serve the request's model, indices ascending; `None`: all.
     pin: Option<&'a [usize]>,
     /// The highest tier that has a peer for the request.
     active: Option<Active>,
     now: Instant,
 }
 
-/// The tier that requests are placed in.
+/// The tier in which requests are placed.
 #[derive(Clone, Copy)]
 struct Active {
     /// Index of the tier.
     tier: u32,
-    /// Of its peers that the request may go to.
+    /// Room of those of its peers that the request may go to.
     room: Room,
 }
 
-/// What [`View::place`] settled; nothing is counted yet.
+/// The result of [`View::place`], before anything is counted.
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     pub(super) peer: usize,
@@ -61,7 +61,7 @@ pub(super) struct Pick {
     pub(super) takes_turn: bool,
 }
 
-/// Peers that cannot be chosen, by what keeps them out.
+/// Number of peers that cannot be chosen, by reason.
 #[derive(Clone, Copy, Default)]
 struct PeersOut {
     banned: u32,
@@ -70,7 +70,7 @@ struct PeersOut {
     draining: u32,
 }
 
-/// A peer, and how it was found.
+/// A chosen peer and how it was found.
 #[derive(Clone, Copy)]
 struct Found {
     peer: usize,
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
     }
 
     /// The same pool for a request that only these peers may serve, indices ascending. When none of
-    /// them is usable and it `falls_back`, for a request of any model.
+    /// them is usable and the request `falls_back`, any peer may serve it.
     pub(super) fn pinned(self, pin: &'a [usize], falls_back: bool) -> Self {
         let entries = self.candidate_set.entries();
         let mut active: Option<Active> = None;
@@ -143,8 +143,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where no peer takes new requests, a session that lives on a draining or suspect peer still may:
-    /// such peers of its tier serve it to its end.
+    /// When no peer takes new requests, a session that lives on a draining or suspect peer still
+    /// may: such peers of its tier serve it to its end.
     pub(super) fn admit_bound_session(&mut self, request: &PlacementRequest<'_>) {
         if self.active.is_some() {
             return;
@@ -167,8 +167,8 @@ impl<'a> View<'a> {
         self.active = Some(Active { tier, room });
     }
 
-    /// Chooses for a request that was admitted with `facts`: its session's peer, else by its prefix,
-    /// else by `balance`.
+    /// Chooses a peer for a request that was admitted with `facts`: the peer of its session, else
+    /// the peer of its prefix, else the choice of `balance`.
     pub(super) fn place(
         &self,
         facts: Facts,
@@ -215,7 +215,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A request that no session places.
+    /// Chooses for a request that no session places.
     fn for_nobody(
         &self,
         active: Active,
@@ -229,14 +229,15 @@ impl<'a> View<'a> {
         }
         let mode = match self.pin {
             Some(pin) if self.leaves_out(pin) => Mode::Pin,
-            // Where every engine serves the model, `balance` alone has chosen.
+            // If every engine serves the model, `balance` alone has chosen.
             _ => Mode::Balance(self.route.balance),
         };
         self.balance(active, mode, rng)
     }
 
-    /// The peer of the longest known prefix, while it has room and no more than its share: at least
-    /// half of the request must be known, so that a beginning that all share decides nothing.
+    /// The peer of the longest known prefix, while it has room and no more than its share of the
+    /// load. At least half of the request must be known, so that a beginning that all requests
+    /// share does not decide.
     fn by_prefix(&self, active: Active, request: &PlacementRequest<'_>) -> Option<(usize, u64)> {
         let whole = request.prefix.last()?.bytes;
         if !self.route.memory.prefixes || request.session.is_some() {
@@ -259,13 +260,14 @@ impl<'a> View<'a> {
         (found.bytes * 2 >= whole).then_some((index, found.bytes))
     }
 
-    /// `sticky_least_loaded`: where the session lives, even above the peer's own maximum; else the
-    /// peer with the fewest sessions.
+    /// `sticky_least_loaded`: the peer on which the session lives, even above that peer's own
+    /// maximum; else the peer with the fewest sessions.
     fn by_binding(&self, active: Active, session: Sid<'_>, key: Option<&[u8]>) -> Found {
         if let Some(index) = key.and_then(|key| self.entry(active, key)) {
             return Found::at(index, Mode::Sticky);
         }
-        // What is left of the session itself (it expired, or its peer is out) counts for nobody.
+        // A leftover entry of the session itself (expired, or its peer is out) does not count for
+        // any peer.
         let left = key.and_then(|key| self.sessions().find(key, Duration::MAX, self.now));
         let offered = self.within_bound(active).map(|(index, _)| {
             let slot = self.members.peers[index];
@@ -278,7 +280,8 @@ impl<'a> View<'a> {
         let Some((second, _)) = tied.next() else {
             return Found::at(first, Mode::StickyNew);
         };
-        // Hashed once per tied peer, for a new session only; the earlier wins equal weights.
+        // Hashes once per tied peer, and only for a new session. The earlier peer wins between
+        // equal weights.
         let mut weights = consistent_hash::Weights::new(session);
         let mut weight = |index: usize| weights.of(&self.specs[index].url);
         let mut best = (first, weight(first));
@@ -291,8 +294,8 @@ impl<'a> View<'a> {
         Found::at(best.0, Mode::StickyNew)
     }
 
-    /// `hash`: the session's home. With a load bound the pool remembers sessions, so that one that was
-    /// placed elsewhere while its home was hot stays where its cache is.
+    /// `hash`: the session's home peer. With a load bound the pool remembers sessions, so that a
+    /// session that was placed elsewhere while its home was hot stays where its cache is.
     fn by_hash(
         &self,
         active: Active,
@@ -307,7 +310,8 @@ impl<'a> View<'a> {
             let entry = entries[*index];
             !(entry.is_usable || entry.is_suspect)
         }) {
-            // It drains: it is nobody's home any more, and serves those who live there.
+            // The peer drains: it is no session's home any more, but serves the sessions that live
+            // there.
             return Found::at(index, Mode::HashFallback);
         }
         let Some(home) = home else {
@@ -335,16 +339,16 @@ impl<'a> View<'a> {
         self.balance(active, Mode::HashFallback, rng)
     }
 
-    /// Where a session lives, if that may still serve it. A draining peer keeps its sessions, also when
-    /// it was the last of a tier above the active one.
+    /// The peer of a session, if it may still serve the session. A draining peer keeps its
+    /// sessions, even if it was the last of a tier above the active one.
     fn entry(&self, active: Active, key: &[u8]) -> Option<usize> {
         let index = self.bound_peer(key)?;
         let entry = self.candidate_set.entries()[index];
-        // A higher tier has nobody who takes new requests.
+        // No peer of a higher tier takes new requests.
         (entry.fixed.tier <= active.tier).then_some(index)
     }
 
-    /// Where a session lives, whatever the tier, if that may serve it at all.
+    /// The peer of a session in any tier, if it may serve the session at all.
     fn bound_peer(&self, key: &[u8]) -> Option<usize> {
         if !self.route.remembers_sessions() {
             return None;
@@ -362,10 +366,11 @@ impl<'a> View<'a> {
         Some(place.1)
     }
 
-    /// The next peer of a request whose attempt on `ticket`'s peer failed, of those in `pin` where
-    /// there is one: of its tier first, then, where allowed, one of each lower tier, the higher tiers
-    /// first. Within a tier the smallest load ÷ slots, which puts peers with room before full ones (a
-    /// peer is full when that reaches `rt_limit_factor`), then file order.
+    /// The next peer of a request whose attempt on `ticket`'s peer failed; only peers in `pin` if
+    /// there is a pin. The request's own tier comes first, then, where allowed, one peer of each
+    /// lower tier, in descending priority. Within a tier the smallest load ÷ slots wins, which puts
+    /// peers with room before full ones (a peer is full when that value reaches `rt_limit_factor`),
+    /// then file order.
     pub(super) fn next(
         &self,
         ticket: &Ticket,
@@ -376,7 +381,8 @@ impl<'a> View<'a> {
         let priority =
             |entry: &CandidateEntry| self.members.tiers[entry.fixed.tier as usize].priority;
         let was_tried = |index: usize| index == ticket.peer || tried.contains(&index);
-        // A lower tier gives one peer per request, whatever has changed since that one was tried.
+        // A lower tier provides one peer per request, whatever has changed since that peer was
+        // tried.
         let is_spent = |tier: u32| {
             let mut spent = tried.iter().chain([&ticket.peer]);
             spent.any(|index| {
@@ -405,7 +411,7 @@ impl<'a> View<'a> {
         Some(next.0)
     }
 
-    /// Every peer as it is now, file order, with its weight for `session`.
+    /// Every peer in its current state, file order, with its weight for `session`.
     pub(super) fn peer_facts(&self, session: Option<Sid<'_>>) -> Vec<PeerFacts> {
         let weights = session.and_then(|session| match self.route.affinity {
             Affinity::Hash { hash, .. } => Some(hash::weights(hash, session)),
@@ -465,12 +471,12 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Load over the active tier's usable peers; 0 without any.
+    /// Load of the active tier's usable peers; 0 without any.
     pub(super) fn in_flight(&self) -> u64 {
         self.active.map_or(0, |active| active.room.in_flight)
     }
 
-    /// The largest sum of slots that the usable peers of any one tier have.
+    /// The largest sum of slots of the usable peers of any one tier.
     pub(super) fn largest_tier_sum(&self) -> u64 {
         self.candidate_set.largest_tier_sum()
     }
@@ -481,7 +487,7 @@ impl<'a> View<'a> {
             .filter(|(_, entry)| entry.is_usable)
     }
 
-    /// The active tier's peers that the request's model is served by, file order.
+    /// The active tier's peers that serve the request's model, file order.
     fn tier_entries(
         &self,
         active: Active,
@@ -500,7 +506,7 @@ impl<'a> View<'a> {
             .filter(move |(_, entry)| entry.fixed.tier == active.tier)
     }
 
-    /// Whether some peer of the pool is not for the request.
+    /// Whether the pool has a peer that the request may not use.
     fn leaves_out(&self, pin: &[usize]) -> bool {
         let takes_requests = |spec: &&PeerSpec| spec.enabled && spec.role == self.role;
         pin.len() < self.specs.iter().filter(takes_requests).count()
@@ -519,7 +525,7 @@ impl<'a> View<'a> {
         self.states.get(self.members.peers[index])
     }
 
-    /// The refusal of a pool without a usable peer: each peer is counted once, for the first reason
+    /// The refusal of a pool without a usable peer. Each peer is counted once, by the first reason
     /// that keeps it out.
     pub(super) fn no_healthy_peer(&self) -> Refusal {
         let mut counts = PeersOut::default();
