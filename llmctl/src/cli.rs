@@ -1,5 +1,5 @@
-//! The command line, and nothing but: what may be typed and what the help says. Commands live in
-//! `cmd`, one file a noun.
+//! The command line only: its arguments and its help texts. Commands live in `cmd`, one file per
+//! noun.
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -28,7 +28,7 @@ $XDG_CONFIG_HOME/llmctl/config.yaml:
 Precedence: flag, environment, file, default."
 )]
 pub struct Cli {
-    /// What every command takes.
+    /// The options of every command.
     #[command(flatten)]
     pub global: Global,
     /// What to do.
@@ -77,16 +77,16 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether `--output github` means something.
+    /// Whether the command can write `--output github`.
     pub fn annotates(&self) -> bool {
         matches!(self, Self::Route(RouteCommand::Check(_)))
     }
 }
 
-/// The command line as it is run: global options stand in the help of `llmctl` alone.
+/// The command line that `main` runs. Only the help of `llmctl` itself lists the global options.
 pub fn command() -> clap::Command {
     let mut command = service::cli::blank_is_unset(Cli::command());
-    // Global options reach the commands below only now.
+    // clap passes global options to the subcommands in `build`.
     command.build();
     command.mut_subcommands(without_globals)
 }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// The help of `command` and of everything below it, each under its name.
+    /// The help of `command` and of all its subcommands, each under its name.
     fn helps(command: &mut clap::Command, name: &str, found: &mut Vec<(String, String)>) {
         found.push((name.to_owned(), command.render_long_help().to_string()));
         let below = command.get_subcommands_mut();

@@ -1,7 +1,8 @@
-//! Talking to a router's admin port.
+//! HTTP client for a router's admin port.
 //!
-//! One try, no proxy, no redirect, time-outs on everything: an operator's command says what is, it
-//! does not smooth over it. Nothing here interprets what a router says beyond its errors.
+//! One try, no proxy, no redirect, time-outs on everything: an operator's command shows what
+//! happened and does not smooth over it. This module interprets only the errors of a router's
+//! answer.
 
 use std::fmt;
 use std::fs::File;
@@ -19,19 +20,20 @@ use crate::exit::Failure;
 use crate::render::tame;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A status page is built from memory and a reload reads a few files: slower than this is broken.
+/// The router builds a status page from memory, and a reload reads a few files. A slower answer
+/// means that something is broken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of one answer: 256 receipts a route, and room for a thousand routes.
+/// Maximum size of one answer, bytes: 256 receipts a route, and room for a thousand routes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of a token file.
+/// Maximum size of a token file, bytes.
 const TOKEN_BYTES_MAX: u64 = 8 * 1024;
 
-/// The admin token as it goes into a header. Never shown.
+/// The admin token as a header value. Never shown.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// Reads a token file: one line, white space around it ignored.
+    /// Reads a token file: one line; white space around it is ignored.
     ///
     /// # Errors
     /// When the file cannot be read, is empty, too long, or not printable ASCII.
@@ -69,7 +71,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A client for `url`'s scheme with every comfort switched off: a caller sees what happened.
+/// A client for the scheme of `url`, without proxies, redirects and retries: the caller sees
+/// exactly what happened.
 ///
 /// # Errors
 /// When TLS cannot be set up: an https URL on a machine without root certificates.
@@ -80,7 +83,7 @@ pub fn plain_client(url: &Url) -> Result<reqwest::ClientBuilder, Failure> {
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(CONNECT_TIMEOUT);
-    // Plain http must work on a machine that has no root certificates at all.
+    // Plain http must work on a machine that has no root certificates.
     Ok(if url.scheme() == "https" {
         builder
     } else {
@@ -88,7 +91,7 @@ pub fn plain_client(url: &Url) -> Result<reqwest::ClientBuilder, Failure> {
     })
 }
 
-/// One router's admin port.
+/// The admin port of one router.
 #[derive(Debug)]
 pub struct Router {
     base: Url,
@@ -115,7 +118,7 @@ impl Router {
         })
     }
 
-    /// Its URL, for messages.
+    /// The router's URL, for messages.
     pub fn url(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
@@ -123,8 +126,8 @@ impl Router {
     /// Reads a JSON document.
     ///
     /// # Errors
-    /// [`Failure::Unreachable`] when nothing answers, [`Failure::Refused`] when the answer is no
-    /// 2xx or not what a router says.
+    /// [`Failure::Unreachable`] when nothing answers, [`Failure::Refused`] when the status is not
+    /// 2xx or the body does not have the expected form.
     ///
     /// # Cancel safety
     /// Dropping the future ends the request.
@@ -154,8 +157,8 @@ impl Router {
         self.call(Method::POST, path, query, headers, body).await
     }
 
-    /// `POST` whose answer is the same JSON document with `also` as with a 2xx. An error in the shape of
-    /// every error is a refusal with that status too.
+    /// Sends a `POST`. The status `also` carries the same JSON document as a 2xx status does. An
+    /// answer in the common error form counts as a refusal, with that status too.
     ///
     /// # Errors
     /// As [`Router::get`].
@@ -226,10 +229,10 @@ impl Router {
         serde_json::from_slice(body).map_err(|error| self.foreign(&error))
     }
 
-    /// An answer that was read as any JSON, as what it should be.
+    /// Converts an answer that was read as arbitrary JSON into the expected type.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when it is something else.
+    /// [`Failure::Refused`] when the answer has another form.
     pub fn read_as<T: DeserializeOwned>(&self, answer: Value) -> Result<T, Failure> {
         serde_json::from_value(answer).map_err(|error| self.foreign(&error))
     }
@@ -283,7 +286,7 @@ impl Router {
     }
 }
 
-/// The innermost cause: "connection refused" says more than "error sending request".
+/// The innermost cause: "connection refused" tells more than "error sending request".
 pub fn root_cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
@@ -295,13 +298,13 @@ pub fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Whether this is an error in the shape of every error, and nothing else.
+/// Whether this document has the common error form, and no other member.
 fn is_error(body: &[u8]) -> bool {
     let said = serde_json::from_slice::<Value>(body).ok();
     said.is_some_and(|said| said["error"].is_object())
 }
 
-/// What the router said, in its own words when it has some.
+/// The router's own error text if there is one, else the status.
 fn reason_of(status: StatusCode, body: &[u8]) -> String {
     let said = serde_json::from_slice::<Value>(body).ok();
     let message = said.as_ref().and_then(|said| match &said["error"] {

@@ -1,4 +1,4 @@
-//! The commands, one module a noun.
+//! The commands, one module per noun.
 
 pub mod completions;
 pub mod drain;

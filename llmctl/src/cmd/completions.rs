@@ -1,4 +1,4 @@
-//! `llmctl completions`: what a shell needs to complete commands and options.
+//! `llmctl completions`: a script with which a shell completes commands and options.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -19,7 +19,7 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// A script; its JSON form is stable.
+/// A completion script; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Script {
     shell: String,
@@ -29,7 +29,7 @@ struct Script {
 /// Prints the script.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// When the script cannot be written as JSON.
 pub fn run(
     mut root: clap::Command,
     args: &CompletionsArgs,

@@ -1,4 +1,4 @@
-//! `llmctl drain`: running routers take themselves out of service, finish what they have, and end.
+//! `llmctl drain`: running routers stop taking new requests, finish the running ones, and exit.
 
 use clap::Args;
 use http::HeaderMap;
@@ -30,7 +30,7 @@ pub struct DrainArgs {
 /// Asks every router to drain.
 ///
 /// # Errors
-/// The worst failure, after what the other routers said; when the operator says no.
+/// The worst failure, after the answers of the other routers; also when the operator answers no.
 pub async fn run(
     args: &DrainArgs,
     settings: &Settings,

@@ -1,11 +1,11 @@
-//! `llmctl engine`: one simulated engine, until told to stop.
+//! `llmctl engine`: runs one simulated engine until a signal stops it.
 
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::signals::interrupted;
 use sim_engine::{Args, Listening};
 
-/// What the help of `llmctl engine` ends with.
+/// The end of the help of `llmctl engine`.
 pub const AFTER_HELP: &str =
     "The model is simulated, the HTTP, the queue and the prefix cache are real: a conversation that
 comes back gets its first token sooner, and usage says how much was cached. Replies end by
@@ -20,7 +20,7 @@ Examples:
 
 fn tell(told: &Listening, screen: &mut Screen) {
     if screen.format() == Format::Json {
-        // On one line: a program that starts us reads a line and knows.
+        // One line, so that a parent program can read a single line.
         screen.line(&serde_json::to_string(told).unwrap_or_default());
     } else {
         screen.line(&format!(
@@ -37,7 +37,7 @@ fn tell(told: &Listening, screen: &mut Screen) {
 /// Runs the engine.
 ///
 /// # Errors
-/// When the address cannot be taken.
+/// When the address is in use.
 pub async fn run(args: Args, screen: &mut Screen) -> Result<Ended, Failure> {
     let ended = sim_engine::run(args, |told| tell(told, screen), interrupted()).await;
     ended

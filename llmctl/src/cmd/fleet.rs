@@ -1,4 +1,4 @@
-//! Asking every route of every router: commands that change something everywhere they can.
+//! Requests to every route of every router, for commands that change all of them.
 
 use std::collections::BTreeSet;
 
@@ -11,48 +11,49 @@ use crate::exit::{Ended, Failure};
 use crate::render::Screen;
 use crate::settings::Settings;
 
-/// One router, and the routes of it that are meant.
+/// One router, with the routes that the command is about.
 pub(super) struct Member {
-    /// The router.
+    /// The client of the router.
     pub(super) router: Router,
-    /// Their names.
+    /// The names of the routes.
     pub(super) routes: Vec<String>,
 }
 
-/// What one route of one router said; its JSON form is stable.
+/// The answer of one route of one router; its JSON form is stable.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer<T> {
     /// The router's URL.
     pub(super) router: String,
-    /// Absent when a router as a whole was asked, or could not even be asked for its routes.
+    /// Absent when the question went to the router as a whole, or when its routes could not be
+    /// listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) route: Option<String>,
-    /// What it said.
+    /// The answer itself.
     #[serde(flatten)]
     pub(super) said: Said<T>,
 }
 
-/// An answer, or why there is none.
+/// An answer, or the reason why it is missing.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Said<T> {
     /// The answer.
     Fine(T),
-    /// Why there is none.
+    /// The reason why there is no answer.
     Failed {
-        /// For people.
+        /// The reason, for people.
         error: String,
     },
 }
 
-/// What came of asking everybody.
+/// The answers of all routers.
 pub(super) struct Round<T> {
-    /// In the order the routers were given, routes by name.
+    /// In the order of the routers on the command line, then by route name.
     pub(super) answers: Vec<Answer<T>>,
     failures: Vec<Failure>,
 }
 
-/// Asks `ask` of every router, all at once. One that fails does not keep the others from being asked.
+/// Sends a question to every router concurrently. A router that fails does not stop the others.
 ///
 /// # Errors
 /// When TLS cannot be set up.
@@ -83,11 +84,11 @@ pub(super) async fn each<T>(
     Ok(round)
 }
 
-/// Asks `ask` of the route that was named, or of every route, on every router; with `model` of
-/// those routes alone that have it. One that fails does not keep the others from being asked.
+/// Sends a question to the named route, or to every route, of every router. With `model`, only to
+/// the routes that have this model. A route or router that fails does not stop the others.
 ///
 /// # Errors
-/// When TLS cannot be set up, or nobody has the model.
+/// When TLS cannot be set up, or no route has the model.
 pub(super) async fn round<T>(
     settings: &Settings,
     route: Option<&str>,
@@ -129,7 +130,8 @@ pub(super) async fn round<T>(
     Ok(round)
 }
 
-/// A router with the routes that are meant. An invalid route has no switches and no limits.
+/// A router with the requested routes. Invalid routes are left out: they have no switches and no
+/// limits.
 async fn member(
     router: Router,
     route: Option<&str>,
@@ -174,7 +176,7 @@ impl<T> Round<T> {
         self.failures.push(failure);
     }
 
-    /// Router, route and answer of those that answered.
+    /// Router, route and answer of every successful answer.
     pub(super) fn fine(&self) -> impl Iterator<Item = (&str, &str, &T)> {
         self.answers.iter().filter_map(|answer| match &answer.said {
             Said::Fine(said) => Some((&*answer.router, answer.route.as_deref()?, said)),
@@ -182,7 +184,7 @@ impl<T> Round<T> {
         })
     }
 
-    /// Router and answer of the routers that answered for themselves.
+    /// Router and answer of the routers that answered as a whole.
     pub(super) fn whole(&self) -> impl Iterator<Item = (&str, &T)> {
         self.answers.iter().filter_map(|answer| match &answer.said {
             Said::Fine(said) => Some((&*answer.router, said)),
@@ -190,7 +192,8 @@ impl<T> Round<T> {
         })
     }
 
-    /// The exit: fine, or the worst failure after the others were told.
+    /// How the command ends: fine, or with the worst failure. All other failures are reported
+    /// first.
     ///
     /// # Errors
     /// The worst of the failures.
@@ -207,12 +210,12 @@ impl<T> Round<T> {
     }
 }
 
-/// Rounds without routers.
+/// Rounds without routers, for tests.
 #[cfg(test)]
 pub(super) mod testing {
     use super::{Answer, Round, Said};
 
-    /// What these routers said of themselves.
+    /// A round with one answer per router.
     pub(in crate::cmd) fn routers<T>(
         said: impl IntoIterator<Item = (&'static str, T)>,
     ) -> Round<T> {
@@ -227,7 +230,7 @@ pub(super) mod testing {
         }
     }
 
-    /// What these said.
+    /// A round with one answer per route.
     pub(in crate::cmd) fn round<T>(
         said: impl IntoIterator<Item = (&'static str, &'static str, T)>,
     ) -> Round<T> {

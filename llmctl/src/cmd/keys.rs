@@ -1,8 +1,7 @@
-//! `llmctl keys`: the keys of a key file, edited the way an editor would, only atomically.
+//! `llmctl keys`: edits the keys of a key file atomically.
 //!
-//! `text` changes the text and nothing beside the entry in question, `file` replaces the file,
-//! `mount` knows where that is bound to fail. What an entry means is decided by the router's own
-//! reader.
+//! `text` changes one entry and keeps the rest of the text, `file` replaces the file, `mount` knows
+//! the mounts where replacing fails. The router's own reader decides what an entry means.
 
 mod args;
 mod change;
@@ -93,10 +92,10 @@ Examples:
     Check(CheckArgs),
 }
 
-/// Runs one of them.
+/// Runs one of these commands.
 ///
 /// # Errors
-/// When the file cannot be read or replaced, or nothing of it is meant.
+/// When the file cannot be read or replaced, or no entry matches.
 pub async fn run(
     command: &KeysCommand,
     settings: &Settings,
@@ -113,7 +112,7 @@ pub async fn run(
     }
 }
 
-/// `--file`, or else `keys.file` of the main file.
+/// `--file`, else `keys.file` of the main file.
 fn path(args: &FileArgs, settings: &Settings) -> Result<PathBuf, Failure> {
     if let Some(file) = &args.file {
         return Ok(file.clone());

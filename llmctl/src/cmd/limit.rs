@@ -1,4 +1,4 @@
-//! `llmctl limit`: thresholds set on running routers, for a while.
+//! `llmctl limit`: sets temporary thresholds on running routers.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ pub struct ScopeArgs {
     pub ttl: Option<Duration>,
 }
 
-/// A number above 0.
+/// Parses a number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     units::decimal(text)
         .filter(|number| *number > 0.0)
@@ -119,34 +119,34 @@ const TPS: Kind = Kind {
     unit: "tok/s",
 };
 
-/// The layer of a table of metrics.
+/// The layer name of a limit from a declared table of metrics.
 const DECLARED: &str = "declared";
 
-/// How a limit stands on one route of one router, and how it stood.
+/// A limit on one route of one router, before and after the command.
 #[derive(Debug, PartialEq, Serialize)]
 struct Stand {
     limit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// Absent when nothing was changed, and where there was none.
+    /// Absent when nothing was changed, and when there was no limit before.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source_before: Option<String>,
-    /// Absent where there is none, and with a declared table.
+    /// Absent without a limit, and with a declared table.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
     source: String,
-    /// The same in full: of a model, of the route, a declared table.
+    /// All limits in detail: of a model, of the route, of a declared table.
     layer: String,
-    /// Of the limit that was set: 0 for ever.
+    /// Seconds until the runtime limit expires; 0 when it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_s: Option<u64>,
-    /// What would hold without the limit that was set.
+    /// The limit that would apply without the runtime limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     shadowed: Option<f64>,
     enforcing: bool,
-    /// What the operator should know.
+    /// Warnings for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     #[serde(skip)]
@@ -156,7 +156,7 @@ struct Stand {
 /// Shows or changes a limit.
 ///
 /// # Errors
-/// The worst failure, after what the other routers and routes said.
+/// The worst failure, after the answers of the other routers and routes.
 pub async fn run(
     command: &LimitCommand,
     settings: &Settings,
@@ -199,7 +199,7 @@ pub async fn run(
     round.end(screen)
 }
 
-/// The parameters that change something; none to look only.
+/// The query parameters of a change; empty when the command only shows the limit.
 fn change(kind: Kind, value: Option<f64>, args: &ScopeArgs) -> Vec<(&'static str, String)> {
     let mut change = Vec::new();
     if let Some(value) = value {
@@ -250,7 +250,7 @@ fn stand(kind: Kind, scope: LimitScope, value: Option<f64>, shadowed: Option<f64
     }
 }
 
-/// Models that have a limit of their own, which a limit of the route does not touch.
+/// Models with a limit of their own. A limit of the route does not affect them.
 fn of_models(kind: Kind, scope: &LimitScope) -> Option<String> {
     let (first, _) = scope.override_by_model.first_key_value()?;
     let models: Vec<_> = scope.override_by_model.keys().map(String::as_str).collect();
@@ -317,7 +317,7 @@ fn table(round: &Round<Stand>) -> Table {
     table
 }
 
-/// `12000 ms (runtime)`. What was set on the running router stands out.
+/// The limit as a cell, for example `12000 ms (runtime)`. Runtime values are highlighted.
 fn value(value: Option<f64>, source: &str, unit: &str) -> (String, Paint) {
     let paint = match source {
         "runtime" => Paint::Yellow,
@@ -333,7 +333,7 @@ fn amount(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "off".to_owned(), |value| format!("{value} {unit}"))
 }
 
-/// How long a limit that was set still holds.
+/// How long a runtime limit still applies.
 pub(super) fn holds(left_s: Option<u64>) -> String {
     match left_s {
         None => "-".to_owned(),

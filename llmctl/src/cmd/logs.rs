@@ -1,7 +1,8 @@
-//! `llmctl logs`: the records a bodylog listener stored, filtered, as they are or as they come.
+//! `llmctl logs`: filters and prints the records that a bodylog listener stored, and follows new
+//! ones.
 //!
-//! Reads the files themselves, compressed hours included, in the order of their hours; no router and
-//! no listener is asked.
+//! Reads the stored files directly, compressed hours included, hour by hour. It contacts no router
+//! and no listener.
 
 mod filter;
 mod line;
@@ -29,16 +30,16 @@ use crate::signals;
 /// Longest record, bytes: two bodies at their largest, every character escaped.
 const RECORD_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// The most records that `-n` holds until the end is reached.
+/// The most records that `-n` keeps in memory until the end is reached.
 const LAST_MAX: i64 = 10_000;
 
-/// The most bytes of them; the oldest go first.
+/// The most bytes that `-n` keeps in memory; the oldest records are dropped first.
 const LAST_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Between two looks of `--follow`.
+/// Poll interval of `--follow`.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(250);
 
-/// Reading pauses this often to notice a closed pipe or Ctrl-C.
+/// Reading pauses at this interval to notice a closed pipe or Ctrl-C.
 const PASS_TIME: Duration = Duration::from_millis(100);
 
 /// What `llmctl logs` takes.
@@ -107,7 +108,7 @@ pub struct LogsArgs {
     pub bodies: bool,
 }
 
-/// Prints what there is, and with `--follow` what comes.
+/// Prints the stored records, and new ones with `--follow`.
 ///
 /// # Errors
 /// When the directory or a file in it cannot be read.
@@ -129,7 +130,7 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
         root: args.dir.clone(),
         line_bytes_max: RECORD_BYTES_MAX,
     };
-    // A record is written when it has ended, or later.
+    // The listener writes a record when the exchange ends, or later.
     let mut tail = match filter.since_ms {
         Some(since_ms) => Tail::from_hour(log, Hour::at(since_ms)),
         None => Tail::from_start(log),
@@ -147,7 +148,7 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
     let mut interrupted = pin!(async {
         match args.follow {
             true => signals::interrupted().await,
-            // The signal ends the process as ever.
+            // Without `--follow`, the signal ends the process as usual.
             false => std::future::pending().await,
         }
     });
@@ -180,7 +181,7 @@ pub async fn run(args: &LogsArgs, screen: &mut Screen) -> Result<Ended, Failure>
     printer.finish(args.follow)
 }
 
-/// How a record is shown to people.
+/// How a record is printed.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     is_screenful: bool,
@@ -224,29 +225,29 @@ impl Held {
     }
 }
 
-/// When an hour begins, milliseconds since the Unix epoch.
+/// Start of an hour, milliseconds since the Unix epoch.
 fn beginning_ms(hour: Hour) -> i64 {
     i64::from(hour.since(Hour::at(0))) * 3_600_000
 }
 
-/// Shows the records that match.
+/// Prints the records that match.
 struct Printer<'s> {
     screen: &'s mut Screen,
     filter: Filter,
     form: Form,
-    /// What `-n` holds back until the end is reached.
+    /// The records that `-n` keeps until the end is reached.
     held: Option<Held>,
-    /// The hour that is read.
+    /// The hour that is being read.
     hour: Hour,
     shown: u64,
-    /// Lines that are no records.
+    /// Number of lines that are no records.
     skipped: u64,
-    /// The last hour that could not be read.
+    /// The last error of an hour that could not be read.
     failure: Option<String>,
 }
 
 impl Printer<'_> {
-    /// False when it is no record.
+    /// Takes one line. Returns false when it is no record.
     fn record(&mut self, text: &[u8]) -> bool {
         let Some(line) = Line::read(text) else {
             return false;
@@ -263,7 +264,7 @@ impl Printer<'_> {
 
     fn print(&mut self, text: &[u8], line: &Line<'_>) {
         if self.screen.format() == Format::Json {
-            // It was read, so it is UTF-8.
+            // The line was parsed as JSON, so it is UTF-8.
             self.screen.line(&String::from_utf8_lossy(text));
         } else if self.form.is_screenful {
             show::screenful(line, self.screen);
@@ -279,7 +280,7 @@ impl Printer<'_> {
         self.shown += 1;
     }
 
-    /// Prints what `-n` held back; what comes later is printed as it comes.
+    /// Prints the records that `-n` kept. Later records are printed at once.
     fn release(&mut self) {
         for text in self.held.take().into_iter().flat_map(|held| held.texts) {
             if let Some(line) = Line::read(&text) {

@@ -1,4 +1,4 @@
-//! `llmctl man`: the help texts as manual pages.
+//! `llmctl man`: prints the help texts as manual pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ struct Page {
     page: String,
 }
 
-/// What was written; its JSON form is stable.
+/// The written pages; the JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Written {
     files: Vec<PathBuf>,
@@ -45,7 +45,7 @@ struct Written {
 /// Prints a page or writes all of them.
 ///
 /// # Errors
-/// When there is no such command, or a file cannot be written.
+/// When there is no such command, or when a file cannot be written.
 pub fn run(root: clap::Command, args: &ManArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     let root = built(root);
     if let Some(directory) = &args.dir {
@@ -65,7 +65,8 @@ pub fn run(root: clap::Command, args: &ManArgs, screen: &mut Screen) -> Result<E
     Ok(Ended::Fine)
 }
 
-/// The command line, every command with its whole name. `help` has no page: `--help` is everywhere.
+/// The command tree, where every command has its full name. `help` gets no page, because every
+/// command has `--help`.
 fn built(root: clap::Command) -> clap::Command {
     let mut root = root.disable_help_subcommand(true);
     root.build();

@@ -1,11 +1,11 @@
-//! A problem that a running router found in one of its files. Its text is on the router's machine, so
-//! there is a place and no excerpt.
+//! A problem that a running router found in one of its files. The text of the file is on the
+//! router's machine, so the report has a location and no excerpt.
 
 use proto::admin::Problem;
 
 use crate::render::{Paint, Screen, tame};
 
-/// Writes a problem as `route check` does, and whose it is where several routers were asked.
+/// Prints a problem as `route check` does. Names the router when the command asked several.
 pub(super) fn excerpt(problem: &Problem, router: Option<&str>, screen: &mut Screen) {
     let paint = if problem.severity == "warning" {
         Paint::Yellow
@@ -20,7 +20,7 @@ pub(super) fn excerpt(problem: &Problem, router: Option<&str>, screen: &mut Scre
     screen.line(&format!(" --> {}{whose}", place(problem)));
 }
 
-/// `routes/chat.yaml:3:5`.
+/// The location, for example `routes/chat.yaml:3:5`.
 pub(super) fn place(problem: &Problem) -> String {
     format!(
         "{}:{}:{}",

@@ -1,4 +1,4 @@
-//! `llmctl reload`: running routers read their files again, and say what is wrong with them.
+//! `llmctl reload`: running routers read their files again and report the problems in them.
 
 use clap::Args;
 use http::{HeaderMap, StatusCode};
@@ -25,10 +25,10 @@ Examples:
 )]
 pub struct ReloadArgs {}
 
-/// Asks and shows.
+/// Asks the routers and prints their answers.
 ///
 /// # Errors
-/// The worst failure, after what the other routers said.
+/// The worst failure, after the answers of the other routers.
 pub async fn run(
     _args: &ReloadArgs,
     settings: &Settings,

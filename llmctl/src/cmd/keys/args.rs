@@ -1,4 +1,4 @@
-//! What the commands of `llmctl keys` take.
+//! The arguments of the `llmctl keys` commands.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub struct FileArgs {
 }
 
 impl FileArgs {
-    /// The option as it was typed, for a command that is to mean the same file.
+    /// The option as the operator typed it, for a suggested command that uses the same file.
     pub(super) fn typed(&self) -> String {
         self.file
             .as_ref()

@@ -1,4 +1,5 @@
-//! `llmctl keys add`, `rotate` and `revoke`: what changes, and what the operator has to know.
+//! `llmctl keys add`, `rotate` and `revoke`: changes the file and tells the operator about the
+//! effects.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use super::text::{Key, KeyText, entry};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
-/// A key that was added; its JSON form is stable, and the only one that holds the secret.
+/// An added key. Its JSON form is stable, and the only one that holds the secret.
 #[derive(Debug, Serialize)]
 struct Added {
     file: String,
@@ -19,21 +20,21 @@ struct Added {
     secret: String,
     id: String,
     hashed: bool,
-    /// IDs of the owner's keys that go on working beside it.
+    /// IDs of the owner's other keys that still work.
     beside: Vec<String>,
-    /// IDs of those that were removed.
+    /// IDs of the removed keys.
     removed: Vec<String>,
 }
 
-/// Keys that were removed; its JSON form is stable.
+/// Removed keys; the JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Removed {
     file: String,
     owner: String,
     removed: Vec<String>,
-    /// IDs of the owner's keys that are left.
+    /// IDs of the owner's remaining keys.
     left: Vec<String>,
-    /// How many keys the file holds now.
+    /// Number of keys that remain in the file.
     keys: usize,
 }
 
@@ -71,7 +72,7 @@ pub(super) async fn add(
 /// Adds a key behind the owner's last one.
 ///
 /// # Errors
-/// When the owner has none, or the file cannot be changed.
+/// When the owner has no key, or the file cannot be changed.
 pub(super) async fn rotate(
     args: &RotateArgs,
     path: &Path,
@@ -124,7 +125,7 @@ pub(super) async fn rotate(
 /// Removes keys.
 ///
 /// # Errors
-/// When there is nothing to remove, the operator says no, or the file cannot be changed.
+/// When no key matches, the operator answers no, or the file cannot be changed.
 pub(super) async fn revoke(
     args: &RevokeArgs,
     path: &Path,
@@ -143,7 +144,7 @@ pub(super) async fn revoke(
         return Err(Failure::Wrong("nothing was removed".to_owned()));
     }
     let removed = edit(&file, screen, |text| {
-        // Asked again, because the file may have changed while somebody thought.
+        // Look the keys up again: the file may have changed while the operator was answering.
         let gone = self::meant(args, &file, text)?;
         text.remove(&gone);
         Ok(Removed {
@@ -197,7 +198,7 @@ impl Added {
         }
     }
 
-    /// The secret alone to stdout, so that it can be piped; the words to stderr.
+    /// Only the secret goes to stdout, so that it can be piped. The explanation goes to stderr.
     fn show(&self, note: &str, screen: &mut Screen) -> Result<Ended, Failure> {
         if screen.format() == Format::Json {
             screen.json(self)?;
@@ -209,7 +210,8 @@ impl Added {
     }
 }
 
-/// Changes the file, and says so when it is no longer open to every user of the machine.
+/// Changes the file. Tells the operator when this took the file's permissions from other users of
+/// the machine.
 async fn edit<T>(
     file: &KeyFile,
     screen: &mut Screen,
@@ -241,7 +243,7 @@ fn ids(keys: &[Key]) -> Vec<String> {
     keys.iter().map(|key| key.id.clone()).collect()
 }
 
-/// The keys that a revocation means.
+/// The keys that a revocation removes.
 fn meant(args: &RevokeArgs, file: &KeyFile, text: &KeyText) -> Result<Vec<Key>, Failure> {
     let mut keys = of_owner(text, &args.owner);
     if keys.is_empty() {
@@ -263,7 +265,7 @@ fn meant(args: &RevokeArgs, file: &KeyFile, text: &KeyText) -> Result<Vec<Key>, 
     Ok(keys)
 }
 
-/// What to say of an owner without a key.
+/// The failure for an owner without a key.
 fn nobody(file: &KeyFile, text: &KeyText, owner: &str) -> Failure {
     let mut owners: Vec<_> = text.keys().into_iter().map(|key| key.owner).collect();
     owners.sort();
@@ -275,7 +277,7 @@ fn nobody(file: &KeyFile, text: &KeyText, owner: &str) -> Failure {
     file.wrong(&format!("{owner} has no key in it; {known}"))
 }
 
-/// Lets the router's reader judge the text: the key opens, for its owner.
+/// Checks with the router's own reader that the new key is valid and belongs to its owner.
 fn opens(file: &KeyFile, text: &KeyText, key: &str, owner: &str) -> Result<(), Failure> {
     match text.read().keys.owner(key.as_bytes()) {
         Some(found) if *found == *owner => Ok(()),

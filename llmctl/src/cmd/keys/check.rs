@@ -1,4 +1,5 @@
-//! `llmctl keys check`: is the file what a router wants, and do routers have it?
+//! `llmctl keys check`: checks the key file as a router does, and whether running routers have
+//! loaded it.
 
 use std::path::Path;
 
@@ -13,17 +14,17 @@ use crate::exit::{Ended, Failure};
 use crate::render::{Format, Paint, Screen, Table};
 use crate::settings::Settings;
 
-/// What was found; its JSON form is stable.
+/// The result of the check; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Report<'r> {
     file: String,
-    /// Distinct keys a router would load.
+    /// Number of distinct keys that a router would load.
     keys: usize,
     owners: usize,
     errors: usize,
     warnings: usize,
     problems: &'r [Problem],
-    /// One a router; with `--live` only.
+    /// One answer per router; with `--live` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<&'r [Answer<Live>]>,
 }
@@ -31,9 +32,9 @@ struct Report<'r> {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Problem {
     severity: &'static str,
-    /// A stable word.
+    /// A stable identifier of the problem.
     code: &'static str,
-    /// 1-based; absent when the whole file is meant.
+    /// 1-based; absent when the problem concerns the whole file.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
     message: String,
@@ -53,7 +54,7 @@ impl Problem {
 /// Checks and reports.
 ///
 /// # Errors
-/// The worst failure of the routers asked, after the report.
+/// The worst failure of the routers, after the report.
 pub(super) async fn run(
     args: &CheckArgs,
     path: &Path,
@@ -84,7 +85,7 @@ pub(super) async fn run(
     }
 }
 
-/// The text and what is wrong with it and its file.
+/// Reads the file. Returns its text and the problems of the text and of the file.
 fn look(path: &Path) -> (KeyText, Vec<Problem>) {
     let fatal = |code, message: &str| {
         (

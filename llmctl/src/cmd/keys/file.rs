@@ -1,10 +1,11 @@
-//! A key file on disk: found, read, and replaced as a whole.
+//! A key file on disk: finds it, reads it, and replaces it as a whole.
 //!
-//! The new text goes to a file beside it, is synced, takes over owner and mode, and is renamed over the
-//! old one; then the directory is synced. Of the mode, only what lets every user of the machine at
-//! keys that are no hashes is not taken over. A reader sees the old file or the new one. Two that edit
-//! through here take turns by a lock file; one that edits by other means is noticed because the file
-//! is read again before it is replaced.
+//! The new text goes to a file in the same directory. That file is synced, gets the owner and the
+//! mode of the old file, and is renamed over it; then the directory is synced. One part of the mode
+//! is not kept: permissions for all users of the machine, when the file holds keys in plain text. A
+//! reader sees either the old or the new file. Concurrent edits by this program take turns with a
+//! lock file. Edits by other programs are noticed, because the file is read again before it is
+//! replaced.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -19,34 +20,34 @@ use super::mount::{self, Mounted};
 use super::text::KeyText;
 use crate::exit::Failure;
 
-/// Of a new file, and of one that everybody could open: keys are nobody else's business.
+/// Mode of a new file, and of a file that was open to everybody: keys are secret.
 const NEW_MODE: u32 = 0o600;
 
-/// The bits of a mode that concern every user of the machine.
+/// The permission bits for all other users of the machine.
 pub(super) const OTHERS: u32 = 0o007;
 
-/// How long another editor may hold the lock.
+/// Time to wait for the lock of another editor.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often a file that somebody else changes in between is begun anew.
+/// Number of attempts when another program changes the file in between.
 const TRIES: usize = 8;
 
-/// A key file, found.
+/// The location of a key file.
 #[derive(Clone, Debug)]
 pub(super) struct KeyFile {
-    /// As it was named.
+    /// The path as the operator gave it.
     path: PathBuf,
-    /// The file itself, links followed.
+    /// The file itself, after following links.
     target: PathBuf,
 }
 
-/// What is wrong with a file as a whole.
+/// A problem of the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flaw {
-    /// A stable word for it.
+    /// A stable identifier of the problem.
     pub(super) code: &'static str,
-    /// What, and what to do.
+    /// The problem and its remedy.
     pub(super) message: String,
 }
 
@@ -60,10 +61,10 @@ impl Flaw {
 }
 
 impl KeyFile {
-    /// Finds the file behind a name.
+    /// Finds the file behind a path.
     ///
     /// # Errors
-    /// When it is a directory, a broken link, or in a directory that is not there.
+    /// When the path is a directory or a broken link, or its directory does not exist.
     pub(super) fn find(path: &Path) -> Result<Self, Flaw> {
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
@@ -82,7 +83,7 @@ impl KeyFile {
         })
     }
 
-    /// Where a file that is not there would be.
+    /// The location of a file that does not exist yet.
     fn place(path: &Path) -> Result<PathBuf, Flaw> {
         if path.is_symlink() {
             return Err(Flaw::new("missing", "it is a symbolic link to nowhere"));
@@ -99,27 +100,27 @@ impl KeyFile {
         Ok(parent.join(name))
     }
 
-    /// As it was named.
+    /// The path as the operator gave it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How it is mounted, where that keeps it from being replaced.
+    /// The mount that prevents replacing the file, if there is one.
     pub(super) fn mounted(&self) -> Option<Mounted> {
         mount::of(&self.target)
     }
 
-    /// Its permission bits.
+    /// The permission bits of the file.
     pub(super) fn mode(&self) -> Option<u32> {
         fs::metadata(&self.target)
             .ok()
             .map(|found| found.permissions().mode() & 0o7777)
     }
 
-    /// Its text; `None` when there is no such file.
+    /// Reads the text; `None` when the file does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or a router could not read it.
+    /// When the file cannot be read, or a router could not read it.
     pub(super) fn read(&self) -> Result<Option<KeyText>, Flaw> {
         let unreadable = |why: &str| Flaw::new("unreadable", why);
         match fs::metadata(&self.target) {
@@ -135,14 +136,14 @@ impl KeyFile {
         KeyText::of(bytes).map(Some).map_err(unreadable)
     }
 
-    /// Changes the text. `change` gets what is there, an empty text where there is nothing, and may be
-    /// called again when somebody else was faster.
+    /// Changes the text. `change` gets the current text, or an empty one when there is no file. It
+    /// runs again when another program changed the file in between.
     ///
     /// # Errors
-    /// What `change` says; when the file cannot be read, locked or replaced.
+    /// The error of `change`; also when the file cannot be read, locked or replaced.
     ///
     /// # Cancel safety
-    /// Dropped while it waits for the lock, it has changed nothing; it waits nowhere else.
+    /// Dropped while waiting for the lock, it has changed nothing. There is no other wait.
     pub(super) async fn edit<T>(
         &self,
         mut change: impl FnMut(&mut KeyText) -> Result<T, Failure>,
@@ -165,8 +166,8 @@ impl KeyFile {
         Err(self.wrong("somebody else keeps changing it; nothing was changed"))
     }
 
-    /// The lock, held as long as the file returned is open. The lock file stays: who removed it would
-    /// take it from under somebody who waits.
+    /// Takes the lock, which is held as long as the returned file is open. The lock file is never
+    /// removed: another process may be waiting for it.
     async fn lock(&self) -> Result<File, Failure> {
         let path = self.beside(".lock");
         let failed = |error: &io::Error| Failure::file("lock", &path, error);
@@ -192,7 +193,7 @@ impl KeyFile {
         }
     }
 
-    /// The text in a file beside it, with the mode and the owner it is to have.
+    /// Writes the text to a file in the same directory, with the final mode and owner.
     fn stage(&self, text: &KeyText) -> Result<tempfile::NamedTempFile, Failure> {
         let failed = |error: io::Error| Failure::file("write beside", &self.path, &error);
         let mut staged = tempfile::Builder::new()
@@ -222,7 +223,7 @@ impl KeyFile {
         if (now.uid(), now.gid()) != (old.uid(), old.gid()) {
             fchown(new, Some(old.uid()), Some(old.gid())).map_err(failed)?;
         }
-        // After the owner, because a new owner may lose bits of the mode.
+        // Set the mode after the owner, because a change of owner may clear mode bits.
         new.set_permissions(Permissions::from_mode(mode))
             .map_err(failed)
     }
@@ -244,7 +245,7 @@ impl KeyFile {
         self.target.parent().unwrap_or(Path::new("/"))
     }
 
-    /// A hidden file of the same directory, named after this one.
+    /// A hidden file in the same directory, named after this one.
     fn beside(&self, suffix: &str) -> PathBuf {
         let name = self.target.file_name().unwrap_or_default();
         let mut beside = std::ffi::OsString::from(".");
@@ -253,7 +254,7 @@ impl KeyFile {
         self.directory().join(beside)
     }
 
-    /// A failure of this file.
+    /// A failure that concerns this file.
     pub(super) fn wrong(&self, why: &str) -> Failure {
         Failure::Wrong(format!("{}: {why}", self.path.display()))
     }

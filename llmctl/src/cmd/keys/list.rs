@@ -1,4 +1,4 @@
-//! `llmctl keys list`: whose keys there are, none of them shown.
+//! `llmctl keys list`: the owners and IDs of the keys, without the keys.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::file::KeyFile;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen, Table};
 
-/// The file; its JSON form is stable.
+/// The keys of a file; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Listing {
     file: String,
     keys: Vec<Row>,
-    /// Entries that are none, or there twice.
+    /// Invalid and duplicate entries.
     problems: Vec<Problem>,
 }
 
@@ -35,7 +35,7 @@ struct Problem {
 /// Lists the keys.
 ///
 /// # Errors
-/// When the file cannot be read, or is not there.
+/// When the file cannot be read or does not exist.
 pub(super) fn run(path: &Path, screen: &mut Screen) -> Result<Ended, Failure> {
     let failed = |why: &str| Failure::Wrong(format!("{}: {why}", path.display()));
     let file = KeyFile::find(path).map_err(|flaw| failed(&flaw.message))?;

@@ -1,5 +1,5 @@
-//! `llmctl keys check --live`: whether the keys a router has in force are those of the file. Neither
-//! side says a key: the file's fingerprint is sent, and the router says yes or no.
+//! `llmctl keys check --live`: checks whether a router uses the keys of this file. No key is sent
+//! in either direction: the request has the file's fingerprint, and the router answers yes or no.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use tokio::time::{Instant, sleep};
 use crate::client::Router;
 use crate::exit::Failure;
 
-/// Between two questions to a router that has not taken the file yet.
+/// Pause before asking again a router that has not loaded the file yet.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a router has; its JSON form is stable.
+/// The key state of a router; its JSON form is stable.
 #[derive(Debug, Serialize)]
 pub(super) struct Live {
-    /// Whether its keys are those of the file.
+    /// Whether the router's keys are those of the file.
     pub(super) matches: bool,
-    /// The file it reads.
+    /// The file that the router reads.
     pub(super) router_file: String,
     /// `key_file_status`.
     pub(super) status: String,
     pub(super) in_force: KeysInForce,
     pub(super) count: usize,
-    /// Why it did not take the file, in words; absent when it did.
+    /// Why the router did not load the file; absent when it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
 }
 
-/// A time such as `12s`.
+/// Parses a time such as `12s`.
 pub(super) fn wait(text: &str) -> Result<Duration, String> {
     units::duration(text).ok_or_else(|| "expected a time such as 12s, 1m or 0".to_owned())
 }
 
-/// Asks a router until it has the keys of this fingerprint, or the time is up.
+/// Asks a router until it has the keys with this fingerprint, or the time is up.
 ///
 /// # Errors
-/// When the router cannot be reached or refuses to say.
+/// When the router cannot be reached or refuses to answer.
 pub(super) async fn ask(
     router: &Router,
     fingerprint: &str,

@@ -1,20 +1,20 @@
-//! Where a file cannot be replaced, or a replacement never reaches a router: mounts of one file, and
-//! volumes that Kubernetes itself writes.
+//! Mounts where a file cannot be replaced, or where a router never sees the replacement: mounts of
+//! a single file, and volumes that Kubernetes writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Why a file is not to be edited here.
+/// Why a file must not be edited here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mounted {
-    /// The file is a mount of its own: a Kubernetes `subPath`, a bind mount of one file.
+    /// The file is a mount point: a Kubernetes `subPath`, or a bind mount of one file.
     Alone,
     /// The file lies in a volume that Kubernetes fills from a Secret or a ConfigMap.
     Projected,
 }
 
 impl Mounted {
-    /// What is the matter, and what to do, as it reads after "keys: ".
+    /// The problem and its remedy, as the text after "keys: ".
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::Alone => {
@@ -27,26 +27,26 @@ impl Mounted {
     }
 }
 
-/// How the file, its links followed, is mounted; `None` where it can be replaced.
+/// How the file is mounted, after following links; `None` when it can be replaced.
 pub(super) fn of(target: &Path) -> Option<Mounted> {
     if is_projected(target) {
         return Some(Mounted::Projected);
     }
-    // Without /proc nobody knows, and the attempt will tell.
+    // Without /proc the mounts are unknown; then the replacement itself may fail.
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     points(&table)
         .any(|point| point == target)
         .then_some(Mounted::Alone)
 }
 
-/// Kubernetes keeps what it projects below `..<timestamp>`, and links to it through `..data`.
+/// Kubernetes keeps projected files below `..<timestamp>` and links to them through `..data`.
 fn is_projected(target: &Path) -> bool {
     let parent = target.parent().and_then(Path::file_name);
     parent.is_some_and(|name| name.as_encoded_bytes().starts_with(b"..") && name != "..")
 }
 
-/// The mount points of `/proc/self/mountinfo` (proc(5)): the fifth field, blanks and backslashes in
-/// octal.
+/// The mount points of `/proc/self/mountinfo` (proc(5)): the fifth field, with blanks and
+/// backslashes in octal.
 fn points(table: &str) -> impl Iterator<Item = PathBuf> {
     table.lines().filter_map(|line| {
         let field = line.split(' ').nth(4)?;

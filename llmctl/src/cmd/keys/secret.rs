@@ -1,11 +1,11 @@
-//! New keys, and keys as they may be shown.
+//! Generates keys, and masks keys for display.
 
 use router_config::keys::Digest;
 
 use crate::exit::Failure;
 use crate::nonce::random;
 
-/// What a new key begins with, as clients of the OpenAI API expect.
+/// Prefix of a new key, as clients of the OpenAI API expect it.
 const PREFIX: &str = "sk-";
 
 /// Bytes of randomness in a key.
@@ -14,7 +14,7 @@ const KEY_BYTES: usize = 24;
 /// Hexadecimal digits of a key's ID.
 const ID_DIGITS: usize = 8;
 
-/// A key that is shorter is not shown at all: its end would be too much of it.
+/// Shorter keys are masked completely: their last characters would reveal too much.
 const SHOWN_FROM: usize = 16;
 
 /// A new key: `sk-` and 48 hexadecimal digits.
@@ -27,12 +27,12 @@ pub(super) fn new() -> Result<String, Failure> {
     Ok(format!("{PREFIX}{digits}"))
 }
 
-/// What tells a key from another without opening anything.
+/// The ID of a key, from its SHA-256. It distinguishes keys and reveals nothing usable.
 pub(super) fn id(digest: &Digest) -> String {
     digest.hex()[..ID_DIGITS].to_owned()
 }
 
-/// A key with all but its end hidden.
+/// The key with everything but its last characters hidden.
 pub(super) fn masked(key: &str) -> String {
     match key.len().checked_sub(4) {
         Some(at) if key.len() >= SHOWN_FROM && key.is_char_boundary(at) => {

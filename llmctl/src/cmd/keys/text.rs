@@ -1,5 +1,5 @@
-//! The text of a key file, changed one entry at a time. Everything else, comments and order and blanks,
-//! stays byte for byte.
+//! The text of a key file, changed one entry at a time. All other bytes (comments, order, blanks)
+//! stay the same.
 
 use std::ops::Range;
 
@@ -8,34 +8,34 @@ use router_config::keys::file::{Entry, KeyRead, entries, parse};
 
 use super::secret;
 
-/// Longest owner, characters: it is a label and a column.
+/// Longest owner, characters: the owner is a metric label and a table column.
 const OWNER_CHARS_MAX: usize = 64;
 
-/// A key file's text.
+/// The text of a key file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct KeyText(String);
 
-/// One key of it, without the key.
+/// One key of the file, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// 1-based.
+    /// Line of the entry, 1-based.
     pub(super) line: usize,
-    /// Whose it is.
+    /// The owner of the key.
     pub(super) owner: String,
-    /// How it may be shown.
+    /// The masked key, for display.
     pub(super) masked: String,
-    /// Whether the file holds its SHA-256 only.
+    /// Whether the file holds only the key's SHA-256.
     pub(super) hashed: bool,
-    /// What tells it from another.
+    /// The key's ID.
     pub(super) id: String,
-    /// Where its entry stands.
+    /// Byte range of the entry in the text.
     span: Range<usize>,
 }
 
-/// An owner's name as an argument.
+/// Parses an owner's name from the command line.
 ///
 /// # Errors
-/// When the file could not hold it.
+/// When a key file could not hold the name.
 pub(super) fn owner(text: &str) -> Result<String, String> {
     let fits = |c: char| !c.is_control() && !c.is_whitespace() && !",#".contains(c);
     match text.chars().count() {
@@ -50,7 +50,7 @@ pub(super) fn owner(text: &str) -> Result<String, String> {
     }
 }
 
-/// The entry of a key.
+/// The text of an entry.
 pub(super) fn entry(key: &str, owner: &str, hashed: bool) -> String {
     if hashed {
         format!("sha256:{}:{owner}", Digest::of(key.as_bytes()).hex())
@@ -60,10 +60,10 @@ pub(super) fn entry(key: &str, owner: &str, hashed: bool) -> String {
 }
 
 impl KeyText {
-    /// The text of these bytes.
+    /// Reads the text from bytes.
     ///
     /// # Errors
-    /// When a router would not read it either.
+    /// When a router could not read it either.
     pub(super) fn of(bytes: Vec<u8>) -> Result<Self, &'static str> {
         match String::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => Ok(Self(text)),
@@ -72,17 +72,17 @@ impl KeyText {
         }
     }
 
-    /// What a router makes of it.
+    /// Parses the text with the router's reader.
     pub(super) fn read(&self) -> KeyRead {
         parse(self.0.as_bytes())
     }
 
-    /// As it is written.
+    /// The bytes of the text.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
-    /// Its keys in file order; entries that are none are left out.
+    /// The keys in file order, without invalid entries.
     pub(super) fn keys(&self) -> Vec<Key> {
         let key = |entry: Entry<'_>| {
             let read = entry.read().ok()?;
@@ -102,18 +102,18 @@ impl KeyText {
         entries(&self.0).filter_map(key).collect()
     }
 
-    /// Whether somebody who reads it can use a key of it.
+    /// Whether a reader of the file learns a usable key.
     pub(super) fn holds_secrets(&self) -> bool {
         self.keys().iter().any(|key| !key.hashed)
     }
 
-    /// Adds an entry on a line of its own at the end.
+    /// Adds an entry at the end, on its own line.
     pub(super) fn push(&mut self, entry: &str) {
         let end = self.0.len();
         self.insert_line(end, entry);
     }
 
-    /// Adds an entry on a line of its own below the line of `key`.
+    /// Adds an entry on its own line below the line of `key`.
     pub(super) fn push_below(&mut self, key: &Key, entry: &str) {
         let end = self.0[key.span.end..].find('\n');
         let at = end.map_or(self.0.len(), |end| key.span.end + end + 1);
@@ -131,18 +131,17 @@ impl KeyText {
         self.0.insert_str(at, &format!("{lead}{entry}{newline}"));
     }
 
-    /// Removes these keys' entries.
+    /// Removes the entries of these keys.
     pub(super) fn remove(&mut self, keys: &[Key]) {
         let mut spans: Vec<_> = keys.iter().map(|key| key.span.clone()).collect();
         spans.sort_by_key(|span| span.start);
-        // From the end, so that the places of the others stay true.
+        // Go from the end, so that the remaining byte ranges stay valid.
         for span in spans.into_iter().rev() {
             self.remove_one(&span);
         }
     }
 
-    /// Removes one entry with the comma that parted it from its neighbour, or with its line where it
-    /// stood alone.
+    /// Removes one entry: with the comma next to it, or with its line when it is alone on the line.
     fn remove_one(&mut self, span: &Range<usize>) {
         let Some(list) = entries(&self.0)
             .find(|entry| entry.span == *span)
@@ -157,7 +156,7 @@ impl KeyText {
         let comma_after = text[span.end..list.end].find(',').map(|at| span.end + at);
         let cut = match (comma_before, comma_after) {
             (Some(before), Some(after)) => before..after,
-            // The blank in front of a comment is what makes it one.
+            // Keep the blank before a comment: without it the text is no comment.
             (Some(before), None) => before..span.end,
             (None, Some(after)) => list.start..after + 1,
             (None, None) => list.clone(),
@@ -185,7 +184,7 @@ mod tests {
         KeyText::of(text.as_bytes().to_vec()).unwrap()
     }
 
-    /// The text after the keys of `owner` are gone.
+    /// The text without the keys of `owner`.
     fn without(before: &str, owner: &str) -> String {
         let mut text = text(before);
         let keys: Vec<_> = text

@@ -1,4 +1,4 @@
-//! Which records are wanted.
+//! Decides which records are printed.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -7,32 +7,32 @@ use sha2::{Digest, Sha256};
 
 use super::line::Line;
 
-/// Longest session id that is stored as it is, bytes; longer ones are stored as a hash.
+/// Longest session ID that records hold unchanged, bytes. Longer ones are stored as a hash.
 const SESSION_BYTES_MAX: usize = 256;
 
-/// What a record must be. What is not asked for is not looked at.
+/// The conditions on a record. Empty conditions are not checked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
     pub(super) route: Option<String>,
-    /// As it is stored: see [`stored_session`].
+    /// The session in its stored form: see [`stored_session`].
     pub(super) session: Option<String>,
     pub(super) request_id: Option<String>,
-    /// The model asked for or the one that answered.
+    /// The requested model or the one that answered.
     pub(super) model: Option<String>,
     pub(super) owner: Option<String>,
     /// The peer's name or address.
     pub(super) peer: Option<String>,
-    /// Any of these; all when there are none.
+    /// Any of these statuses matches; an empty list matches all.
     pub(super) status: Vec<StatusFilter>,
-    /// The end at this time or later, milliseconds since the Unix epoch.
+    /// The exchange ended at this time or later, milliseconds since the Unix epoch.
     pub(super) since_ms: Option<i64>,
-    /// The end before this time.
+    /// The exchange ended before this time.
     pub(super) until_ms: Option<i64>,
 }
 
 impl Filter {
-    /// Whether a record is wanted. One that does not say when it ended counts as of `hour_ms`, the
-    /// beginning of the hour it was written in: it is not newer than it can be shown to be.
+    /// Whether a record matches. A record without an end time counts as of `hour_ms`, the start of
+    /// the hour in which it was written: nothing proves that it is newer.
     pub(super) fn matches(&self, line: &Line<'_>, hour_ms: i64) -> bool {
         let is_of =
             |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
@@ -58,7 +58,7 @@ impl Filter {
     }
 }
 
-/// A session id in the form that records have it.
+/// A session ID in its stored form.
 pub(super) fn stored_session(id: &str) -> String {
     if id.len() <= SESSION_BYTES_MAX {
         return id.to_owned();
@@ -71,12 +71,12 @@ pub(super) fn stored_session(id: &str) -> String {
     stored
 }
 
-/// One status, or all of a class.
+/// One status, or a class of statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusFilter {
-    /// Just this.
+    /// Exactly this status.
     Code(u16),
-    /// This many hundreds.
+    /// All statuses with this first digit.
     Class(u16),
 }
 

@@ -1,5 +1,5 @@
-//! The members of a record that are filtered by and shown. Bodies stay as they are until they are
-//! wanted: they are nearly all of a record.
+//! The members of a record that can be filtered by or shown. Bodies are not parsed until they are
+//! printed: they are most of a record's bytes.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// One record. Members that are absent are none, as are those that hold another thing than they
-/// should: old senders and engines write what they like, and the rest of the record is still one.
+/// One record. A member of an unexpected type counts as absent: old senders and engines vary, and
+/// the rest of the record is still useful.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Line<'a> {
@@ -87,7 +87,7 @@ struct RespMeta {
     usage: Option<Box<RawValue>>,
 }
 
-/// Version 2: one set of names.
+/// Usage in version 2, which has one set of names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Usage {
@@ -99,14 +99,14 @@ struct Usage {
     cached: Option<f64>,
 }
 
-/// A value of the type that is wanted; none for another.
+/// A value of the wanted type; `None` for another type.
 fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
     let value: &RawValue = Deserialize::deserialize(from)?;
     Ok(serde_json::from_str(value.get()).ok())
 }
 
 impl<'a> Line<'a> {
-    /// The record in a line; none when it holds another thing, or one of a later major version.
+    /// Parses a record from a line; `None` for other content and for a later major version.
     pub(super) fn read(text: &'a [u8]) -> Option<Self> {
         if !text.trim_ascii_start().starts_with(b"{") {
             return None;
@@ -127,7 +127,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Arrival of the request, in UTC; as it is written where that is no time.
+    /// Arrival of the request in UTC; the stored text when it is no time.
     pub(super) fn start(&self) -> Option<String> {
         let text = self.ts.as_deref()?;
         let at = DateTime::parse_from_rfc3339(text);
@@ -146,25 +146,26 @@ impl<'a> Line<'a> {
         Some(at.to_utc().format("%m-%d %H:%M:%S").to_string())
     }
 
-    /// The model that answered, else the one asked for.
+    /// The model that answered, else the requested one.
     pub(super) fn model(&self) -> Option<&str> {
         let of_response = self.resp_meta.as_ref().and_then(|meta| meta.model.as_ref());
         let model = self.model.as_ref().or(of_response);
         model.or(self.model_req.as_ref()).map(String::as_str)
     }
 
-    /// Whether it was asked of this model or answered by it.
+    /// Whether this model was requested or answered.
     pub(super) fn is_of_model(&self, model: &str) -> bool {
         self.model() == Some(model) || self.model_req.as_deref() == Some(model)
     }
 
-    /// The model asked for, where another one answered.
+    /// The requested model, when another one answered.
     pub(super) fn other_model_asked(&self) -> Option<&str> {
         let asked = self.model_req.as_deref();
         asked.filter(|asked| self.model() != Some(asked))
     }
 
-    /// Whether it went to this peer, by name or by address; old senders append ` (retry#N)`.
+    /// Whether the request went to this peer, given by name or address. Old senders append `
+    /// (retry#N)`.
     pub(super) fn is_of_peer(&self, peer: &str) -> bool {
         let address = self.peer.as_deref().and_then(|peer| peer.split(' ').next());
         self.peer_name.as_deref() == Some(peer) || address == Some(peer)
@@ -176,8 +177,8 @@ impl<'a> Line<'a> {
         Some(cached as u64)
     }
 
-    /// Why it ended: the refusal, or the finish reason; without one, what cut it off, in the words
-    /// of `bodylog_truncated_total`.
+    /// Why the exchange ended: the refusal or the finish reason, else the reason for the
+    /// truncation, in the words of `bodylog_truncated_total`.
     pub(super) fn ending(&self) -> Option<&str> {
         let of_response = self.resp_meta.as_ref().and_then(|meta| {
             let finish = meta.finish_reason.as_deref();
@@ -198,7 +199,7 @@ impl<'a> Line<'a> {
 
     /// Prompt and completion tokens.
     pub(super) fn tokens(&self) -> (Option<u64>, Option<u64>) {
-        // Saturates: what is no count is none.
+        // The cast saturates: negative values and NaN become 0.
         let count = |tokens: f64| tokens as u64;
         if let Some(usage) = &self.usage {
             return (usage.prompt.map(count), usage.completion.map(count));
@@ -215,7 +216,7 @@ impl<'a> Line<'a> {
         (body(self.req_body), self.req_body_b64 == Some(true))
     }
 
-    /// The answer as stored, likewise.
+    /// The stored answer, and whether that is base64.
     pub(super) fn answer(&self) -> (Cow<'a, str>, bool) {
         (body(self.resp_body), self.resp_body_b64 == Some(true))
     }
@@ -227,7 +228,7 @@ fn body(raw: Option<&RawValue>) -> Cow<'_, str> {
     };
     match serde_json::from_str::<String>(raw.get()) {
         Ok(text) => text.into(),
-        // Not a string: shown as it is.
+        // Not a string: show it unchanged.
         Err(_) => raw.get().into(),
     }
 }

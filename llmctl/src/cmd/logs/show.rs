@@ -1,7 +1,8 @@
-//! A record for people: one line, or one screen with `--show`, and its bodies where asked for.
+//! Prints a record for people: one line, or one screen with `--show`, and the bodies on request.
 //!
-//! Lines come one by one, so columns have widths of their own. On a terminal a longer value is cut, so that
-//! a line stays a line; elsewhere it pushes the rest aside, and nothing is lost.
+//! Lines are printed one by one, so the columns have fixed widths. On a terminal longer values are
+//! cut, so that a record stays one line. Elsewhere they shift the rest of the line, and nothing is
+//! lost.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,28 +10,28 @@ use std::fmt::Write as _;
 use super::line::Line;
 use crate::render::{Paint, Screen, tame};
 
-/// What stands where a record says nothing.
+/// Placeholder for an absent value.
 const NOTHING: &str = "-";
 
-/// Lines of a body that `--show` prints; `--bodies` prints all.
+/// Lines of a body that `--show` prints. `--bodies` prints all.
 const EXCERPT_LINES: usize = 6;
 
-/// Characters of such a line.
+/// Characters of a line of a body that `--show` prints.
 const EXCERPT_CHARS: usize = 76;
 
-/// A column: its name, its width, and the widths of the screen on which it is there.
+/// A column: its name, its width, and the screen widths at which it is shown.
 struct Column {
     name: &'static str,
     width: usize,
-    /// At least the first, less than the second.
+    /// Shown at screen widths from the first number up to, but not including, the second.
     screen: (usize, usize),
     cell: fn(&Line<'_>) -> Option<String>,
 }
 
-/// From this width of the screen on, times are whole.
+/// From this screen width on, times are shown in full.
 const WIDE: usize = 120;
 
-/// The nine that every screen has fill 80 columns.
+/// The nine columns that every screen shows fill 80 columns.
 const COLUMNS: [Column; 13] = [
     column("TIME", 14, (0, WIDE), |record| record.start_short()),
     column("TIME", 24, from(WIDE), |record| record.start()),
@@ -84,7 +85,7 @@ pub(super) fn head(screen: &mut Screen) {
     screen.heading(line.trim_end());
 }
 
-/// One line.
+/// Prints a record as one line.
 pub(super) fn line(record: &Line<'_>, screen: &mut Screen) {
     let is_cut = screen.width().is_some();
     let mut line = String::new();
@@ -113,7 +114,7 @@ fn shown(screen: &Screen) -> impl Iterator<Item = &'static Column> + use<> {
         .filter(move |column| (column.screen.0..column.screen.1).contains(&width))
 }
 
-/// One screen: every member that says something, and the beginnings of the bodies.
+/// Prints a record as one screen: every member with a value, and the beginnings of the bodies.
 pub(super) fn screenful(record: &Line<'_>, screen: &mut Screen) {
     let text = |value: Option<&str>| tame(value.unwrap_or(NOTHING)).into_owned();
     let status = record.status.map_or(NOTHING.to_owned(), |s| s.to_string());
@@ -180,7 +181,7 @@ fn members(record: &Line<'_>) -> Vec<(&'static str, String)> {
     members
 }
 
-/// The bodies, whole.
+/// Prints the complete bodies.
 pub(super) fn bodies(record: &Line<'_>, screen: &mut Screen) {
     body("request", record.request(), Part::Whole, screen);
     body("answer", record.answer(), Part::Whole, screen);
@@ -213,7 +214,7 @@ fn paint_of(status: Option<u16>) -> Paint {
     }
 }
 
-/// A text of at most so many characters, with a sign where it was cut.
+/// The text, cut to this many characters, with a mark where it was cut.
 fn cut(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();

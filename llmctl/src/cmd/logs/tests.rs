@@ -76,7 +76,7 @@ async fn human(dir: &Path, more: &[&str]) -> String {
     text
 }
 
-/// Ids of the records that are printed.
+/// IDs of the printed records.
 async fn ids(dir: &Path, more: &[&str]) -> Vec<String> {
     let args = args(dir, more);
     let (text, ended) = capture_async(Format::Json, async |screen| run(&args, screen).await).await;
@@ -178,7 +178,7 @@ async fn a_directory_that_is_not_there_is_a_failure_that_names_it() {
     assert!(failure.to_string().contains("nowhere"), "{failure}");
 }
 
-/// Collects what is printed, for a test that reads it meanwhile.
+/// Collects the output for a test that reads it while it grows.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<u8>>>);
 
