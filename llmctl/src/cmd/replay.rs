@@ -1,8 +1,8 @@
-//! `llmctl replay`: what is affinity worth here? The same small workload goes through a running
-//! router twice, affinity on and then off, and the two are set side by side.
+//! `llmctl replay`: measures the benefit of affinity. The same small workload goes through a
+//! running router twice, with affinity on and with affinity off, and the report compares both.
 //!
-//! The switch is flipped through the router's own `_affinity_toggle` and always put back the way it
-//! was: at the end, after an error, and on Ctrl-C.
+//! The router's own `_affinity_toggle` sets the switch. `replay` always restores the previous
+//! state: at the end, after an error, and on Ctrl-C.
 
 mod measure;
 mod report;
@@ -30,11 +30,11 @@ use crate::nonce::nonce;
 use crate::render::Screen;
 use crate::settings::Settings;
 
-/// A prompt of the workload is short; an engine that needs longer is stuck.
+/// Prompts of the workload are short; an engine that needs longer is stuck.
 const TURN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Requests in flight, at most: fewer than conversations, or the replay would show how a full fleet
-/// queues.
+/// Maximum number of requests in flight. It is lower than the number of conversations; otherwise
+/// the replay would measure the queue of a full fleet.
 const AT_ONCE: usize = 4;
 
 /// What `llmctl replay` takes.
@@ -82,7 +82,7 @@ pub struct ReplayArgs {
     pub api_key_file: Option<PathBuf>,
 }
 
-/// Replays and reports.
+/// Runs both passes and prints the report.
 ///
 /// # Errors
 /// When the router cannot be reached, refuses a request or the switch, or the run is interrupted.
@@ -135,7 +135,7 @@ async fn both_arms(
     })
 }
 
-/// What one pass needs.
+/// The inputs of one pass.
 struct Replay {
     http: reqwest::Client,
     base: Url,
@@ -196,12 +196,12 @@ impl Replay {
         })
     }
 
-    /// Runs every conversation to its end; the first failure stops the others.
+    /// Runs every conversation to its end; the first failure stops all of them.
     ///
-    /// A few workers take the conversations in turn, so between two turns of one conversation come
-    /// turns of others, as with people who think before they answer. Were each conversation to ask
-    /// again at once, the peer that just answered it would be the least loaded one, and balancing
-    /// alone would look like affinity.
+    /// A few workers take the conversations in turn. So turns of other conversations lie between
+    /// two turns of one conversation, as with people who think before they answer. If each
+    /// conversation sent its next turn at once, the peer that just answered would be the least
+    /// loaded one, and balancing alone would look like affinity.
     async fn arm(self: &Arc<Self>) -> Result<Vec<Sample>, Failure> {
         let mark = nonce()?;
         let conversations = (0..self.sessions).map(|index| Conversation::new(&mark, index));
@@ -220,12 +220,12 @@ impl Replay {
         Ok(samples)
     }
 
-    /// Takes the conversation that has waited longest, has one turn of it, and puts it back.
+    /// Takes the conversation that has waited longest, runs one turn of it, and puts it back.
     async fn work(&self, waiting: &Mutex<VecDeque<Conversation>>) -> Result<Vec<Sample>, Failure> {
         let url = self.address(&["v1", "chat", "completions"]);
         let mut samples = Vec::new();
         loop {
-            // A statement of its own, so that the lock is gone before the request.
+            // A separate statement, so that the lock is released before the request.
             let next = waiting.lock().pop_front();
             let Some(mut conversation) = next else {
                 return Ok(samples);
@@ -243,7 +243,7 @@ impl Replay {
     }
 }
 
-/// The route to use when none was named.
+/// The route to use when the operator named none.
 async fn only_route(admin: &Router) -> Result<String, Failure> {
     let routes: serde_json::Value = admin.get(&["_routes"], &[]).await?;
     let names: Vec<&str> = routes["routes"]

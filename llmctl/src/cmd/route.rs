@@ -36,10 +36,10 @@ pub enum RouteCommand {
     Explain(explain::ExplainArgs),
 }
 
-/// Runs one of them.
+/// Runs one of these commands.
 ///
 /// # Errors
-/// As the command says.
+/// The error of the command.
 pub async fn run(
     command: RouteCommand,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! `llmctl session`: where a sticky session lives, and its end.
+//! `llmctl session`: shows where a session lives, and releases it.
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
@@ -49,14 +49,14 @@ pub struct SessionArgs {
     pub route: Option<String>,
 }
 
-/// Where a session lives on one route of one router.
+/// The peer of a session on one route of one router.
 #[derive(Debug, PartialEq, Serialize)]
 struct Found {
     remembered: bool,
     homes: Vec<SessionHome>,
 }
 
-/// In how many pools of one route a session was released.
+/// Number of pools of one route in which the session was released.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Released {
     released: u32,
@@ -65,7 +65,7 @@ struct Released {
 /// Shows or releases a session.
 ///
 /// # Errors
-/// The worst failure, after what the other routers and routes said.
+/// The worst failure, after the answers of the other routers and routes.
 pub async fn run(
     command: SessionCommand,
     settings: &Settings,

@@ -1,10 +1,10 @@
-//! `--since` and `--until`: a distance or a time.
+//! Parses `--since` and `--until`: an age or a time.
 
 use std::str::FromStr;
 
 use chrono::DateTime;
 
-/// From when on.
+/// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// Milliseconds ago.
@@ -14,7 +14,7 @@ pub enum Since {
 }
 
 impl Since {
-    /// As a time, milliseconds since the Unix epoch.
+    /// The time in milliseconds since the Unix epoch.
     pub fn unix_ms(self, now_ms: i64) -> i64 {
         match self {
             Self::Ago(ms) => now_ms.saturating_sub(ms),
@@ -37,10 +37,10 @@ impl FromStr for Since {
     }
 }
 
-/// Now, milliseconds since the Unix epoch.
+/// The current time, milliseconds since the Unix epoch.
 pub(super) fn wall_ms() -> i64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    // Before 1970 nothing was recorded.
+    // A clock before 1970 counts as 1970: no record is older.
     since_epoch.map_or(0, |elapsed| elapsed.as_millis() as i64)
 }
 

@@ -1,4 +1,4 @@
-//! `llmctl status`: what running routers are doing. One question to each router, one page.
+//! `llmctl status`: shows one page about the current state of each router.
 
 mod age;
 mod compare;
@@ -54,10 +54,10 @@ pub struct StatusArgs {
     pub watch: bool,
 }
 
-/// Between two looks of `--watch`.
+/// Poll interval of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
-/// As many receipts as a router gives at once.
+/// The number of receipts that a router returns at once.
 const RECEIPTS_ASKED: &str = "256";
 
 /// One router's answer; its JSON form is stable.
@@ -72,11 +72,12 @@ struct Answer<'a> {
 #[serde(untagged)]
 enum Said<'a> {
     Seen {
-        /// As `GET /_routes` answers.
+        /// The answer of `GET /_routes`.
         status: &'a Routes,
-        /// What is wrong: as `GET /_findings` answers, or as a router without it shows.
+        /// The findings: from `GET /_findings`, or derived from other pages of a router without
+        /// this endpoint.
         findings: Problems<'a>,
-        /// The last requests, by route.
+        /// A summary of the last requests, by route.
         recent: &'a BTreeMap<String, Recent>,
     },
     Failed {
@@ -84,11 +85,11 @@ enum Said<'a> {
     },
 }
 
-/// Asks and shows, once or until Ctrl-C.
+/// Asks the routers and prints the page, once or until Ctrl-C.
 ///
 /// # Errors
 /// When the page cannot be written, or a router did not answer: the worst such failure, after the
-/// answers of the others. With `--watch` failures are shown and asked about again.
+/// answers of the others. With `--watch`, failures are printed and the routers are asked again.
 pub async fn run(
     args: &StatusArgs,
     settings: &Settings,
@@ -118,8 +119,9 @@ async fn look(
 ) -> Result<Ended, Failure> {
     let round = fleet::each(settings, async |router| see(router, args).await).await?;
     if args.watch {
-        // Now, so that the last page stays until this one is there, and before a failure is told:
-        // that goes to stderr, and stdout may be written later.
+        // Clear the screen only now, so that the last page stays until the new one is ready. Clear
+        // it before a failure is printed, because that goes to stderr and stdout may be written
+        // later.
         screen.clear();
         screen.flush();
     }
@@ -142,7 +144,7 @@ async fn look(
     }
 }
 
-/// What to say of a route that no router has.
+/// The failure for a route that no router has.
 fn no_such_route(name: &str, names: &BTreeSet<String>) -> Failure {
     let known: Vec<_> = names.iter().map(|name| tame(name)).collect();
     let known = match known.as_slice() {
@@ -170,13 +172,14 @@ async fn see(router: &Router, args: &StatusArgs) -> Result<Seen, Failure> {
     let receipts = if status.routes.is_empty() {
         Vec::new()
     } else {
-        // A page without them is worth more than none: an older router tells its decisions otherwise.
+        // A page without receipts is better than no page: older routers describe their decisions in
+        // another form.
         let told = router
             .get::<Decisions<Receipt>>(&path, &[("n", RECEIPTS_ASKED)])
             .await;
         told.map(|told| told.decisions).unwrap_or_default()
     };
-    // A router from before this page has none.
+    // Older routers do not have this endpoint.
     let mut findings = router.get::<Findings>(&["_findings"], &[]).await.ok();
     if let (Some(findings), Some(name)) = (&mut findings, &args.route) {
         let is_of = |finding: &proto::admin::Finding| {
@@ -223,7 +226,7 @@ fn show(round: &Round<Seen>, screen: &mut Screen) {
         screen.table(&compare::table(&replicas));
         screen.line("");
     }
-    // Failures go to stderr, at the end.
+    // Failures go to stderr, after the pages.
     for (router, seen) in round.whole() {
         page::show(router, seen, screen);
     }

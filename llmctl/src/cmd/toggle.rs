@@ -1,4 +1,4 @@
-//! `llmctl toggle`: the switches of running routers.
+//! `llmctl toggle`: shows and sets the switches of running routers.
 
 mod recording;
 
@@ -52,7 +52,7 @@ pub struct ToggleArgs {
     pub route: Option<String>,
 }
 
-/// How a switch stands on one route of one router, and how it stood.
+/// A switch on one route of one router, before and after the command.
 #[derive(Debug, PartialEq, Serialize)]
 struct Stand {
     switch: String,
@@ -63,7 +63,7 @@ struct Stand {
     source_before: Option<String>,
     enabled: bool,
     source: String,
-    /// Of `bodylog` only.
+    /// For `bodylog` only.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     recording: Option<Recording>,
 }
@@ -71,7 +71,7 @@ struct Stand {
 /// Shows or changes a switch.
 ///
 /// # Errors
-/// The worst failure, after what the other routers and routes said.
+/// The worst failure, after the answers of the other routers and routes.
 pub async fn run(
     args: &ToggleArgs,
     settings: &Settings,
@@ -107,7 +107,7 @@ pub async fn run(
 }
 
 impl ToggleArgs {
-    /// What is asked of the endpoint; nothing where nothing is to change.
+    /// The query of the endpoint; empty when nothing changes.
     fn query(&self) -> Vec<(&str, &str)> {
         let given = [
             ("on", &self.on),
@@ -213,7 +213,7 @@ fn table(round: &Round<Stand>) -> Table {
     table
 }
 
-/// `off (runtime)`.
+/// The state as a cell, for example `off (runtime)`.
 fn state(on: bool, source: &str) -> (String, Paint) {
     (
         format!("{} ({source})", if on { "on" } else { "off" }),
@@ -278,14 +278,14 @@ mod tests {
         );
     }
 
-    /// Where the table of switches is kept. `UPDATE_DOCS=1` writes it anew.
+    /// The document with the table of switches. `UPDATE_DOCS=1` rewrites it.
     const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/llmctl.md");
 
-    /// What stands around it there.
+    /// The markers around the table in that document.
     const BEGIN: &str = "<!-- The table is made from the code, and a test keeps it so. -->\n";
     const END: &str = "<!-- end of the table -->\n";
 
-    /// Every switch with what the router's own code says of it.
+    /// The table of all switches, with the descriptions from the router's own code.
     fn switches() -> String {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("r.yaml");

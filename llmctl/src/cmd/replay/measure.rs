@@ -1,5 +1,5 @@
-//! One streamed request, measured from the client's side: when its first token came, and how much
-//! of its prompt the engine had cached.
+//! Sends one streamed request and measures it from the client's side: the time to the first token,
+//! and the cached part of the prompt.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use tokio::time::Instant;
 use crate::client::root_cause;
 use crate::exit::Failure;
 
-/// Bytes of one event line; a longer one is no chat stream.
+/// Maximum size of one event line, bytes. A longer one is no chat stream.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of an error body that are looked into for its message.
+/// Maximum size of an error body that is searched for its message, bytes.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// What one turn took.
+/// The measurement of one turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// Request sent to the first chunk with content.
+    /// Time from sending the request to the first chunk with content.
     pub ttft: Duration,
     /// `usage.prompt_tokens`.
     pub prompt_tokens: u64,
-    /// `usage.prompt_tokens_details.cached_tokens`; `None` when the engine does not say.
+    /// `usage.prompt_tokens_details.cached_tokens`; `None` when the engine does not report it.
     pub cached_tokens: Option<u64>,
-    /// What the engine said.
+    /// The engine's answer.
     pub content: String,
 }
 
@@ -109,7 +109,7 @@ fn refused(url: &Url, reason: &str) -> Failure {
     }
 }
 
-/// What an error answer says, and what to do about it.
+/// The message of an error answer, and its remedy.
 async fn refusal(response: reqwest::Response) -> String {
     let status = response.status();
     let advice = match status {
@@ -137,7 +137,7 @@ async fn message_of(mut response: reqwest::Response) -> String {
     message.unwrap_or("no message").to_owned()
 }
 
-/// What has been read of a chat stream.
+/// The state of a chat stream so far.
 #[derive(Debug, Default)]
 struct ChatStream {
     partial: Vec<u8>,
@@ -147,7 +147,7 @@ struct ChatStream {
 }
 
 impl ChatStream {
-    /// Takes the next bytes, split anywhere. `since_begin` is asked when content first appears.
+    /// Takes the next bytes, split anywhere. Calls `since_begin` when content first appears.
     fn feed(&mut self, bytes: &Bytes, since_begin: impl Fn() -> Duration) -> Result<(), String> {
         let mut rest = &bytes[..];
         while let Some(end) = rest.iter().position(|&b| b == b'\n') {

@@ -1,4 +1,4 @@
-//! What the arms of a replay come to: rates and percentiles, and how they are shown.
+//! Computes the rates and percentiles of the arms of a replay, and prints them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::render::{Format, Screen, Table};
 /// The result of a replay; its JSON form is stable.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// The route replayed through.
+    /// The route of the replay.
     pub route: String,
-    /// The model asked for.
+    /// The requested model.
     pub model: String,
     /// Conversations per arm.
     pub sessions: usize,
@@ -26,9 +26,9 @@ pub(super) struct Report {
 /// One pass of the workload.
 #[derive(Debug, Serialize)]
 pub(super) struct Arm {
-    /// Whether sessions went home.
+    /// Whether affinity was on.
     pub affinity: bool,
-    /// Requests that were answered.
+    /// Number of answered requests.
     pub requests: usize,
     /// Sum over the requests.
     pub prompt_tokens: u64,
@@ -45,7 +45,7 @@ pub(super) struct Arm {
 pub(super) struct Percentiles {
     /// The median.
     pub p50: f64,
-    /// 95 of 100 are no slower.
+    /// The 95th percentile.
     pub p95: f64,
 }
 

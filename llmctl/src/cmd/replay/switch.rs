@@ -1,4 +1,4 @@
-//! The route's affinity switch, borrowed for a replay and given back as it was.
+//! The route's affinity switch: set for a replay, and restored afterwards.
 
 use http::HeaderMap;
 use serde::Deserialize;
@@ -8,14 +8,14 @@ use crate::exit::Failure;
 
 const ENDPOINT: &str = "_affinity_toggle";
 
-/// What the switch says of itself.
+/// The router's answer about the switch.
 #[derive(Debug, Deserialize)]
 struct View {
     enabled: bool,
     source: String,
 }
 
-/// The switch, and how it stood.
+/// The switch and its previous state.
 #[derive(Debug)]
 pub(super) struct Switch<'a> {
     admin: &'a Router,
@@ -25,7 +25,7 @@ pub(super) struct Switch<'a> {
 }
 
 impl<'a> Switch<'a> {
-    /// Remembers how the switch stands.
+    /// Reads the current state of the switch.
     ///
     /// # Errors
     /// When the router cannot be reached or does not know the route.
@@ -38,7 +38,7 @@ impl<'a> Switch<'a> {
         })
     }
 
-    /// Sets it.
+    /// Sets the switch.
     ///
     /// # Errors
     /// When the router cannot be reached or refuses.
@@ -46,10 +46,10 @@ impl<'a> Switch<'a> {
         self.send(&[("on", if on { "1" } else { "0" })]).await
     }
 
-    /// Puts it back.
+    /// Restores the previous state.
     ///
     /// # Errors
-    /// When that fails, with what to do by hand.
+    /// When restoring fails; the text says how to do it by hand.
     pub(super) async fn restore(&self) -> Result<(), Failure> {
         let restored = match self.before {
             Some(on) => self.set(on).await,

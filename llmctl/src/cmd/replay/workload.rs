@@ -1,17 +1,17 @@
-//! The workload: conversations that grow by turns below one shared system prompt. Pure text.
+//! The workload: conversations that grow turn by turn after one shared system prompt. Pure text.
 //!
-//! Every run and every arm has its own mark at the very front of the prompt, so no prefix cache can
-//! carry anything from one arm to the other, while the sessions of one arm share the system prompt
-//! as the conversations of one application do.
+//! Every run and every arm starts its prompts with its own mark, so that no prefix cache carries
+//! over from one arm to the other. The sessions of one arm share the system prompt, as the
+//! conversations of one application do.
 
 use http::HeaderValue;
 use serde_json::{Value, json};
 
-/// Words of the shared system prompt, about as many tokens.
+/// Words of the shared system prompt; about as many tokens.
 const SYSTEM_WORDS: usize = 400;
 /// Words a user adds each turn.
 const TURN_WORDS: usize = 150;
-/// Tokens asked of the engine each turn: the replay measures the prompt's side.
+/// Tokens requested from the engine each turn. Few, because the replay measures the prompt.
 const REPLY_TOKENS: u32 = 16;
 
 const WORDS: [&str; 24] = [
@@ -44,7 +44,7 @@ const WORDS: [&str; 24] = [
 /// One conversation so far.
 #[derive(Clone, Debug)]
 pub(super) struct Conversation {
-    /// What goes into `x-session-id`.
+    /// The value of `x-session-id`.
     pub session: HeaderValue,
     messages: Vec<Value>,
     seed: usize,
@@ -62,7 +62,7 @@ impl Conversation {
         }
     }
 
-    /// Adds the user's next message and answers the request body to send.
+    /// Adds the user's next message and returns the request body to send.
     pub(super) fn ask(&mut self, model: &str) -> Value {
         let turn = self.messages.len();
         let content = format!(
@@ -82,12 +82,12 @@ impl Conversation {
         })
     }
 
-    /// How many turns it has had.
+    /// Number of turns so far.
     pub(super) fn turns(&self) -> usize {
         self.messages.len() / 2
     }
 
-    /// Adds what the engine said.
+    /// Adds the engine's answer.
     pub(super) fn answer(&mut self, content: &str) {
         self.messages
             .push(json!({"role": "assistant", "content": content}));
@@ -95,8 +95,8 @@ impl Conversation {
 }
 
 fn words(from: usize, count: usize) -> String {
-    // A stride that is coprime to the list's length and moves with `from`: texts of different
-    // sessions differ from their first words on.
+    // A stride that is coprime to the list's length and depends on `from`: texts of different
+    // sessions differ from the first words on.
     let stride = [5, 7, 11, 13][from % 4];
     let text: Vec<&str> = (0..count)
         .map(|i| WORDS[(from + i * stride + i / WORDS.len()) % WORDS.len()])

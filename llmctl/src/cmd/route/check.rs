@@ -1,7 +1,7 @@
-//! `llmctl route check`: is what I wrote right? Every problem of every file, with its place.
+//! `llmctl route check`: finds every problem of every file, with its location.
 //!
-//! What is right is decided by the router's own loader; here is only which files are asked about
-//! and how the answer is shown.
+//! The router's own loader decides what is valid. This module only selects the files and prints the
+//! result.
 
 mod probe;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::Settings;
 
-/// The name by which a main file is known.
+/// The file name that marks a main file.
 const MAIN_FILE: &str = "router.yaml";
 
 /// What `llmctl route check` takes.
@@ -51,7 +51,7 @@ pub struct CheckArgs {
     pub probe: bool,
 }
 
-/// What was checked and found; its JSON form is stable.
+/// The checked files and their problems; the JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Report {
     files: Vec<PathBuf>,
@@ -62,7 +62,7 @@ struct Report {
     probes: Option<Vec<Probed>>,
 }
 
-/// Checks and reports.
+/// Checks the files and prints the report.
 ///
 /// # Errors
 /// When the report cannot be written.
@@ -113,8 +113,8 @@ pub async fn run(
     Ok(if failed { Ended::Wrong } else { Ended::Fine })
 }
 
-/// An error for a directory that was named and has nothing that a router would read: the check of a
-/// mistyped path must not pass.
+/// An error for a named directory without any file that a router would read. Otherwise the check of
+/// a mistyped path would pass.
 fn nothing_to_check(check: &Check, loaded: &Loaded) -> Option<Problem> {
     let RoutesAt::Directory(directory) = &check.sources.routes else {
         return None;
@@ -125,10 +125,10 @@ fn nothing_to_check(check: &Check, loaded: &Loaded) -> Option<Problem> {
         .then(|| Problem::of_file(Severity::Error, directory, message))
 }
 
-/// One load and which of its files were asked about.
+/// One load, and which of its files the operator named.
 struct Check {
     sources: Sources,
-    /// False: a main file is read for its `defaults`, but nobody asked about it.
+    /// False when the main file is read only for its `defaults`.
     main: bool,
 }
 
@@ -138,8 +138,8 @@ impl Check {
     }
 }
 
-/// The loads that cover what was asked: one per main file, one per directory, one for all route
-/// files named one by one.
+/// The loads that cover the named paths: one per main file, one per directory, and one for all
+/// route files that were named one by one.
 fn checks(paths: &[PathBuf], settings: &Settings) -> Vec<Check> {
     let asked = Sources {
         advise: true,
@@ -189,7 +189,7 @@ fn checks(paths: &[PathBuf], settings: &Settings) -> Vec<Check> {
     checks
 }
 
-/// A main file is known by its name, or else by holding what only a main file holds.
+/// Recognizes a main file by its name, or by keys that only a main file has.
 fn is_main(file: &Path) -> bool {
     if file.file_name().is_some_and(|name| name == MAIN_FILE) {
         return file.is_file();

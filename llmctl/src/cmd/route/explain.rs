@@ -1,7 +1,7 @@
-//! `llmctl route explain`: where would a request go and why; or where did one go.
+//! `llmctl route explain`: explains where a request would go and why, or where a past request went.
 //!
-//! From files the answer is for an idle fleet in which every peer is up, decided by the router's own
-//! code. From a live router it is the router's own answer.
+//! Answers from files describe an idle fleet in which every peer is up; the router's own code
+//! decides. A running router gives its own answer.
 
 mod gates;
 mod live;
@@ -26,13 +26,13 @@ use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::{Settings, Subject};
 
-/// Bytes of a body; a router's own ceiling is 200 MiB by default.
+/// Maximum size of a body, bytes. The router's own limit is 200 MiB by default.
 const BODY_BYTES_MAX: u64 = 256 << 20;
 
-/// Where a request says how far its session has come.
+/// The header with the turn of the session.
 const TURN_HEADER: HeaderName = HeaderName::from_static("x-phanrouter-session");
 
-/// The id of a turn whose session was not named: the turn counts, whatever the id.
+/// The session ID for a turn without `--session`: only the turn counts, so any ID works.
 const NAMELESS: &str = "llmctl";
 
 /// What `llmctl route explain` takes.
@@ -75,10 +75,10 @@ pub struct ExplainArgs {
     pub request_id: Option<String>,
 }
 
-/// Explains.
+/// Runs the command.
 ///
 /// # Errors
-/// When the arguments or files are no good, or the router cannot be asked.
+/// When the arguments or files are invalid, or the router cannot be reached.
 pub async fn run(
     args: &ExplainArgs,
     settings: &Settings,
@@ -134,7 +134,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Why the body is not JSON, if there is one and it is not.
+    /// The parse error of the body, when there is a body and it is not JSON.
     fn broken_body(&self) -> Option<serde_json::Error> {
         if self.body.is_empty() {
             return None;
@@ -143,7 +143,7 @@ impl Request {
     }
 }
 
-/// `name: value`, as curl takes it.
+/// Parses `name: value`, as curl takes it.
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let wrong = || Failure::Usage(format!("-H {text:?}: expected 'name: value'"));
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
@@ -173,7 +173,7 @@ fn read_body(file: &Path) -> Result<Vec<u8>, Failure> {
     Ok(body)
 }
 
-/// What to say of a model that a by-model route does not have.
+/// The failure for a model that a by-model route does not have.
 fn model_not_supported<S: AsRef<str>>(route: &str, asked: &str, models: &[S]) -> Failure {
     let models: Vec<&str> = models.iter().map(AsRef::as_ref).collect();
     Failure::Wrong(format!(

@@ -1,4 +1,4 @@
-//! The routes of the files that `--config` and `--routes` name.
+//! Loads the routes from the files that `--config` and `--routes` name.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::exit::Failure;
 use crate::settings::Settings;
 
-/// Where `--config` and `--routes` say the files are.
+/// The locations of the files, from `--config` and `--routes`.
 pub(in crate::cmd) fn sources(settings: &Settings) -> Sources {
     Sources {
         config: settings.config.clone(),
@@ -22,12 +22,12 @@ pub(in crate::cmd) fn sources(settings: &Settings) -> Sources {
     }
 }
 
-/// The text of an excerpt report, in the style stderr or stdout takes.
+/// An excerpt report as text, in the style for stderr or stdout.
 pub(super) fn excerpts(problems: &[report::Problem], colour: bool) -> String {
     report::render(problems, if colour { Style::Colour } else { Style::Plain })
 }
 
-/// Everything the files say, when the main file is usable.
+/// Loads all files; fails when the main file is unusable.
 pub(super) fn loaded(settings: &Settings) -> Result<Loaded, Failure> {
     let loaded = load(&sources(settings));
     match &loaded.main.result {
@@ -51,7 +51,7 @@ pub(super) fn route_of<'a>(loaded: &'a Loaded, name: &str) -> Result<&'a valid::
     })
 }
 
-/// What to say of a name that nobody has.
+/// The failure for an unknown route name.
 pub(super) fn no_such_route(name: &str, names: &[&str], place: &str) -> Failure {
     let known = match names {
         [] => "there is none".to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn no_such_route(name: &str, names: &[&str], place: &str) -> Failure 
     Failure::Wrong(format!("no route is named `{name}` in {place}; {known}"))
 }
 
-/// A JSON value as a table shows it.
+/// A JSON value as a table cell.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,7 +1,7 @@
-//! `llmctl route import`: the configuration of another router as a route file.
+//! `llmctl route import`: converts the configuration of another router into a route file.
 //!
-//! What becomes of each value is decided by the router's own library; here is only which files are
-//! written, and that none is overwritten.
+//! The router's own library converts the values. This module selects the output files and never
+//! overwrites one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -44,20 +44,20 @@ pub struct ImportArgs {
     pub name: Option<String>,
 }
 
-/// What became of one file; its JSON form is stable.
+/// The result for one file; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Outcome {
     from: PathBuf,
     /// The route file; absent when none was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     wrote: Option<PathBuf>,
-    /// Why none was, beside the problems.
+    /// Why no file was written, in addition to the problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     problems: Vec<Machine>,
 }
 
-/// Imports each file; one that cannot be does not keep the others from being.
+/// Imports each file. A file that cannot be imported does not stop the others.
 ///
 /// # Errors
 /// When the report cannot be written.
@@ -99,10 +99,10 @@ pub fn run(args: &ImportArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     Ok(if all { Ended::Fine } else { Ended::Wrong })
 }
 
-/// The environment with a value for each variable of the route file that is not set here: variables
-/// are carried over as they are, and the router's own environment completes them.
+/// The environment, plus a placeholder for each variable of the route file that is not set here.
+/// The import keeps variable references; the router's own environment provides the values.
 fn completed(text: &str) -> Env {
-    // A number, a port, a host and a text alike.
+    // A value that is valid as number, port, host and text.
     const PLACEHOLDER: &str = "1";
     let names = text.split("${").skip(1).filter_map(|rest| {
         let (name, _) = rest.split_once(['}', ':'])?;
@@ -113,7 +113,7 @@ fn completed(text: &str) -> Env {
     Env::fixed(names.chain(set))
 }
 
-/// The file's stem as a route may be called.
+/// The file's stem, converted to a valid route name.
 fn route_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let allowed = |c: char| match c.to_ascii_lowercase() {
@@ -123,7 +123,7 @@ fn route_name(file: &Path) -> String {
     stem.chars().map(allowed).collect()
 }
 
-/// Writes the route file, once the router's own check has passed it.
+/// Writes the route file, after the router's own check accepts it.
 fn write(imported: &Imported, name: &str, directory: &Path) -> Result<PathBuf, String> {
     let text = imported.text.as_deref();
     let text = text.ok_or("it has errors")?;
@@ -142,7 +142,7 @@ fn write(imported: &Imported, name: &str, directory: &Path) -> Result<PathBuf, S
         _ => format!("cannot write {}: {error}", file.display()),
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    // A credential that stood in the other file as it is, is nobody else's to read here either.
+    // A route file with plain-text credentials is readable by its owner only.
     let mode = if imported.holds_secret { 0o600 } else { 0o644 };
     let mut options = OpenOptions::new();
     let mut open = options

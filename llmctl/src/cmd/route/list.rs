@@ -1,4 +1,5 @@
-//! `llmctl route list`: every route and what it is made of, from files or from running routers.
+//! `llmctl route list`: lists every route with its main properties, from files or from running
+//! routers.
 
 use clap::Args;
 use proto::admin::{RouteStatus, Routes};
@@ -26,20 +27,20 @@ pub struct ListArgs {}
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// `ok`, `invalid`, or `stale` on a running router: an older version is in force.
+    /// `ok`, `invalid`, or `stale`: a running router uses an older version of the file.
     status: RouteStatus,
     file: String,
     #[serde(flatten)]
     facts: Option<Facts>,
 }
 
-/// What a usable route is made of.
+/// The properties of a usable route.
 #[derive(Debug, Serialize)]
 struct Facts {
     models: Vec<String>,
     peers: usize,
     max_concurrency: u64,
-    /// The options; a running router lists its routes without them.
+    /// The options; absent from running routers, which list their routes without them.
     #[serde(flatten)]
     placement: Option<Placement>,
 }
@@ -61,7 +62,7 @@ enum AffinityName {
 /// Lists the routes.
 ///
 /// # Errors
-/// When the main file is invalid, or the router cannot be asked.
+/// When the main file is invalid, or a router cannot be reached.
 pub async fn run(
     _args: &ListArgs,
     settings: &Settings,

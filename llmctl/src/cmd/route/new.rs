@@ -1,4 +1,4 @@
-//! `llmctl route new`: a route file to start from, commented, and valid as it stands.
+//! `llmctl route new`: writes a commented route file to start from, which is valid as it is.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -39,23 +39,23 @@ pub struct NewArgs {
     pub print: bool,
 }
 
-/// What was printed; its JSON form is stable.
+/// The printed file; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Printed<'a> {
     name: &'a str,
     text: &'a str,
 }
 
-/// What was written; its JSON form is stable.
+/// The written file; its JSON form is stable.
 #[derive(Debug, Serialize)]
 struct Written {
     file: PathBuf,
 }
 
-/// Writes or prints the file, which passes `route check`.
+/// Writes or prints the file, which always passes `route check`.
 ///
 /// # Errors
-/// When the name or a peer is no good, the file exists, or it cannot be written.
+/// When the name or a peer is invalid, the file exists, or it cannot be written.
 pub fn run(args: &NewArgs, settings: &Settings, screen: &mut Screen) -> Result<Ended, Failure> {
     let text = text(&args.name, &args.peers);
     checked(&args.name, &text)?;
@@ -86,7 +86,7 @@ pub fn run(args: &NewArgs, settings: &Settings, screen: &mut Screen) -> Result<E
     Ok(Ended::Fine)
 }
 
-/// A text that has to be a valid route file, without a warning.
+/// Checks that the text is a valid route file without warnings.
 fn checked(name: &str, text: &str) -> Result<(), Failure> {
     let problems = judged(name, text, Env::default())?;
     if problems.is_empty() {
@@ -98,10 +98,10 @@ fn checked(name: &str, text: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Lets the router's own check judge the text of a route file, in a place of its own.
+/// Checks the text of a route file with the router's own loader, in a temporary directory.
 ///
 /// # Errors
-/// When no file of this name can be a route, or there is no room for a temporary one.
+/// When no route can have this name, or the temporary directory cannot be created.
 pub(super) fn judged(name: &str, text: &str, env: Env) -> Result<Vec<Problem>, Failure> {
     let usable =
         |name: &str| !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
@@ -125,7 +125,7 @@ pub(super) fn judged(name: &str, text: &str, env: Env) -> Result<Vec<Problem>, F
     });
     let own = loaded.problems.into_iter();
     let mut own: Vec<_> = own.filter(|problem| problem.path() == file).collect();
-    // Nobody knows the temporary place.
+    // Replace the temporary path in the problems: the operator does not know it.
     for problem in &mut own {
         let source = Source {
             path: Path::new("routes").join(format!("{name}.yaml")),
@@ -171,7 +171,8 @@ fn text(name: &str, peers: &[String]) -> String {
         } else {
             "address"
         };
-        // A JSON string is a YAML string, and writing to a String cannot fail. A `$` would expand.
+        // A JSON string is also a YAML string, and writing to a String cannot fail. `$` is escaped
+        // because the loader expands it.
         let value = serde_json::Value::from(peer.replace('$', "$$"));
         let _ = write!(
             text,

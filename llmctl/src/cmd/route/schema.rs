@@ -1,4 +1,4 @@
-//! `llmctl route schema`: the JSON Schema of the files, for editors.
+//! `llmctl route schema`: prints the JSON Schema of the files, for editors.
 
 use clap::Args;
 use router_config::schema;
@@ -24,7 +24,7 @@ pub struct SchemaArgs {
 /// Prints the schema.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// When the schema cannot be written as JSON.
 pub fn run(args: &SchemaArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     screen.json(&if args.main {
         schema::main()

@@ -1,5 +1,5 @@
-//! `llmctl route show`: one route's peers and every option with its value and where that came from,
-//! as the files make it or as it is in force on a running router.
+//! `llmctl route show`: shows one route's peers and every option with its value and source, from
+//! the files or from a running router.
 
 use clap::Args;
 use proto::admin::{AdaptiveBounds, RouteOption, RouteOpts, Routes};
@@ -35,7 +35,8 @@ pub struct ShowArgs {
     pub all: bool,
 }
 
-/// A route; its JSON form is stable. What only a running router knows is absent from files.
+/// A route; its JSON form is stable. Fields that only a running router knows are absent when the
+/// answer comes from files.
 #[derive(Debug, Serialize)]
 struct Shown {
     name: String,
@@ -76,7 +77,7 @@ struct Peer {
 ///
 /// # Errors
 /// When the main file or the route is invalid, there is no such route, or the router cannot be
-/// asked.
+/// reached.
 pub async fn run(
     args: &ShowArgs,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Several routers side by side: a column each, and a mark where they should be alike and are not.
+//! Compares several routers: one column per router, and a mark where they should agree and do not.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use proto::admin::{Pool, Route, RouteStatus, Routes};
 
 use crate::render::{Paint, Table};
 
-/// One line of the comparison: what every router says to it.
+/// One line of the comparison, with the value of every router.
 struct Row {
     what: String,
-    /// In the order of the routers; `-` where one does not know it.
+    /// In the order of the routers; `-` for a router without a value.
     said: Vec<String>,
-    /// Whether replicas should say the same: configuration should, load should not.
+    /// Whether the values should agree: configuration should, load should not.
     alike: bool,
 }
 
-/// The table. A router that did not answer has a column too, and is no difference.
+/// The table. A router that did not answer keeps its column and does not count as a difference.
 pub(super) fn table(replicas: &[(&str, Option<&Routes>)]) -> Table {
     let mut head = vec!["replica"];
     head.extend(replicas.iter().map(|(router, _)| short(router)));
@@ -46,7 +46,7 @@ pub(super) fn table(replicas: &[(&str, Option<&Routes>)]) -> Table {
     table
 }
 
-/// A router's URL without what every URL has: heads are upper case.
+/// A router's URL without the common parts. Column heads are upper case.
 fn short(router: &str) -> &str {
     router.strip_prefix("http://").unwrap_or(router)
 }
@@ -154,7 +154,7 @@ fn in_flight(route: &Route) -> String {
     of_pools(route, |pool| pool.in_flight.to_string())
 }
 
-/// What each pool says, `-` without any.
+/// The values of the pools; `-` without any.
 fn of_pools(route: &Route, say: impl Fn(&Pool) -> String) -> String {
     if route.pools.is_empty() {
         return "-".to_owned();
@@ -163,21 +163,21 @@ fn of_pools(route: &Route, say: impl Fn(&Pool) -> String) -> String {
     said.join(" ")
 }
 
-/// `5 % (runtime)`
+/// The recorded share of requests, for example `5 % (runtime)`.
 fn share(route: &Route) -> String {
     route.recording.as_ref().map_or("-".to_owned(), |now| {
         format!("{} % ({})", now.sample_pct, now.sample_pct_source)
     })
 }
 
-/// `none (runtime)`
+/// The recorded part of bodies, for example `none (runtime)`.
 fn bodies(route: &Route) -> String {
     route.recording.as_ref().map_or("-".to_owned(), |now| {
         format!("{} ({})", now.bodies, now.bodies_source)
     })
 }
 
-/// `12000 (override)` of each pool.
+/// The thresholds of the pools, for example `12000 (override)`.
 fn thresholds(route: &Route, signal: &str) -> String {
     of_pools(route, |pool| {
         let found = if signal == "ttft" {

@@ -1,4 +1,4 @@
-//! What an operator should look at first: each with its numbers and with what to try.
+//! Findings for the operator: each with its numbers and with a remedy.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use super::recent::{PeerRecent, Recent};
 use crate::cmd::problem::place;
 use crate::render::tame;
 
-/// A peer is slow when its median is so many times that of the others.
+/// A peer is slow when its median is at least this multiple of the fastest other median.
 const SLOW: u64 = 2;
 
-/// And at least so much above it: between two fast peers a factor says nothing.
+/// A slow peer is also at least this much slower: between two fast peers a factor means little.
 const SLOW_BY_MS: u64 = 50;
 
-/// From so many timed streams on.
+/// Minimum number of timed streams for a comparison.
 const TIMED_MIN: usize = 5;
 
-/// One thing to look at; its JSON form is stable.
+/// One finding; its JSON form is stable.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// A stable word for its kind.
+    /// A stable identifier of the kind.
     pub(super) about: &'static str,
-    /// The route; absent when the router as a whole is meant.
+    /// The route; absent when the finding concerns the whole router.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) route: Option<String>,
-    /// What is, with its numbers.
+    /// The finding, with its numbers.
     pub(super) text: String,
-    /// A command that changes it or says more, or a line for its file; may be empty.
+    /// A command that fixes it or shows more, or a line for the configuration file; may be empty.
     #[serde(rename = "try", skip_serializing_if = "String::is_empty")]
     pub(super) attempt: String,
 }
 
-/// Everything worth a look on one router, the router itself first, then by route.
+/// All findings of one router: those of the router itself first, then by route.
 pub(super) fn findings(status: &Routes, recent: &BTreeMap<String, Recent>) -> Vec<Finding> {
     let mut found = Vec::new();
     process(status, &mut found);
@@ -210,7 +210,7 @@ fn signals(route: &Route, pool: &Pool, add: &mut impl FnMut(&'static str, String
     }
 }
 
-/// The metric that trips, beside its threshold: the worst first.
+/// The metric that trips, with its threshold; of several, the worst.
 fn numbers(kind: Kind, signal: &PoolSignal) -> String {
     let rows = signal.items.iter().filter_map(|item| {
         let (average, threshold) = (kind.numbers)(item);
@@ -284,7 +284,7 @@ fn engines(route: &Route, recent: &Recent, add: &mut impl FnMut(&'static str, St
     }
 }
 
-/// A peer's median beside the fastest other's, when it is far above it.
+/// A peer's median next to the fastest other median, when the difference is large.
 fn slower(peer: &str, seen: &PeerRecent, recent: &Recent) -> Option<(u64, u64)> {
     let own = seen.ttft_p50_ms.filter(|_| seen.timed >= TIMED_MIN)?;
     let others = recent.peers.iter().filter(|(other, _)| *other != peer);

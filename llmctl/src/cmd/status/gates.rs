@@ -1,5 +1,4 @@
-//! What the load gates do: averages beside thresholds, who was refused, and what was set on the
-//! running router.
+//! The state of the load gates: averages with their thresholds, refusals, and runtime overrides.
 
 use proto::admin::{MetricItem, Peer, Pool, PoolSignal, Reasons, Recording, Route, Trips};
 
@@ -8,21 +7,21 @@ use super::page::{Cell, plain};
 use crate::cmd::limit::holds;
 use crate::render::{Paint, Table};
 
-/// One of the two signals, with its unit.
+/// One of the two load signals, with its unit.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// The switch that turns it off.
+    /// The switch that turns the signal off.
     pub(super) switch: &'static str,
-    /// The option of `llmctl limit`.
+    /// The option of `llmctl limit` for this signal.
     pub(super) parameter: &'static str,
     pub(super) unit: &'static str,
     pub(super) of: fn(&Pool) -> Option<&PoolSignal>,
-    /// Average and threshold.
+    /// Returns the average and the threshold.
     pub(super) numbers: fn(&MetricItem) -> (Option<f64>, Option<f64>),
-    /// Whether an average is on the wrong side of a threshold.
+    /// Whether an average is beyond a threshold.
     pub(super) is_past: fn(f64, f64) -> bool,
-    /// What an override that has no effect would say.
+    /// Returns the value of an override that has no effect.
     ignored: fn(&PoolSignal) -> Option<f64>,
     shadowed: fn(&PoolSignal) -> Option<f64>,
 }
@@ -52,7 +51,7 @@ pub(super) const KINDS: [Kind; 2] = [
     },
 ];
 
-/// Averages beside their thresholds.
+/// The averages and their thresholds.
 pub(super) fn signals(routes: &[Route]) -> Table {
     let mut table = Table::new(&[
         "route",
@@ -101,7 +100,7 @@ fn state(route: &Route, kind: Kind, signal: &PoolSignal, average: Option<f64>) -
     }
 }
 
-/// Refusals and trips, of the routes that have any.
+/// Refusals and trips, for the routes that have any.
 pub(super) fn refusals(routes: &[Route]) -> Table {
     let mut table = Table::new(&["route", "refused for", "concurrency", "ttft", "tps", "rule"]);
     for route in routes {
@@ -130,7 +129,7 @@ pub(super) fn refusals(routes: &[Route]) -> Table {
     table
 }
 
-/// What was set on the running router, and how long it still holds.
+/// The runtime overrides, with their remaining time.
 pub(super) fn overrides(routes: &[Route]) -> Table {
     let mut table = Table::new(&[
         "route", "model", "override", "value", "set", "holds", "else",
@@ -203,7 +202,8 @@ pub(super) fn overrides(routes: &[Route]) -> Table {
     table
 }
 
-/// Peers of which units are held back, with their pool's model; each once, though pools may share it.
+/// Peers with held-back units, and their pool's model. A peer that several pools share is listed
+/// once.
 pub(super) fn held_back(route: &Route) -> Vec<(Option<&str>, &Peer)> {
     let mut held: Vec<(Option<&str>, &Peer)> = Vec::new();
     for pool in &route.pools {
@@ -216,7 +216,7 @@ pub(super) fn held_back(route: &Route) -> Vec<(Option<&str>, &Peer)> {
     held
 }
 
-/// What of a route's recording was set on the running router, beside its switch.
+/// The runtime overrides of a route's recording; its switch is listed elsewhere.
 pub(super) fn recorded(route: &Route) -> Vec<(&'static str, String)> {
     let Some(Recording {
         sample_pct,
@@ -238,7 +238,7 @@ pub(super) fn recorded(route: &Route) -> Vec<(&'static str, String)> {
     set
 }
 
-/// Every signal that something is compared with.
+/// Every signal that has a threshold.
 fn each(routes: &[Route]) -> impl Iterator<Item = (&Route, &Pool, Kind, &PoolSignal)> {
     let pools = routes
         .iter()

@@ -1,4 +1,4 @@
-//! The page that `llmctl status` shows of one router.
+//! The page that `llmctl status` prints for one router.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::render::{Paint, Screen, Table, tame};
 
 pub(super) type Cell = (String, Paint);
 
-/// Writes the page.
+/// Prints the page.
 pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
     let Seen { status, recent, .. } = seen;
     screen.heading(&format!(
@@ -121,7 +121,7 @@ fn routes(routes: &[Route]) -> Table {
     table
 }
 
-/// How much of a pool is up and taken.
+/// The capacity of a pool: how much of it is up, and how much is taken.
 fn room(pool: &Pool) -> [Cell; 4] {
     let enabled = pool.peers.iter().filter(|peer| peer.enabled).count();
     let banned = pool
@@ -154,7 +154,7 @@ fn room(pool: &Pool) -> [Cell; 4] {
     ]
 }
 
-/// Who may use a route.
+/// The authentication of a route.
 fn auth(route: &Route) -> &'static str {
     match route.auth {
         Auth::Shared => "shared keys",
@@ -200,13 +200,13 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
     table
 }
 
-/// The median over the last requests.
+/// The median TTFT of the last requests.
 fn first_token(seen: Option<&PeerRecent>) -> String {
     let median = seen.and_then(|seen| seen.ttft_p50_ms);
     median.map_or("-".to_owned(), |ms| format!("{ms} ms"))
 }
 
-/// Failures among the last requests.
+/// The number of failures among the last requests.
 fn failed(seen: Option<&PeerRecent>) -> Cell {
     match seen {
         None => plain("-"),

@@ -1,4 +1,5 @@
-//! PROBLEMS, at the top of the page: the router's own findings, or what its other pages show.
+//! PROBLEMS, at the top of the page: the router's own findings, or those derived from its other
+//! pages.
 
 use proto::admin::Severity;
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::findings::{Finding, findings};
 use super::seen::Seen;
 use crate::render::{Paint, Screen, tame};
 
-/// What is wrong, as the router says or as its pages show.
+/// The problems, from the router's findings or derived from its pages.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Problems<'a> {
@@ -17,7 +18,7 @@ pub(super) enum Problems<'a> {
 }
 
 impl<'a> Problems<'a> {
-    /// Those of a router.
+    /// The problems of a router.
     pub(super) fn of(seen: &'a Seen) -> Self {
         match &seen.findings {
             Some(said) => Self::Said(&said.findings),
@@ -26,7 +27,7 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// Writes them, the first place to look below each.
+/// Prints the problems, each with the first place to look below it.
 pub(super) fn show(problems: &Problems<'_>, screen: &mut Screen) {
     let count = match problems {
         Problems::Said(said) => said.len(),
@@ -49,7 +50,7 @@ pub(super) fn show(problems: &Problems<'_>, screen: &mut Screen) {
     screen.line("");
 }
 
-/// The severity stands as a word: colour only repeats it.
+/// The severity is printed as a word; the colour only repeats it.
 fn show_said(finding: &proto::admin::Finding, screen: &mut Screen) {
     let paint = match finding.severity {
         Severity::Critical => Paint::Red,

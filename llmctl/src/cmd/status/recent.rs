@@ -1,5 +1,5 @@
-//! What the last requests say of each peer, and of refusals: a slow or failing engine shows in them long
-//! before a health probe minds.
+//! Summarizes the last requests per peer, and the refusals. A slow or failing engine shows up here
+//! long before a health probe notices it.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,40 @@ use crate::cmd::route::explain::refusal_line;
 /// The last requests of one route; its JSON form is stable.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Recent {
-    /// How many were looked at.
+    /// Number of requests in the summary.
     pub(super) requests: usize,
-    /// Of those, how many a load gate refused, or the want of a peer.
+    /// Number of requests that were refused by a load gate or for lack of a peer.
     pub(super) refused: usize,
-    /// Of those, how many a content rule refused.
+    /// Number of requests that a content rule refused.
     pub(super) refused_by_rule: usize,
-    /// The request that was refused last.
+    /// The ID of the last refused request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_refused: Option<String>,
     /// The numbers of that refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_refusal: Option<String>,
-    /// By `host:port`.
+    /// The peers by `host:port`.
     pub(super) peers: BTreeMap<String, PeerRecent>,
 }
 
-/// One peer in them.
+/// The summary of one peer.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct PeerRecent {
-    /// Requests it was tried for.
+    /// Number of requests that were sent to this peer.
     pub(super) attempts: usize,
-    /// Of those, how many failed.
+    /// Number of those that failed.
     pub(super) failed: usize,
-    /// Why the last one did.
+    /// The reason of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_error: Option<String>,
-    /// Streams it served whose first byte was timed.
+    /// Number of streams with a measured time to the first byte.
     pub(super) timed: usize,
-    /// Their median time to first token; absent without any.
+    /// The median time to the first token of those streams; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ttft_p50_ms: Option<u64>,
 }
 
-/// Digests receipts, newest first, by route.
+/// Summarizes receipts (newest first) by route.
 pub(super) fn digest(receipts: &[Receipt]) -> BTreeMap<String, Recent> {
     let mut routes: BTreeMap<String, Recent> = BTreeMap::new();
     let mut times: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What was asked of one router.
+//! The answers of one router.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use proto::admin::{Findings, Routes};
 
 use super::recent::Recent;
 
-/// What one router says of itself and of its last requests.
+/// The state of one router and a summary of its last requests.
 pub(super) struct Seen {
     pub(super) status: Routes,
-    /// Absent from routers before `/_findings`.
+    /// Absent for routers without `/_findings`.
     pub(super) findings: Option<Findings>,
-    /// Every route, also where only one is shown.
+    /// The names of all routes, also when only one is shown.
     pub(super) names: Vec<String>,
     pub(super) recent: BTreeMap<String, Recent>,
 }

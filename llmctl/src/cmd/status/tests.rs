@@ -108,7 +108,7 @@ fn programs_get_status_findings_and_the_last_requests() {
     insta::assert_snapshot!("status_json", serde_json::to_string_pretty(&told).unwrap());
 }
 
-/// What a router says of itself at `/_findings`.
+/// An example answer of `/_findings`.
 fn said() -> proto::admin::Findings {
     serde_json::from_value(json!({"findings": [
         {"code": "peer_hung", "severity": "critical", "route": "chat", "peer": "10.0.0.13:8000",

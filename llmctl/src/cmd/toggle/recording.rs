@@ -1,5 +1,5 @@
-//! What the switch `bodylog` has beside on and off: the share of requests that is recorded, and what
-//! is kept of their bodies.
+//! The further settings of the switch `bodylog`: the share of requests that is recorded, and the
+//! recorded part of their bodies.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::render::Paint;
 
-/// How a value stands, and how it stood.
+/// A value before and after the command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Part<T> {
     /// Absent when nothing was changed.
@@ -28,7 +28,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// As they stand.
+    /// The current values.
     pub(super) fn of(now: proto::admin::Recording) -> Self {
         Self {
             sample_pct: Part {
@@ -44,7 +44,7 @@ impl Recording {
         }
     }
 
-    /// As they were changed.
+    /// The values after a change.
     pub(super) fn changed(done: BodylogToggled) -> Self {
         Self {
             sample_pct: Part::of(done.sample_pct),
@@ -52,10 +52,10 @@ impl Recording {
         }
     }
 
-    /// The heads of [`Recording::cells`].
+    /// The column heads for [`Recording::cells`].
     pub(super) const HEAD: [&str; 2] = ["share %", "bodies"];
 
-    /// Two cells: `100 → 5 (runtime)`, or `100 (default)` where nothing has changed.
+    /// Two cells: `100 → 5 (runtime)`, or `100 (default)` when nothing has changed.
     pub(super) fn cells(&self) -> [(String, Paint); 2] {
         [self.sample_pct.cell(), self.bodies.cell()]
     }
@@ -84,7 +84,7 @@ impl<T: PartialEq + Display> Part<T> {
     }
 }
 
-/// What was set on the running router stands out.
+/// Highlights runtime values.
 pub(super) fn paint(source: &str) -> Paint {
     match source {
         "runtime" => Paint::Yellow,
@@ -92,7 +92,7 @@ pub(super) fn paint(source: &str) -> Paint {
     }
 }
 
-/// A share as the router takes it. Written so that NaN fails.
+/// Parses a share in the router's range. The comparison is written so that NaN fails.
 pub(super) fn percent(text: &str) -> Result<String, String> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     match text.parse::<f64>() {
@@ -101,7 +101,7 @@ pub(super) fn percent(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is kept of bodies, as the router takes it.
+/// Parses the recorded part of bodies in the router's syntax.
 pub(super) fn bodies(text: &str) -> Result<String, String> {
     match Bodies::from_str(text) {
         Ok(_) => Ok(text.to_owned()),

@@ -1,5 +1,5 @@
-//! `--probe`: asks each peer what the router's health probe would ask, and reads the answer by the
-//! same rule: 2xx is healthy, 429 or no answer in time is busy, anything else fails.
+//! `--probe`: sends each peer the router's health probe and judges the answer by the same rule: 2xx
+//! is healthy, 429 or no answer in time is busy, anything else fails.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ use crate::client::{plain_client, root_cause};
 use crate::exit::Failure;
 use crate::render::{Paint, Screen, Table};
 
-/// Peers asked at once: a check must not look like an attack on the fleet.
+/// Peers probed at the same time: a check must not look like an attack on the fleet.
 const PROBES_AT_ONCE: usize = 32;
 
-/// What a peer answered.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
@@ -32,7 +32,7 @@ enum Outcome {
     Failed,
 }
 
-/// One peer, asked; its JSON form is stable.
+/// One probed peer; its JSON form is stable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Probed {
     route: String,
@@ -54,12 +54,12 @@ impl Probed {
         self.outcome == Outcome::Failed
     }
 
-    /// Whether the peer is alive and would not say more.
+    /// Whether the peer counts as alive but busy.
     pub(super) fn is_busy(&self) -> bool {
         self.outcome == Outcome::Busy
     }
 
-    /// Writes the workflow command of a peer that did not answer well.
+    /// Prints the workflow command of a peer that is busy or fails.
     pub(super) fn annotate(&self, screen: &mut Screen) {
         let level = match self.outcome {
             Outcome::Healthy => return,
@@ -75,7 +75,7 @@ impl Probed {
     }
 }
 
-/// One question.
+/// One probe.
 struct Question {
     route: String,
     file: PathBuf,
@@ -85,10 +85,10 @@ struct Question {
     timeout: Duration,
 }
 
-/// Asks every enabled peer of every valid route, each once per route.
+/// Probes every enabled peer of every valid route, each once per route.
 ///
 /// # Errors
-/// When HTTP cannot be set up at all.
+/// When the HTTP client cannot be built.
 pub(super) async fn peers(loaded: &Loaded) -> Result<Vec<Probed>, Failure> {
     let mut waiting = questions(loaded)?.into_iter();
     let mut asking = JoinSet::new();
@@ -199,7 +199,7 @@ fn judge(status: StatusCode) -> Outcome {
     }
 }
 
-/// Writes the probes as a table.
+/// Prints the probes as a table.
 pub(super) fn show(probes: &[Probed], screen: &mut Screen) {
     let mut table = Table::new(&["route", "peer", "asked", "outcome", "answer", "took"]);
     for probed in probes {

@@ -12,7 +12,7 @@ const GOOD: &str = "peers: [{address: 10.0.0.11:8000, max_concurrency: 4}]\n";
 const WARNED: &str = "peers: [{address: 10.0.0.11:8000}]\nmerge_models: yes\n";
 const TYPO: &str = "peers:\n  - {address: 10.0.0.11:8000, max_concurency: 4}\n";
 
-/// A directory with a main file and these routes.
+/// Writes a directory with a main file and these routes.
 fn files(main: &str, routes: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("router.yaml"), main).unwrap();
@@ -27,7 +27,7 @@ fn files(main: &str, routes: &[(&str, &str)]) -> TempDir {
     directory
 }
 
-/// What `route check` of paths below `directory` prints and how it ends.
+/// Runs `route check` on paths below `directory`. Returns the output and the result.
 async fn check(
     directory: &TempDir,
     paths: &[&str],

@@ -6,12 +6,12 @@ use router_core::decision::{Facts, GateFacts, PriorityClass, Reading};
 use super::words::Line;
 use crate::render::tame;
 
-/// Every gate with its numbers, in the order they are asked.
+/// Every gate with its numbers, in the order in which the router checks them.
 pub(super) fn gate_lines(gates: &[GateFacts]) -> Vec<Line> {
     let line = |gate: &GateFacts| (gate.gate.as_str(), gate_line(gate));
     gates
         .iter()
-        // The label column is as wide as its longest word.
+        // The label column is as wide as its longest label.
         .map(|gate| match gate.gate {
             Gate::Concurrency => ("room", gate_line(gate)),
             Gate::Ttft | Gate::Tps => line(gate),
@@ -61,7 +61,7 @@ fn gate_line(gate: &GateFacts) -> String {
     format!("{compared}{verdict}{probes}{held}")
 }
 
-/// What the gates made of a request that was placed.
+/// The results of the gates for a request that was placed.
 pub(super) fn passed_lines(facts: &Facts) -> Vec<Line> {
     let mut lines: Vec<Line> = facts
         .grade
@@ -104,7 +104,7 @@ fn grade_line(grade: PriorityClass) -> String {
     )
 }
 
-/// The signals as they stood when a request was placed.
+/// The signals at the time when a request was placed.
 pub(super) fn reading_lines(facts: &Facts) -> Vec<Line> {
     let line = |reading: Reading, unit: &str| match reading.ewma {
         Some(ewma) => format!("averaged {ewma:.1}, threshold {} {unit}", reading.threshold),

@@ -1,4 +1,4 @@
-//! The answer of a running router, about its fleet as it is now.
+//! Explains with a running router, from the current state of its fleet.
 
 use http::{HeaderMap, StatusCode};
 use proto::admin::{RouteInspect, SwitchState, Toggle, UnknownModel};
@@ -12,9 +12,9 @@ use crate::client::Router;
 use crate::exit::Failure;
 use crate::settings::Settings;
 
-/// Asks the router. A session that was given is taken wherever a request would carry it; else the
-/// router looks for one in the headers and the body. With every peer banned it answers 503, and
-/// explains all the same.
+/// Asks the router. A session from the command line counts wherever a request would carry it;
+/// otherwise the router looks for one in the headers and the body. When every peer is banned, the
+/// router answers 503 with the explanation in it.
 ///
 /// # Errors
 /// When the router cannot be reached or refuses, or the route does not serve the model.
@@ -56,8 +56,8 @@ pub(super) async fn explain(
     })
 }
 
-/// The headers of the request in question, without those that describe its body's transport: the
-/// body travels on our own terms.
+/// The headers of the explained request, without those that describe the transport of its body: the
+/// body travels in a request of our own.
 fn passed_on(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         http::header::HOST,
@@ -70,7 +70,7 @@ fn passed_on(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// The answer, unless the route does not have the model.
+/// Reads the answer, unless the route does not have the model.
 fn known<T: DeserializeOwned>(answer: Value, router: &Router) -> Result<T, Failure> {
     if answer["error"] == "model_not_supported" {
         let unknown: UnknownModel = router.read_as(answer)?;

@@ -1,4 +1,4 @@
-//! The answer from files: the router's own decision, over an idle fleet in which every peer is up.
+//! Explains from files: the router's own decision, for an idle fleet in which every peer is up.
 
 use router::explain::{SessionGiven, UnknownModel, explain as decide};
 
@@ -8,7 +8,7 @@ use super::{ExplainArgs, Request};
 use crate::exit::Failure;
 use crate::settings::Settings;
 
-/// Decides as a router that just started would.
+/// Decides as a freshly started router would.
 ///
 /// # Errors
 /// When the files are invalid, there is no such route, or the route does not serve the model.

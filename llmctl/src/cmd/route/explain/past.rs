@@ -1,4 +1,4 @@
-//! What became of a request that is over: its receipt, from the router that served it.
+//! Explains a finished request from its receipt, which the router that served it keeps.
 
 use proto::admin::Decisions;
 use router_core::decision::Receipt;
@@ -9,13 +9,14 @@ use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::Settings;
 
-/// As many as a router keeps for a route, and gives at once.
+/// The number of receipts that a router keeps for a route, and returns at once.
 const RECEIPTS_ASKED: &str = "256";
 
-/// Finds the receipt and tells it: the newest, where several routers were asked for the last.
+/// Finds the receipt and prints it. With `--last` on several routers, prints the newest one.
 ///
 /// # Errors
-/// When no router has it; when one that could have it cannot be reached or refuses.
+/// When no router has the receipt; also when a router that may have it cannot be reached or
+/// refuses.
 pub(super) async fn run(
     args: &ExplainArgs,
     settings: &Settings,
@@ -45,7 +46,8 @@ pub(super) async fn run(
     } else {
         receipt::show(&past, screen);
     }
-    // Who did not answer may have had a newer last one; a request that was found is found.
+    // With `--last`, a router that did not answer may have a newer receipt. A receipt found by its
+    // ID is the right one in any case.
     if args.last {
         return round.end(screen);
     }

@@ -1,4 +1,4 @@
-//! What happened to a request that is over, told from its receipt.
+//! Describes a finished request from its receipt.
 
 use chrono::DateTime;
 use router_core::decision::{Attempt, Choice, Receipt};
@@ -8,7 +8,7 @@ use super::gates::{passed_lines, reading_lines};
 use super::words::{Line, facts_lines, refusal_line, show_lines};
 use crate::render::{Screen, tame};
 
-/// Writes a receipt.
+/// Prints a receipt.
 pub(super) fn show(receipt: &Receipt, screen: &mut Screen) {
     screen.heading(&format!(
         "request {} on route {}: {}",

@@ -1,4 +1,4 @@
-//! A decision told as sentences: what was asked, what the facts were, what follows. Pure text.
+//! Describes a decision in sentences: the request, the facts, and the consequence. Pure text.
 
 use proto::admin::{RuleVerdict, SwitchState};
 use router_core::admission::Refusal;
@@ -13,24 +13,24 @@ use super::words::{
 };
 use crate::render::{Paint, Screen, Table, tame};
 
-/// A request and what would happen to it; its JSON form is stable.
+/// A request and the decision about it; the JSON form is stable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Case {
     /// The route.
     pub route: String,
-    /// The body's or `--model`'s model.
+    /// The model from the body or from `--model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The session as `X-Routed-Session` shows it, `-` without one.
+    /// The session in the form of `X-Routed-Session`; `-` without one.
     pub session: String,
-    /// Where it came from, as `X-Routed-Source` shows it.
+    /// The source of the session, in the form of `X-Routed-Source`.
     pub source: String,
-    /// Whether sessions are placed at all, and who says so.
+    /// Whether affinity is on, and which layer decides that.
     pub affinity: SwitchState,
-    /// How requests without a home are spread; a live router names it only by the mode.
+    /// The balance of requests without a home. A running router reports it only through the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
-    /// The content rule that refuses the request before anything else is decided.
+    /// The content rule that refuses the request before all other decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleVerdict>,
     /// The decision and its facts.
@@ -39,7 +39,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Writes the story.
+    /// Prints the description.
     pub(super) fn show(&self, screen: &mut Screen) {
         screen.heading(&self.verdict());
         screen.line("");
@@ -118,7 +118,7 @@ impl Case {
         }
     }
 
-    /// How the hash came to this peer, so that it can be checked by hand.
+    /// The steps of the hash that selected this peer, so that a reader can check them by hand.
     fn home_line(&self, home: Home, tier: i64) -> String {
         let peers = &self.explanation.peers;
         let Some(peer) = peers.get(home.index as usize) else {
@@ -149,7 +149,7 @@ impl Case {
         format!("{}: {how}; {state}", called(&peer.name, peer.peer.as_str()))
     }
 
-    /// What would have let the request in.
+    /// The change that would let the request in.
     fn remedy(&self, refusal: &Refusal) -> String {
         match refusal {
             Refusal::ConcurrencyLimit(full) => format!(
@@ -190,7 +190,7 @@ impl Case {
         }
     }
 
-    /// What would make a peer usable where none is banned.
+    /// The change that would make a peer usable, when none is banned.
     fn without_bans(&self) -> &'static str {
         let enabled = || self.explanation.peers.iter().filter(|peer| peer.enabled);
         let is_unread = |peer: &PeerFacts| peer.freshness.is_some_and(|now| !now.is_candidate());

@@ -1,4 +1,4 @@
-//! The sentences that stories and receipts share. Pure text.
+//! Sentences for both decisions and receipts. Pure text.
 
 use proto::admin::SwitchState;
 use router_core::admission::{Refusal, Slow};
@@ -9,10 +9,10 @@ use router_core::load::Freshness;
 
 use crate::render::{Paint, Screen, tame};
 
-/// One labelled line.
+/// One labelled line: label and text.
 pub(super) type Line = (&'static str, String);
 
-/// Writes labelled lines, labels in one column.
+/// Prints labelled lines, with the labels in one column.
 pub(super) fn show_lines(screen: &mut Screen, lines: &[Line]) {
     for (label, text) in lines {
         let label = screen.paint(Paint::Dim, &format!("{label:<9}"));
@@ -20,7 +20,7 @@ pub(super) fn show_lines(screen: &mut Screen, lines: &[Line]) {
     }
 }
 
-/// A peer by name and address, once when they are the same.
+/// A peer's name and address; only one of them when they are equal.
 pub(super) fn called(name: &str, address: &str) -> String {
     if name == address {
         address.to_owned()
@@ -29,7 +29,8 @@ pub(super) fn called(name: &str, address: &str) -> String {
     }
 }
 
-/// What a peer is to the choice, in words. `active` is the tier that is chosen from.
+/// The state of a peer in this decision, in words. `active` is the tier from which the router
+/// chooses.
 pub(super) fn state_of(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     match (peer.enabled, peer.banned, peer.candidate) {
         (false, _, _) => ("disabled".to_owned(), Paint::Dim),
@@ -68,7 +69,7 @@ fn health_words(health: &HealthFacts) -> String {
     format!("{}{since}{left}{}", health.state.as_str(), tame(&cause))
 }
 
-/// Why a peer that is up is not chosen.
+/// Why the router does not choose a peer that is up.
 fn passed_over(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     let unread = peer.freshness.and_then(|freshness| match freshness {
         Freshness::Fresh | Freshness::Held => None,
@@ -89,7 +90,7 @@ fn passed_over(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     }
 }
 
-/// Whether sessions are placed, and who says so.
+/// Whether affinity is on, and which layer decides that.
 pub(super) fn affinity_line(affinity: &SwitchState) -> String {
     let who = match affinity.source.as_str() {
         "runtime" => "set on the running router",
@@ -107,7 +108,7 @@ pub(super) fn affinity_line(affinity: &SwitchState) -> String {
     format!("{state} ({})", tame(who))
 }
 
-/// How the peer was found.
+/// How the router chose the peer.
 pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
     let by = |balance: Balance| format!("{}: {}", balance.as_str(), balance.rule());
     match (mode, balance) {
@@ -133,7 +134,7 @@ pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
     }
 }
 
-/// The numbers of an admission.
+/// The numbers of the admission.
 pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
     vec![
         (
@@ -220,7 +221,7 @@ pub(in crate::cmd) fn refusal_line(refusal: &Refusal) -> String {
     }
 }
 
-/// What `session_prio` adds to a threshold.
+/// The amount that `session_prio` adds to a threshold.
 fn graded(slow: &Slow) -> String {
     let tolerance = slow.tolerance.map_or(String::new(), |tolerance| {
         format!(", tolerance {tolerance}")
@@ -233,7 +234,7 @@ fn graded(slow: &Slow) -> String {
     format!("{tolerance}{}{held}", warmth(slow.bucket, slow.turn))
 }
 
-/// The bucket of a request; nothing while `session_prio` is off.
+/// The bucket of a request; empty while `session_prio` is off.
 fn warmth(bucket: Option<u32>, turn: Option<u32>) -> String {
     match (bucket, turn) {
         (None, _) => String::new(),
