@@ -1,7 +1,7 @@
-//! How `llmctl` ends: the documented exit codes and the failures that lead to them.
+//! The end of a command: the documented exit codes, and the failures that lead to them.
 //!
-//! A command answers [`Ended`] when it did its work, whatever it found, and [`Failure`] when it
-//! could not. Only `main` turns either into a process exit code.
+//! A command returns [`Ended`] when it finished, whatever it found, and [`Failure`] when it could
+//! not. Only `main` turns either into a process exit code.
 
 use std::process::ExitCode;
 
@@ -9,26 +9,26 @@ use thiserror::Error;
 
 /// Everything asked about is fine.
 pub const FINE: u8 = 0;
-/// The thing asked about is wrong, or the router refused.
+/// The subject of the command is wrong, or the router refused.
 pub const WRONG: u8 = 1;
-/// The command line or `llmctl`'s own settings make no sense.
+/// The command line or `llmctl`'s own settings are invalid.
 pub const USAGE: u8 = 2;
 /// No router could be reached.
 pub const UNREACHABLE: u8 = 3;
 
-/// What a finished command found.
+/// The result of a finished command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing to complain about.
+    /// No problem.
     Fine,
-    /// Its output says what is wrong.
+    /// A problem, which the output describes.
     Wrong,
 }
 
-/// Why a command could not finish. The text is shown to the operator after `error: `.
+/// Why a command could not finish. The operator sees the text after `error: `.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// What was asked about is wrong, or this machine would not let us.
+    /// The subject of the command is wrong, or this machine denied an operation.
     #[error("{0}")]
     Wrong(String),
     /// The router answered, and refused.
@@ -36,10 +36,10 @@ pub enum Failure {
     Refused {
         /// The router's URL.
         router: String,
-        /// Its words, and what to do about it.
+        /// The router's error text, and the remedy.
         reason: String,
     },
-    /// The arguments or settings make no sense together.
+    /// The arguments or settings contradict each other.
     #[error("{0}")]
     Usage(String),
     /// Nothing answered.
@@ -47,18 +47,19 @@ pub enum Failure {
     Unreachable {
         /// The router's URL.
         router: String,
-        /// The last cause of the chain.
+        /// The innermost cause.
         reason: String,
     },
 }
 
 impl Failure {
-    /// A failure of an operation on a file or directory.
+    /// A failed operation on a file or directory.
     pub fn file(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::Wrong(format!("cannot {doing} {}: {error}", path.display()))
     }
 
-    /// A failure told by an error whose text reads after "failed to", with its causes.
+    /// A failure with the text and the causes of an error. Its text must read well after "failed
+    /// to".
     pub fn failed_to(error: &dyn std::error::Error) -> Self {
         let mut text = format!("failed to {error}");
         let mut cause = error.source();

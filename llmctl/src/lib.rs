@@ -1,7 +1,7 @@
 //! `llmctl`, the operator's one command.
 //!
-//! [`main`] is the whole program: the binary only calls it. Commands live in [`cmd`], what they
-//! print goes through [`render`], and how they end is in [`exit`].
+//! [`main`] is the whole program: the binary only calls it. Commands live in [`cmd`], their output
+//! goes through [`render`], and the exit codes are in [`exit`].
 
 pub mod cli;
 pub mod client;
@@ -21,7 +21,7 @@ use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 use crate::settings::Settings;
 
-/// Runs the command line and says how it ended.
+/// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
     let command = cli::command();
     let matches = match command.try_get_matches() {
@@ -95,7 +95,8 @@ async fn dispatch(
     }
 }
 
-/// Help and version go to stdout with exit code 0, usage errors to stderr with 2; clap knows which.
+/// Help and version go to stdout with exit code 0, usage errors to stderr with 2; clap
+/// distinguishes them.
 fn answer(error: &clap::Error, screen: &mut Screen) -> ExitCode {
     screen.usage(error);
     if error.use_stderr() {

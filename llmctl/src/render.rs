@@ -1,8 +1,8 @@
-//! The only place that prints: results to stdout, everything else to stderr.
+//! The only module that prints: results to stdout, everything else to stderr.
 //!
-//! Decides colour (a terminal, and neither `NO_COLOR` nor `TERM=dumb`), whether anything but ASCII may be
-//! printed (what the locale says), what a closed pipe means (the reader has seen enough: the rest is
-//! dropped quietly), and whether anybody can be asked a question. Knows nothing of what it prints.
+//! Decides about colour (a terminal, and neither `NO_COLOR` nor `TERM=dumb`), about characters
+//! beyond ASCII (by the locale), about a closed pipe (the reader has enough: drop the rest
+//! silently), and whether it can ask the operator. It does not interpret the printed content.
 
 mod ascii;
 mod escape;
@@ -23,7 +23,7 @@ pub use paint::Paint;
 use paint::painted;
 pub use table::Table;
 
-/// How results are written.
+/// The output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people: tables and sentences. May change between versions.
@@ -39,22 +39,22 @@ pub enum Format {
     Github,
 }
 
-/// Where a command writes.
+/// The output of a command.
 pub struct Screen {
     format: Format,
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
     terminal: bool,
-    /// Columns of the terminal that stdout is; anywhere else lines are as long as they are.
+    /// Columns of the terminal on stdout. Without a terminal, lines are not broken.
     width: Option<usize>,
     colour: bool,
     colour_errors: bool,
-    /// People read ASCII alone here; programs get UTF-8 in any case.
+    /// Whether text for people is limited to ASCII. Output for programs is always UTF-8.
     ascii: bool,
-    /// Somebody can be asked: stdin and stderr are a terminal.
+    /// Whether the operator can answer questions: stdin and stderr are a terminal.
     answers: bool,
     quiet: bool,
-    /// The first error of stdout; nothing is written after it.
+    /// The first write error of stdout. Nothing is written after it.
     broken: Option<io::Error>,
 }
 
@@ -79,7 +79,7 @@ impl Screen {
         }
     }
 
-    /// Writes elsewhere and without colour.
+    /// A screen on other writers, without colour.
     pub fn to(
         format: Format,
         stdout: impl Write + Send + 'static,
@@ -100,7 +100,7 @@ impl Screen {
         }
     }
 
-    /// The same screen on a terminal of so many columns.
+    /// The same screen with this number of terminal columns.
     #[cfg(test)]
     pub fn of_width(self, columns: usize) -> Self {
         Self {
@@ -109,22 +109,23 @@ impl Screen {
         }
     }
 
-    /// Columns of the terminal, where there is one.
+    /// Columns of the terminal; `None` without a terminal.
     pub fn width(&self) -> Option<usize> {
         self.width
     }
 
-    /// How results are to be written.
+    /// The output format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Whether stdout takes colour.
+    /// Whether stdout gets colour.
     pub fn colour(&self) -> bool {
         self.colour
     }
 
-    /// Writes result text: unprintable characters escaped, and ASCII where nothing else can be shown.
+    /// Writes result text. Escapes unprintable characters, and everything but ASCII where the
+    /// terminal cannot show it.
     pub fn text(&mut self, text: &str) {
         let text = self.shown(text, self.colour).into_owned();
         self.write(&text);
@@ -150,7 +151,8 @@ impl Screen {
         self.line(&painted);
     }
 
-    /// Writes a paragraph that fits the terminal behind `lead`, its further lines `rest` columns from the left.
+    /// Writes a paragraph that fits the terminal: `lead` before its first line, and the further
+    /// lines indented by `rest` columns.
     pub fn paragraph(&mut self, lead: &str, rest: usize, paint: Paint, text: &str) {
         let text = wrap::wrapped(text, lead.chars().count(), rest, self.width);
         let painted = self.paint(paint, &text);
@@ -171,7 +173,7 @@ impl Screen {
     /// Writes a table.
     pub fn table(&mut self, table: &Table) {
         let text = if self.ascii {
-            // Before the columns are measured.
+            // Convert before measuring the columns.
             table
                 .clone()
                 .respelt(ascii::spelt)
@@ -182,14 +184,14 @@ impl Screen {
         self.text(&text);
     }
 
-    /// Asks a question that wants a yes. Where nobody can be asked there is no question: whoever runs a
-    /// command without a terminal means it.
+    /// Asks a yes/no question. Without a terminal the answer is yes: a script that runs a command
+    /// means it.
     pub fn confirm(&mut self, question: &str) -> bool {
         if !self.answers {
             return true;
         }
         let question = self.shown(question, false).into_owned();
-        // Nobody is left to tell when stderr is gone; the answer is then no.
+        // When stderr is closed, nobody sees the question; the answer is then no.
         let _ = write!(self.stderr, "{question} [y/N] ");
         let _ = self.stderr.flush();
         let mut answer = String::new();
@@ -198,7 +200,7 @@ impl Screen {
         read.is_ok() && (answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
     }
 
-    /// What may leave: the last guard of the terminal, whatever a command has put into its text.
+    /// The last filter before the terminal, for any text that a command produces.
     fn shown<'t>(&self, text: &'t str, colour: bool) -> Cow<'t, str> {
         let escapes = match self.format {
             Format::Json => Escapes::Json,
@@ -211,7 +213,7 @@ impl Screen {
         }
     }
 
-    /// Tells the operator something that is not the result; `--quiet` leaves it out.
+    /// Writes a note to stderr, which `--quiet` suppresses.
     pub fn note(&mut self, text: &str) {
         if !self.quiet {
             self.complain("", Paint::Plain, text);
@@ -228,7 +230,7 @@ impl Screen {
         self.complain("error: ", Paint::Red, text);
     }
 
-    /// Writes help that clap made to stdout, or its usage error to stderr.
+    /// Writes clap's help to stdout, or clap's usage error to stderr.
     pub fn usage(&mut self, error: &clap::Error) {
         let styled = error.render();
         let text = |colour| match colour {
@@ -247,19 +249,19 @@ impl Screen {
         painted(self.colour, paint, text)
     }
 
-    /// Wipes a terminal for the next page; anywhere else pages follow one another.
+    /// Clears a terminal for the next page. Without a terminal, pages follow one another.
     pub fn clear(&mut self) {
         if self.terminal {
             self.write("\x1b[H\x1b[2J");
         }
     }
 
-    /// Whether nobody reads stdout any more, or it cannot be written.
+    /// Whether the reader of stdout has gone, or writing to it failed.
     pub fn is_closed(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Sends on what was written so far.
+    /// Flushes the text so far.
     pub fn flush(&mut self) {
         if self.broken.is_none()
             && let Err(error) = self.stdout.flush()
@@ -268,10 +270,10 @@ impl Screen {
         }
     }
 
-    /// Flushes stdout. A closed pipe is fine: whoever reads has seen enough.
+    /// Flushes stdout. A closed pipe is fine: the reader has seen enough.
     ///
     /// # Errors
-    /// When the result could not be written for any other reason, a full disk for example.
+    /// When writing the result failed for any other reason, for example a full disk.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush();
         match self.broken.take().map_or(Ok(()), Err) {
@@ -286,12 +288,12 @@ impl Screen {
         let label = painted(self.colour_errors, paint, label);
         let text = self.shown(text, self.colour_errors);
         let text = text.trim_end_matches('\n').to_owned();
-        // Nobody is left to tell when stderr is gone.
+        // A failure of stderr cannot be reported anywhere.
         let _ = writeln!(self.stderr, "{label}{text}");
     }
 }
 
-/// Catching what a command prints.
+/// Captures the output of a command, for tests.
 #[cfg(test)]
 pub mod testing {
     use std::io;
@@ -315,7 +317,7 @@ pub mod testing {
         }
     }
 
-    /// What `print` writes to stdout and to stderr.
+    /// The text that `print` writes to stdout and to stderr.
     pub async fn streams(format: Format, print: impl AsyncFnOnce(&mut Screen)) -> (String, String) {
         let (results, errors) = (Sink::default(), Sink::default());
         print(&mut Screen::to(format, results.clone(), errors.clone())).await;
@@ -323,7 +325,7 @@ pub mod testing {
         (text(results), text(errors))
     }
 
-    /// What `print` writes to stdout, and what it answers.
+    /// The text that `print` writes to stdout, and its result.
     pub async fn capture_async<T>(
         format: Format,
         print: impl AsyncFnOnce(&mut Screen) -> T,
@@ -334,7 +336,7 @@ pub mod testing {
         (String::from_utf8(bytes).unwrap(), answer)
     }
 
-    /// What `print` writes to a terminal of 80 columns that shows no colour.
+    /// The text that `print` writes to a terminal of 80 columns without colour.
     pub fn capture_80(print: impl FnOnce(&mut Screen)) -> String {
         let sink = Sink::default();
         print(&mut Screen::to(Format::Human, sink.clone(), io::sink()).of_width(80));
@@ -342,7 +344,7 @@ pub mod testing {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// What `print` writes to stdout.
+    /// The text that `print` writes to stdout.
     pub fn capture(format: Format, print: impl FnOnce(&mut Screen)) -> String {
         let sink = Sink::default();
         print(&mut Screen::to(format, sink.clone(), io::sink()));

@@ -1,7 +1,7 @@
-//! What the operator meant: the command line, the environment and `llmctl`'s own file, in that
-//! order, resolved once.
+//! The settings of a run: resolves the command line, the environment and `llmctl`'s own file, in
+//! that order.
 //!
-//! `llmctl`'s own file gives defaults for the router and the token file. It is not `router.yaml`,
+//! `llmctl`'s own file has defaults for the router and the token file. It is not `router.yaml`,
 //! which `--config` names.
 
 mod own;
@@ -17,7 +17,7 @@ use crate::client::Token;
 use crate::exit::Failure;
 use crate::render::Format;
 
-/// Where a router's admin port is when nobody said.
+/// The default address of a router's admin port.
 pub const ROUTER_DEFAULT: &str = "http://127.0.0.1:8090";
 
 /// Options of every command.
@@ -77,7 +77,7 @@ pub struct Global {
     pub quiet: bool,
 }
 
-/// Where an answer comes from.
+/// The source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Running routers.
@@ -97,16 +97,16 @@ pub struct Settings {
     pub config: Option<PathBuf>,
     /// `--routes`, or its environment variable.
     pub routes: Option<PathBuf>,
-    /// Whether the choice between router and files was made, and how.
+    /// Routers or files; the error when the command line asks for both.
     subject: Result<Subject, &'static str>,
 }
 
 impl Settings {
-    /// Resolves what was typed with what stands in the environment and in the file.
+    /// Resolves the command line, the environment and the file.
     ///
     /// # Errors
-    /// [`Failure::Usage`] for a URL or an own file that makes no sense, [`Failure::Wrong`] for a
-    /// file that cannot be read.
+    /// [`Failure::Usage`] for an invalid URL or own file, [`Failure::Wrong`] for a file that cannot
+    /// be read.
     pub fn resolve(global: &Global, matches: &ArgMatches) -> Result<Self, Failure> {
         let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
         let own = match own_file() {
@@ -141,7 +141,7 @@ impl Settings {
         })
     }
 
-    /// Settings that read these files.
+    /// Settings that read these files, for tests.
     #[cfg(test)]
     pub fn of_files(config: Option<PathBuf>, routes: Option<PathBuf>) -> Self {
         Self {
@@ -153,16 +153,16 @@ impl Settings {
         }
     }
 
-    /// Whether to ask routers or to read files, for commands that can do both. Files are read
-    /// unless a router was given; a flag beats what the environment or a file gives.
+    /// Selects routers or files, for commands that support both. The default is files unless a
+    /// router was given; a flag takes precedence over the environment and the own file.
     ///
     /// # Errors
-    /// [`Failure::Usage`] when both were asked for on the command line.
+    /// [`Failure::Usage`] when the command line asks for both.
     pub fn subject(&self) -> Result<Subject, Failure> {
         self.subject.map_err(|why| Failure::Usage(why.to_owned()))
     }
 
-    /// The one router of commands that make no sense for several.
+    /// The router, for commands that support only one.
     ///
     /// # Errors
     /// [`Failure::Usage`] when several were given.

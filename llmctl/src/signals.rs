@@ -1,11 +1,11 @@
-//! The operator's Ctrl-C, and the same asked politely by a supervisor.
+//! The signals that stop a command: the operator's Ctrl-C, and SIGTERM from a supervisor.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits for SIGINT or SIGTERM. Never ends when neither can be listened to.
+/// Waits for SIGINT or SIGTERM. Never returns when neither signal can be received.
 ///
 /// # Cancel safety
-/// Dropping the future loses nothing but the wait.
+/// Dropping the future only ends the wait.
 pub(crate) async fn interrupted() {
     let terminated = async {
         match signal(SignalKind::terminate()) {

@@ -1,7 +1,9 @@
-//! `llmctl up`: a router, its engines and its body log in one process, from nothing.
+//! `llmctl up`: runs a router, its engines and its body log in one process, without any
+//! preparation.
 //!
-//! The router is the very code of the `router` binary, reading ordinary files; so are the listener and
-//! the exporter of theirs; the engines are those of `llmctl engine`. Everything listens on loopback only: this is for trying things out.
+//! The router, the listener and the exporter run the code of their own binaries and read ordinary
+//! files. The engines are those of `llmctl engine`. Everything listens on loopback only: this
+//! command is for trials.
 
 mod files;
 mod greeting;
@@ -28,7 +30,8 @@ use crate::exit::{Ended, Failure};
 use crate::nonce::nonce;
 use crate::render::{Format, Screen};
 
-/// How long the engines may finish once the router is gone; it has waited for its own requests.
+/// Grace period of the engines after the router has ended. The router has already waited for its
+/// own requests.
 const ENGINE_GRACE: Duration = Duration::from_secs(1);
 
 /// What `llmctl up` takes.
@@ -61,10 +64,10 @@ pub struct UpArgs {
     pub engines: Option<u16>,
 }
 
-/// Runs until told to stop: Ctrl-C drains, a second one ends at once.
+/// Runs until a signal stops it: the first Ctrl-C drains, a second one ends at once.
 ///
 /// # Errors
-/// When a port is taken, a file is no good, or the router cannot start.
+/// When a port is in use, a file is invalid, or the router cannot start.
 pub async fn run(args: &UpArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     let workspace = Workspace::open(args.dir.as_deref())?;
     let ports = Ports::choose(args.port, workspace.main_file().exists())?;
@@ -98,7 +101,7 @@ async fn serve(
     behind: &Behind,
     screen: &mut Screen,
 ) -> Result<Ended, Failure> {
-    // A program that starts us reads one line from stdout and nothing after it.
+    // With JSON output, a parent program reads one line from stdout and nothing after it.
     let (log_format, access_lines) = if screen.format() == Format::Json {
         (LogFormat::Json, AccessLines::Stderr)
     } else {
@@ -139,7 +142,8 @@ async fn serve(
         ended = running => ended,
         () = signals => unreachable!("signals are passed on for ever"),
     };
-    // After the router, which delivers its last records while it ends.
+    // Stop the recording after the router, because the router delivers its last records while it
+    // ends.
     if let Some(recording) = recording {
         recording.stop().await;
     }
@@ -175,7 +179,7 @@ fn greet(
         exporter: recording.map(|recording| recording.exporter.clone()),
     };
     if screen.format() == Format::Json {
-        // Written on one line: a program that starts us reads a line and knows.
+        // One line, so that a parent program can read a single line.
         let line = serde_json::to_string(&up).unwrap_or_default();
         screen.line(&line);
     } else {

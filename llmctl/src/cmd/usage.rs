@@ -1,6 +1,7 @@
-//! `llmctl usage`: what was used, by whom, from the rows that a body-log listener stored.
+//! `llmctl usage`: sums up the usage per owner, model, route or day from the rows that a bodylog
+//! listener stored.
 //!
-//! A row counts once, by the exporter's own rule, so the sums are those of its counters.
+//! A row counts once, by the exporter's own rule, so the sums equal the exporter's counters.
 
 mod print;
 mod tally;
@@ -18,7 +19,7 @@ use super::since::{Since, wall_ms};
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
-/// Between two looks whether the reader of stdout is still there.
+/// Interval for checking that the reader of stdout is still there.
 const PASS_TIME: Duration = Duration::from_secs(1);
 
 /// What `llmctl usage` takes.
@@ -84,7 +85,7 @@ impl By {
     }
 }
 
-/// Reads all rows of the time and prints the sums.
+/// Reads all rows of the time span and prints the sums.
 ///
 /// # Errors
 /// When the directory or a file in it cannot be read.
@@ -95,7 +96,7 @@ pub fn run(args: &UsageArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     let since_ms = args.since.map(|since| since.unix_ms(now_ms));
     let until_ms = args.until.map(|until| until.unix_ms(now_ms));
     let rows = Where::rows(&args.dir);
-    // A row is written when its exchange has ended, or later.
+    // The listener writes a row when the exchange ends, or later.
     let mut tail = match since_ms {
         Some(since_ms) => Tail::from_hour(rows, Hour::at(since_ms)),
         None => Tail::from_start(rows),
@@ -128,10 +129,10 @@ pub fn run(args: &UsageArgs, screen: &mut Screen) -> Result<Ended, Failure> {
         .map_or(Ok(Ended::Fine), |failure| Err(Failure::Wrong(failure)))
 }
 
-/// Hands lines to the tally.
+/// Passes lines to the tally.
 struct Reader {
     tally: Tally,
-    /// The last hour that could not be read.
+    /// The last error of an hour that could not be read.
     failure: Option<String>,
 }
 
@@ -148,7 +149,7 @@ impl Sink for Reader {
         self.tally.bad();
     }
 
-    /// An hour that changes while it is read is read on; a row counts once.
+    /// An hour that changes while it is read is read further; a row still counts once.
     fn reset(&mut self, _: Hour, _: Reset) {}
 
     fn failed(&mut self, hour: Hour, error: &io::Error) {

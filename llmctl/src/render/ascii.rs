@@ -1,12 +1,12 @@
-//! Text for a terminal that shows ASCII alone.
+//! Text for a terminal that can show only ASCII.
 
 use std::borrow::Cow;
 use std::env;
 use std::io::{self, IsTerminal};
 
-/// Whether the locale leaves nothing but ASCII. The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
-/// set decides, as everywhere. Without any the locale is C: then a terminal gets ASCII, and a file or
-/// a pipe, of which nothing is known, gets text as it is.
+/// Whether the locale allows only ASCII. The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set
+/// decides, as in other programs. Without any of them the locale is C: then a terminal gets ASCII.
+/// A file or a pipe gets unchanged text, because its reader is unknown.
 pub(super) fn wanted() -> bool {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
@@ -21,8 +21,8 @@ fn is_utf8(locale: &str) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// The text in ASCII: signs by their look, any other character by its number, so that nothing is lost
-/// and two names stay two.
+/// The text in ASCII: symbols as similar ASCII signs, any other character as its number. So nothing
+/// is lost, and different names stay different.
 pub(super) fn spelt(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);

@@ -1,28 +1,29 @@
-//! Text from elsewhere, made fit for a terminal.
+//! Makes foreign text safe for a terminal.
 //!
-//! What a client named its model must not move the cursor, recolour the screen or turn the reading
-//! direction. [`tame`] escapes one value where it enters a line; [`printable`] guards the way out, so a
-//! value that nobody tamed still reaches no terminal raw. An escape keeps two names two.
+//! A model name from a client must not move the cursor, recolour the screen or change the reading
+//! direction. [`tame`] escapes one value before it becomes part of a line. [`printable`] filters
+//! all output, so a value without [`tame`] does not reach a terminal raw either. Escapes keep
+//! different names different.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// How an unprintable character is spelled.
+/// The notation of an escaped character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escapes {
-    /// `\u{1b}`, as Rust and this program's reports have it.
+    /// `\u{1b}`, as in Rust and in this program's reports.
     Braced,
-    /// `\u001b`, which means the same inside a JSON string.
+    /// `\u001b`, which has the same meaning inside a JSON string.
     Json,
 }
 
-/// One value for one line: control characters, line breaks and turns of direction escaped.
+/// Escapes one value for one line: control characters, line breaks and direction changes.
 pub fn tame(text: &str) -> Cow<'_, str> {
     escaped(text, Escapes::Braced, |_| 0)
 }
 
-/// Text of many lines on its way out. Line breaks and tabs stay, and so do colours where `colour` says
-/// that we may have put them there.
+/// Escapes text of many lines before it is printed. Keeps line breaks and tabs, and colours where
+/// `colour` says that we may have set them.
 pub(super) fn printable(text: &str, escapes: Escapes, colour: bool) -> Cow<'_, str> {
     escaped(text, escapes, |rest| match rest.as_bytes()[0] {
         b'\n' | b'\t' => 1,
@@ -31,7 +32,8 @@ pub(super) fn printable(text: &str, escapes: Escapes, colour: bool) -> Cow<'_, s
     })
 }
 
-/// Escapes what is unprintable, but for so many bytes as `kept` allows from there on.
+/// Escapes unprintable characters. `kept` returns the number of bytes at the start of the rest that
+/// stay unchanged.
 fn escaped(text: &str, escapes: Escapes, kept: impl Fn(&str) -> usize) -> Cow<'_, str> {
     let Some(first) = text.find(is_unprintable) else {
         return Cow::Borrowed(text);
@@ -66,8 +68,8 @@ fn escape(c: char, escapes: Escapes, shown: &mut String) {
     }
 }
 
-/// Controls (C0, DEL, C1), and what changes how the rest of a line is laid out: turns of direction, line
-/// and paragraph separators, characters without a width.
+/// Whether the character is a control (C0, DEL, C1) or changes the layout of the rest of the line:
+/// direction changes, line and paragraph separators, zero-width characters.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -75,7 +77,7 @@ fn is_unprintable(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Length of the colour at the beginning of the text, `ESC [ digits m`; 0 when there is another thing.
+/// Length of the colour sequence at the start of the text, `ESC [ digits m`; 0 without one.
 fn colour_len(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\x1b[") else {
         return 0;
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same_and_holds_nothing_raw() {
-        // serde_json escapes C0 alone.
+        // serde_json escapes only C0.
         let value = serde_json::json!({ "model": HOSTILE });
         let text = value.to_string();
         let shown = printable(&text, Escapes::Json, false);

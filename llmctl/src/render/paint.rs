@@ -1,19 +1,19 @@
 //! Colours.
 
-/// A colour or weight. Meaning never rests on it alone: the words say the same.
+/// A colour or weight. It never carries meaning alone: the words say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// As it comes.
+    /// Without colour.
     Plain,
     /// Headings.
     Bold,
-    /// Fine.
+    /// Good state.
     Green,
-    /// Look here.
+    /// Needs attention.
     Yellow,
     /// Broken.
     Red,
-    /// Beside the point.
+    /// Less important.
     Dim,
 }
 
@@ -30,7 +30,7 @@ impl Paint {
     }
 }
 
-/// The text in its colour, where colour is wanted.
+/// The text in its colour, when colour is on.
 pub(super) fn painted(colour: bool, paint: Paint, text: &str) -> String {
     if colour && paint != Paint::Plain && !text.is_empty() {
         format!("{}{text}\x1b[0m", paint.code())

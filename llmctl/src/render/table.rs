@@ -1,21 +1,21 @@
-//! Tables: columns that line up, on a screen and for `awk`.
+//! Tables with aligned columns, for a screen and for `awk`.
 
 use std::borrow::Cow;
 
 use super::escape::tame;
 use super::paint::{Paint, painted};
 
-/// What stands where there is nothing to say.
+/// Placeholder for an empty cell.
 const NOTHING: &str = "-";
 
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// Blanks before what stands below its row.
+/// Indentation of the values below their row.
 const INDENT: usize = 4;
 
-/// A table of left-aligned columns, two blanks apart, without rules: it reads on a screen and cuts
-/// with `awk`.
+/// A table of left-aligned columns, two blanks apart, without rules: readable on a screen, and easy
+/// to split with `awk`.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The same table with every cell written otherwise.
+    /// The same table, with `spelt` applied to every cell.
     pub(super) fn respelt(mut self, spelt: impl Fn(&str) -> Cow<'_, str>) -> Self {
         for (cell, _) in self.rows.iter_mut().flatten() {
             *cell = spelt(cell).into_owned();
@@ -49,7 +49,7 @@ impl Table {
         );
     }
 
-    /// Adds a row of painted cells.
+    /// Adds a row of coloured cells.
     pub fn painted_row(&mut self, cells: Vec<(String, Paint)>) {
         let tamed = cells
             .into_iter()
@@ -57,13 +57,13 @@ impl Table {
         self.rows.push(tamed.collect());
     }
 
-    /// True without a row.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The text, with a newline after each row. Columns that say nothing are left out. What does not fit
-    /// the width stands below its row, indented, each value behind its column's name.
+    /// The text, with a newline after each row. Empty columns are left out. Values that do not fit
+    /// the width follow below their row, indented, each after its column's name.
     pub fn draw(&self, colour: bool, width: Option<usize>) -> String {
         let shown: Vec<usize> = (0..self.head.len())
             .filter(|column| self.says_something(*column))
@@ -135,7 +135,7 @@ impl Table {
     }
 }
 
-/// How many of the columns fit beside one another, at least one.
+/// The number of columns that fit side by side, at least one.
 fn fitting(widths: &[usize], width: usize) -> usize {
     let mut end = 0_usize;
     let fits = widths.iter().take_while(|column| {

@@ -1,10 +1,11 @@
-//! Sentences that fit the terminal.
+//! Breaks sentences into lines that fit the terminal.
 
-/// Narrower terminals get lines of this length, which the terminal breaks itself.
+/// Minimum line length. A narrower terminal breaks the lines itself.
 pub(super) const WIDTH_MIN: usize = 40;
 
-/// Breaks a text between words, so that no line is longer than `width` where words allow it. `lead` columns
-/// of the first line are taken already, the lines after it stand `rest` columns from the left.
+/// Breaks a text between words into lines of at most `width` columns; a longer word gets its own
+/// line. The first line starts after `lead` used columns, the further lines are indented by `rest`
+/// columns.
 pub(super) fn wrapped(text: &str, lead: usize, rest: usize, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let mut out = String::with_capacity(text.len() + 16);

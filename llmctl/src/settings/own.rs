@@ -1,4 +1,4 @@
-//! `llmctl`'s own file: where it is and what it may say.
+//! `llmctl`'s own file: its location and its content.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::exit::Failure;
 
-/// Bytes of the file; it holds two keys.
+/// Maximum size of the file, bytes; it holds two keys.
 const OWN_FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// `llmctl`'s own file and whether it has to exist: one that was named must, the usual place may be
-/// empty.
+/// The path of `llmctl`'s own file, and whether the file must exist: a named file must, the one at
+/// the default place need not.
 pub(super) fn own_file() -> Option<(PathBuf, bool)> {
     let named = |variable| {
         env::var_os(variable)
@@ -34,7 +34,7 @@ pub(super) fn own_file() -> Option<(PathBuf, bool)> {
 pub(super) struct Own {
     /// Admin URLs.
     pub(super) router: Routers,
-    /// The admin token's file, relative to this one.
+    /// The path of the admin token's file, relative to this file.
     pub(super) token_file: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Own {
     /// Reads the file.
     ///
     /// # Errors
-    /// When it is not what it should be, or is required and not there.
+    /// When the file is invalid, or is required and missing.
     pub(super) fn read(path: &Path, required: bool) -> Result<Self, Failure> {
         let text = match fs::metadata(path) {
             Ok(found) if found.len() > OWN_FILE_BYTES_MAX => {
@@ -72,7 +72,7 @@ impl Own {
     }
 }
 
-/// The place and the parser's words, without the excerpt, which knows no file.
+/// The location and the parser's message, without the parser's excerpt, which lacks the file name.
 fn unusable(path: &Path, error: &serde_saphyr::Error) -> Failure {
     let text = error.without_snippet().to_string();
     let words = text.split(" at line ").next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The files of `llmctl up`: an ordinary `router.yaml` with one ordinary route, which the operator
-//! may edit while it runs, keep, and hand to `router --config`.
+//! The files of `llmctl up`: an ordinary `router.yaml` with one ordinary route. The operator may
+//! edit them while `up` runs, keep them, and pass them to `router --config`.
 //!
-//! A file that is already there is used as it is and never overwritten.
+//! An existing file is used as it is and never overwritten.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -17,19 +17,19 @@ use crate::exit::Failure;
 /// The route of `up`.
 pub(super) const ROUTE: &str = "chat";
 
-/// The directory that `up` works in.
+/// The directory with the files of `up`.
 #[derive(Debug)]
 pub(super) struct Workspace {
     path: PathBuf,
-    /// Removes the directory at the end when nobody asked for it to be kept.
+    /// Removes the directory at the end, unless the operator named one.
     temporary: Option<TempDir>,
 }
 
 impl Workspace {
-    /// Opens `dir`, or makes a fresh directory that is removed at the end.
+    /// Opens `dir`, or creates a fresh directory that is removed at the end.
     ///
     /// # Errors
-    /// When the directory cannot be made.
+    /// When the directory cannot be created.
     pub(super) fn open(dir: Option<&Path>) -> Result<Self, Failure> {
         let Some(dir) = dir else {
             let made = tempfile::Builder::new().prefix("llm-router-up.").tempdir();
@@ -51,50 +51,50 @@ impl Workspace {
         })
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is gone at the end.
+    /// Whether the directory is removed at the end.
     pub(super) fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// `router.yaml` in it.
+    /// The path of `router.yaml`.
     pub(super) fn main_file(&self) -> PathBuf {
         self.path.join("router.yaml")
     }
 
-    /// The key file in it.
+    /// The path of the key file.
     pub(super) fn key_file(&self) -> PathBuf {
         self.path.join("keys")
     }
 
-    /// Where the listener stores.
+    /// The directory of the listener's records.
     pub(super) fn records_dir(&self) -> PathBuf {
         self.path.join("bodylog")
     }
 
-    /// The route's file in it.
+    /// The path of the route file.
     pub(super) fn route_file(&self) -> PathBuf {
         self.path.join("routes").join(format!("{ROUTE}.yaml"))
     }
 }
 
-/// Who may read a new file.
+/// The permissions of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Whoever the user's umask lets.
+    /// As the user's umask allows.
     Usual,
-    /// The user alone: it holds a secret.
+    /// Only for the user: the file holds a secret.
     Private,
 }
 
-/// Writes a file that does not exist yet; one that does is left as it is. Answers whether it wrote.
+/// Writes a file unless it exists. Returns whether it wrote the file.
 ///
 /// # Errors
-/// When the file or its directory cannot be made.
+/// When the file or its directory cannot be created.
 pub(super) fn write_new(path: &Path, text: &str, access: Access) -> Result<bool, Failure> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| Failure::file("make", parent, &error))?;
@@ -113,7 +113,8 @@ pub(super) fn write_new(path: &Path, text: &str, access: Access) -> Result<bool,
         Ok(mut file) => match file.write_all(text.as_bytes()) {
             Ok(()) => Ok(true),
             Err(error) => {
-                // Half a file must not be taken for an operator's own next time.
+                // Remove an incomplete file: the next run must not take it for an operator's own
+                // file.
                 let _ = fs::remove_file(path);
                 Err(Failure::file("write", path, &error))
             }
@@ -123,16 +124,16 @@ pub(super) fn write_new(path: &Path, text: &str, access: Access) -> Result<bool,
     }
 }
 
-/// A peer as `up` writes it.
+/// A peer in a new route file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NewPeer {
-    /// A simulated engine: `host:port`, and the requests it runs at once.
+    /// A simulated engine: `host:port`, and its slots.
     Engine(SocketAddr, u32),
-    /// A real one, by URL.
+    /// A real engine, by URL.
     Backend(String),
 }
 
-/// The text of `router.yaml`. `frames` is where its listener is.
+/// The text of `router.yaml`. `frames` is the listener's address for frames.
 pub(super) fn main_text(public: SocketAddr, admin: SocketAddr, frames: SocketAddr) -> String {
     format!(
         "# The main file of the router that `llmctl up` runs. Edit it while it runs: what can change without a\n\

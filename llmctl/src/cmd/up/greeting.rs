@@ -1,4 +1,4 @@
-//! What `llmctl up` says once it is up: where things are and what to try. Pure text.
+//! The greeting of `llmctl up`: the addresses, and commands to try. Pure text.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::files::ROUTE;
 use crate::settings::ROUTER_DEFAULT;
 
-/// Where everything is; its JSON form is stable.
+/// The addresses and paths; the JSON form is stable.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Up {
     /// Base URL of the OpenAI API; the Anthropic API is at the same URL without `/v1`.
@@ -20,7 +20,7 @@ pub(super) struct Up {
     pub admin: SocketAddr,
     /// The route's name.
     pub route: String,
-    /// A model that can be asked for; `None` when no peer has said yet what it serves.
+    /// A model that clients can request; `None` when no peer has listed its models yet.
     pub model: Option<String>,
     /// The simulated engines, or the URLs given with `--backend`.
     pub peers: Vec<String>,
@@ -30,15 +30,15 @@ pub(super) struct Up {
     pub dir: PathBuf,
     /// Whether the directory is removed at the end.
     pub dir_is_temporary: bool,
-    /// Directory of the records; `None` where the main file names no listener of ours.
+    /// Directory of the records; `None` when the main file names no listener that `up` runs.
     pub records: Option<PathBuf>,
-    /// URL of the metrics that are made of them.
+    /// URL of the metrics from these records.
     pub exporter: Option<String>,
 }
 
 impl Up {
-    /// The greeting. `program` is how this program was called, so that every command in it can be
-    /// copied.
+    /// The greeting. `program` is the path by which this program was called, so that the operator
+    /// can copy every command.
     pub(super) fn greeting(&self, program: &str) -> String {
         let mut text = self.places();
         let (base, model) = (
@@ -77,7 +77,7 @@ impl Up {
         self.records.as_ref().map(of).unwrap_or_default()
     }
 
-    /// Where the records are, and what is counted of them.
+    /// The location of the records and of their metrics.
     fn recorded(&self) -> String {
         let (Some(records), Some(exporter)) = (&self.records, &self.exporter) else {
             return String::new();
@@ -122,7 +122,7 @@ impl Up {
         )
     }
 
-    /// ` --router …` where the default would miss.
+    /// ` --router …` when the default address is not that of this router.
     fn options(&self) -> String {
         let router = format!("http://{}", self.admin);
         if router == ROUTER_DEFAULT {

@@ -1,5 +1,5 @@
-//! What stands behind the router of `up`: simulated engines, real ones by URL, or what the files
-//! that are already there name.
+//! The peers behind the router of `up`: simulated engines, real engines by URL, or the peers of
+//! existing files.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,34 +19,35 @@ use crate::render::Screen;
 use sim_engine::{Engine, EngineHandle, Length, MEDIAN_TOKENS, Options, Pace};
 
 const ENGINES_DEFAULT: u16 = 3;
-/// Requests a simulated engine runs at once.
+/// Slots of a simulated engine.
 const SLOTS: u32 = 8;
-/// A modest GPU: what is not cached costs visibly, and a conversation is still quick.
+/// Speeds of a modest GPU: uncached prompts are visibly slower, and a conversation is still quick.
 const PACE: Pace = Pace {
     ttft: Duration::from_millis(20),
     itl: Duration::from_millis(10),
     prefill: Duration::from_micros(200),
 };
-/// A backend that has not listed its models by then is named in a warning; the router probes on.
+/// A backend that has not listed its models within this time causes a warning; the router continues
+/// to probe it.
 const MODELS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The peers of `up`.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// A model they serve, when it is known.
+    /// A model that the peers serve, when it is known.
     pub(super) model: Option<String>,
     engines: Vec<EngineHandle>,
     backends: Vec<Url>,
-    /// Peers of a file that was already there and that nobody had to start.
+    /// Peers of an existing file that `up` does not have to start.
     elsewhere: Vec<String>,
 }
 
 impl Behind {
-    /// Starts what has to be started.
+    /// Starts the peers that need it.
     ///
     /// # Errors
-    /// When an existing file contradicts the command line or is invalid, or an engine's port is
-    /// taken.
+    /// When an existing file contradicts the command line or is invalid, or an engine's port is in
+    /// use.
     pub(super) async fn start(
         args: &UpArgs,
         workspace: &Workspace,
@@ -84,7 +85,8 @@ impl Behind {
         Ok(Self::simulated(engines, Vec::new()))
     }
 
-    /// Engines at the loopback peers of the route file that is there; the rest is elsewhere.
+    /// Starts engines at the loopback peers of the existing route file. The other peers run
+    /// elsewhere.
     async fn of_file(workspace: &Workspace) -> Result<Self, Failure> {
         let loaded = load(&Sources {
             config: Some(workspace.main_file()),
@@ -132,7 +134,7 @@ impl Behind {
         }
     }
 
-    /// The peers as a new route file names them.
+    /// The peers for a new route file.
     pub(super) fn new_peers(&self) -> Vec<NewPeer> {
         let engines = self
             .engines
@@ -145,7 +147,7 @@ impl Behind {
         engines.chain(backends).collect()
     }
 
-    /// Where they are.
+    /// The URLs of the peers.
     pub(super) fn urls(&self) -> Vec<String> {
         let backends = self
             .backends
@@ -159,7 +161,7 @@ impl Behind {
             .collect()
     }
 
-    /// Whether there is a simulated engine among them.
+    /// Whether any peer is a simulated engine.
     pub(super) fn is_simulated(&self) -> bool {
         !self.engines.is_empty()
     }
@@ -186,7 +188,7 @@ async fn engine(address: SocketAddr, slots: u32) -> Result<EngineHandle, Failure
     Engine::spawn(options, listener).map_err(wrong)
 }
 
-/// A failure to start an engine where an existing file wants it.
+/// The failure to start an engine at an address that an existing file requires.
 fn wanted_by(file: &Path, failure: &Failure) -> Failure {
     Failure::Wrong(format!(
         "{failure}\n{} names that peer; is another `llmctl up` running from there?",
@@ -194,13 +196,13 @@ fn wanted_by(file: &Path, failure: &Failure) -> Failure {
     ))
 }
 
-/// Where an engine of ours would have to listen to be this peer.
+/// The address at which a simulated engine has to listen to be this peer.
 fn loopback(peer: &valid::Peer) -> Option<SocketAddr> {
     let address: SocketAddr = peer.key.as_str().parse().ok()?;
     (address.ip().is_loopback() && !peer.tls && peer.base_path.is_empty()).then_some(address)
 }
 
-/// A backend's URL; `host:port` alone means http.
+/// Parses a backend's URL; `host:port` alone means http.
 fn backend(text: &str) -> Result<Url, Failure> {
     let full = if text.contains("://") {
         text.to_owned()
@@ -224,7 +226,7 @@ fn backend(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-/// The first model that a backend lists. One that does not answer is warned about.
+/// The first model that a backend lists. Warns when the backend does not answer.
 async fn first_model(backends: &[Url], screen: &mut Screen) -> Result<Option<String>, Failure> {
     let mut first = None;
     for backend in backends {

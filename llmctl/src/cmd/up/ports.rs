@@ -1,4 +1,4 @@
-//! Which ports `up` listens on.
+//! Chooses the ports of `up`.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,28 +6,28 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use crate::exit::Failure;
 
 const PUBLIC_DEFAULT: u16 = 8080;
-/// The admin port lies this far above the public one, as 8090 above 8080.
+/// Distance of the admin port above the public one, as 8090 above 8080.
 const ADMIN_OFFSET: u16 = 10;
 
-/// Where the ports come from.
+/// The source of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ports {
-    /// The main file that is already there.
+    /// The existing main file.
     OfFile,
-    /// These.
+    /// These addresses.
     Chosen {
-        /// Clients.
+        /// The public address.
         public: SocketAddr,
-        /// Status and switches.
+        /// The admin address.
         admin: SocketAddr,
     },
 }
 
 impl Ports {
-    /// An existing main file keeps its ports unless one was asked for.
+    /// Chooses the ports. An existing main file keeps its ports unless the command line names one.
     ///
     /// # Errors
-    /// When the public port is taken.
+    /// When the public port is in use.
     pub(super) fn choose(asked: Option<u16>, has_main_file: bool) -> Result<Self, Failure> {
         if asked.is_none() && has_main_file {
             return Ok(Self::OfFile);
@@ -50,7 +50,7 @@ impl Ports {
         Ok(Self::Chosen { public, admin })
     }
 
-    /// What the router is told in place of its file.
+    /// The addresses that override the router's file.
     pub(super) fn overrides(self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         match self {
             Self::OfFile => (None, None),
@@ -59,7 +59,7 @@ impl Ports {
     }
 }
 
-/// The loopback address of `port` if it is free now, or of a free one for 0.
+/// The loopback address with `port` if it is free now, or with a free port for 0.
 fn free(port: u16) -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr()
 }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_taken_admin_port_falls_back_to_a_free_one() {
-        // Both ports of the pair belong to this test while it looks for one whose neighbour is free.
+        // The test holds both ports of a pair while it looks for one whose neighbour is free.
         let (public, neighbour) =
             std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap())
                 .find_map(|public| {

@@ -1,5 +1,5 @@
-//! The body log of `up`: the very listener and exporter that run as programs elsewhere, over a
-//! directory beside the other files.
+//! The body log of `up`: runs the code of the listener and exporter binaries, with a directory next
+//! to the other files.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,23 +17,23 @@ use tokio_util::sync::CancellationToken;
 use super::files::Workspace;
 use crate::exit::Failure;
 
-/// Where the listener's HTTP and the exporter are by default, as of the programs; taken, they get a
-/// free port.
+/// Default ports of the listener's HTTP and of the exporter, as in their binaries. If one is in
+/// use, `up` takes a free port.
 const LISTENER_HTTP: u16 = 9998;
 const EXPORTER: u16 = 9110;
 
-/// Room to keep free on the disk. Smaller than the programs': a trial writes little, and on a laptop
-/// a tenth of the disk is often not there.
+/// Disk space to keep free. Smaller than the default of the binaries: a trial writes little, and
+/// laptops often have less than a tenth of the disk free.
 const MIN_FREE: u64 = 256 << 20;
 
-/// A bound port for frames, before there is a file that names it.
+/// A bound port for frames, until a file names it.
 pub(super) struct Frames(TcpListener);
 
 impl Frames {
-    /// A free port.
+    /// Binds a free port.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no port is free.
     pub(super) async fn free() -> Result<Self, Failure> {
         bind(0)
             .await
@@ -41,21 +41,21 @@ impl Frames {
             .map_err(|error| Failure::Wrong(format!("no free port: {error}")))
     }
 
-    /// Its address.
+    /// The bound address.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not return the address.
     pub(super) fn address(&self) -> Result<SocketAddr, Failure> {
         address(&self.0)
     }
 }
 
-/// A listener at work, and an exporter that is to follow the router.
+/// A running listener, and an exporter that starts when the router is up.
 #[derive(Debug)]
 pub(super) struct Recording {
     /// The records' directory.
     pub(super) dir: PathBuf,
-    /// The exporter's URL.
+    /// The URL of the exporter.
     pub(super) exporter: String,
     listener: JoinSet<()>,
     stop_listener: oneshot::Sender<()>,
@@ -65,11 +65,12 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Starts the listener that the main file names, if that is one on this machine; `None` where the
-    /// file names none or another. `frames` is what was bound for a file of ours.
+    /// Starts the listener that the main file names, if it is on this machine. `None` when the file
+    /// names none, or one elsewhere. `frames` is the port that was bound for a file that `up`
+    /// wrote.
     ///
     /// # Errors
-    /// When the port is taken, or the directory cannot be used.
+    /// When the port is in use, or the directory cannot be used.
     pub(super) async fn start(
         workspace: &Workspace,
         frames: Option<Frames>,
@@ -102,7 +103,7 @@ impl Recording {
         }))
     }
 
-    /// Starts the exporter, for a router that listens for its administrators at `admin`.
+    /// Starts the exporter, for a router with this admin address.
     pub(super) fn export(&mut self, admin: SocketAddr) {
         let Some(port) = self.exporter_port.take() else {
             return;
@@ -123,7 +124,8 @@ impl Recording {
         });
     }
 
-    /// Ends both, the listener first: what the router sent last is stored, and then counted.
+    /// Ends both, the listener first: it stores the router's last records, and then the exporter
+    /// counts them.
     pub(super) async fn stop(mut self) {
         let _ = self.stop_listener.send(());
         while self.listener.join_next().await.is_some() {}
@@ -132,7 +134,7 @@ impl Recording {
     }
 }
 
-/// Starts the listener and waits until it serves.
+/// Starts the listener and waits until it is ready.
 async fn listen(
     dir: &Path,
     frames: TcpListener,
@@ -149,7 +151,7 @@ async fn listen(
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let stopped = async {
-            // Dropped, it is over as well.
+            // A dropped sender also means that the listener has ended.
             let _ = stopped.await;
         };
         let mut started = Some(started);
@@ -174,7 +176,8 @@ async fn listen(
     }
 }
 
-/// Where the main file wants a listener of ours. What else is wrong with it the router says.
+/// The address of a listener that `up` has to run for the main file. The router itself reports
+/// other errors of the file.
 fn wanted(workspace: &Workspace) -> Option<SocketAddr> {
     let loaded = load(&Sources {
         config: Some(workspace.main_file()),
@@ -185,7 +188,7 @@ fn wanted(workspace: &Workspace) -> Option<SocketAddr> {
     address.ip().is_loopback().then_some(address)
 }
 
-/// How a router on this machine is reached that listens there.
+/// The address to reach a router on this machine that listens on `admin`.
 fn reachable(mut admin: SocketAddr) -> SocketAddr {
     if admin.ip().is_unspecified() {
         admin.set_ip(Ipv4Addr::LOCALHOST.into());

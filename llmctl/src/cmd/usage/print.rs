@@ -1,4 +1,4 @@
-//! The sums as a table, as CSV and as JSON.
+//! Prints the sums as a table, as CSV and as JSON.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::tally::{Sums, Tally};
 use crate::render::{Screen, Table};
 
-/// Names of the sums, as CSV and tables have them.
+/// Names of the sums in CSV and tables.
 const SUMS: [&str; 6] = [
     "requests",
     "prompt_tokens",
@@ -45,7 +45,7 @@ pub(super) fn document(tally: &Tally) -> Document {
     }
 }
 
-/// The most tokens first; the total last.
+/// Prints a table: groups with the most tokens first, the total last.
 pub(super) fn table(tally: &Tally, screen: &mut Screen) {
     if tally.groups.is_empty() {
         screen.note("no row matches");
@@ -83,7 +83,7 @@ fn cells(sums: &Sums) -> [String; 6] {
     ]
 }
 
-/// One line a group, in the order of their names, below a line of names (RFC 4180).
+/// Prints a line of names, then one line per group, sorted by name (RFC 4180).
 pub(super) fn csv(tally: &Tally, screen: &mut Screen) {
     let names = tally.by.iter().map(|by| by.name());
     let head: Vec<&str> = names.chain(SUMS).collect();
@@ -106,7 +106,7 @@ pub(super) fn csv(tally: &Tally, screen: &mut Screen) {
     }
 }
 
-/// A field, quoted where it has to be.
+/// A CSV field, quoted when necessary.
 fn field(value: &str) -> String {
     if value.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", value.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Sums over rows. Pure.
+//! Sums over rows. Does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use serde::Serialize;
 
 use super::By;
 
-/// The most groups that are kept apart; clients choose model names.
+/// Maximum number of separate groups: clients choose model names, so their number is unlimited.
 const GROUPS_MAX: usize = 100_000;
 
-/// The group of what came after [`GROUPS_MAX`].
+/// The group for all rows after [`GROUPS_MAX`] groups.
 const OTHERS: &str = "(others)";
 
-/// What stands for a value that a row does not have.
+/// Placeholder for a value that a row does not have.
 const NOTHING: &str = "-";
 
-/// What a group used.
+/// The usage of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Sums {
     pub(super) requests: u64,
-    /// Cached ones included.
+    /// Includes the cached ones.
     pub(super) prompt_tokens: u64,
     pub(super) cached_tokens: u64,
     pub(super) generated_tokens: u64,
@@ -45,7 +45,7 @@ impl Sums {
     }
 }
 
-/// The sums so far.
+/// The sums of the rows so far.
 pub(super) struct Tally {
     pub(super) by: Vec<By>,
     since_ms: Option<i64>,
@@ -82,17 +82,17 @@ impl Tally {
         }
     }
 
-    /// Lines that were no rows.
+    /// Number of lines that are no rows.
     pub(super) fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Counts a line that could not be read.
+    /// Counts an unreadable line.
     pub(super) fn bad(&mut self) {
         self.skipped += 1;
     }
 
-    /// Counts a line; false when it is no row.
+    /// Counts a line. Returns false when it is no row.
     pub(super) fn line(&mut self, line: &[u8]) -> bool {
         let is_object = line.trim_ascii_start().starts_with(b"{");
         let row = serde_json::from_slice::<DetailRow<'_>>(line).ok();
@@ -107,7 +107,7 @@ impl Tally {
         true
     }
 
-    /// A row that does not say when it ended belongs to no span of time.
+    /// A row without an end time is outside every time span.
     fn is_in_time(&self, row: &DetailRow<'_>) -> bool {
         if self.since_ms.is_none() && self.until_ms.is_none() {
             return true;
@@ -161,7 +161,7 @@ mod tests {
         r#"{"v":2,"pid":"p","epoch":1,"seq":1,"ts":"2026-01-01T23:59:58Z","ts_end":"2026-01-02T00:00:01Z","route":"chat","tenant":"alice","model":"m","status":200,"backend":"a:1","frt":0.1,"lct":3,"rt":3,"queue_t":1,"prompt_tokens":100,"cached_tokens":64,"completion_tokens":10}"#,
         r#"{"v":2,"pid":"p","epoch":1,"seq":2,"ts":"2026-01-02T10:00:00Z","ts_end":"2026-01-02T10:00:02Z","route":"chat","tenant":"bob","model_req":"m","status":200,"backend":"a:1","frt":0.1,"lct":2,"rt":2,"prompt_tokens":7,"completion_tokens":5}"#,
         r#"{"v":2,"pid":"p","epoch":1,"seq":3,"ts":"2026-01-02T10:00:03Z","ts_end":"2026-01-02T10:00:04Z","route":"chat","tenant":"alice","model_req":"m","status":429,"reject_reason":"ttft","frt":0,"lct":0,"rt":1}"#,
-        // The same exchange a second time.
+        // The same exchange again.
         r#"{"v":2,"pid":"p","epoch":1,"seq":2,"ts":"2026-01-02T10:00:00Z","ts_end":"2026-01-02T10:00:02Z","route":"chat","tenant":"bob","model_req":"m","status":200,"backend":"a:1","frt":0.1,"lct":2,"rt":2,"prompt_tokens":7,"completion_tokens":5}"#,
         "[]",
     ];
