@@ -1,11 +1,12 @@
-//! What polling the load of many engines costs the router.
+//! Measures what it costs the router to poll the load of many engines.
 //!
-//! `cargo bench -p system-tests --bench poll [-- --peers N] [--router PROGRAM]`, release profile, Linux, two
-//! cores: the router (this build's, or another program) has core 0, the engines are one trivial responder on
-//! core 1, under as many loopback addresses as there are peers. Reported is the router's CPU time while it
-//! polls every peer once a second and serves nobody, beside the same router that polls nobody: health checks
-//! alone. The floor is a bare hyper client in the router's place: a task, a timer and a kept connection for
-//! each peer, every page thrown away. Nothing is asserted.
+//! `cargo bench -p system-tests --bench poll [-- --peers N] [--router PROGRAM]`, release profile,
+//! Linux, two cores. The router (of this build, or another program) has core 0. The engines are one
+//! trivial responder on core 1, under as many loopback addresses as there are peers. The bench
+//! reports the router's CPU time while it polls every peer once a second and serves no requests,
+//! and compares it with the same router without polls, which only runs health checks. The floor is
+//! a bare hyper client in the router's place, with a task, a timer and a kept connection for each
+//! peer, which discards every page. The bench asserts nothing.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -27,11 +28,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// Peers unless told.
+/// The default number of peers.
 const PEERS: usize = 512;
-/// Until the first round and the model lists are through.
+/// Time for the first round of polls and the model lists.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Time of one measurement.
+/// Duration of one measurement.
 const MEASURED: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    // This program again, in the router's place.
+    // This program again, as the floor in the router's place.
     if let Some(port) = told("--floor").and_then(|text| text.parse().ok()) {
         runtime().block_on(floor_client(peers, port));
         return ExitCode::SUCCESS;
@@ -89,7 +90,7 @@ async fn run(router: &str, peers: usize) {
     }
 }
 
-/// What a client cost in [`MEASURED`].
+/// The cost of a client during [`MEASURED`].
 #[derive(Clone, Copy)]
 struct Cost {
     cpu: Duration,
@@ -108,13 +109,13 @@ fn report(name: &str, peers: usize, page: &str, Cost { cpu, requests }: Cost) {
     ));
 }
 
-/// The address of the nth engine.
+/// The address of the `n`th engine.
 fn address(n: usize, port: u16) -> String {
     let (high, low) = (n / 250 + 1, n % 250 + 1);
     format!("127.0.{high}.{low}:{port}")
 }
 
-/// A router over these peers.
+/// Measures a router with these peers.
 async fn measure_router(program: &str, peers: usize, engines: &Engines, options: &str) -> Cost {
     let mut route = format!("{options}\npin_model: false\npeers:\n");
     for n in 0..peers {
@@ -130,7 +131,7 @@ async fn measure_router(program: &str, peers: usize, engines: &Engines, options:
     measure(router.program.id(), engines).await
 }
 
-/// The floor over these peers.
+/// Measures the floor with these peers.
 async fn measure_floor(peers: usize, engines: &Engines) -> Cost {
     let own = std::env::current_exe().expect("this program has a file");
     let (peers, port) = (peers.to_string(), engines.port.to_string());
@@ -147,7 +148,7 @@ async fn measure_floor(peers: usize, engines: &Engines) -> Cost {
     cost
 }
 
-/// A child that asks these engines.
+/// Measures a child process that polls these engines.
 async fn measure(child: u32, engines: &Engines) -> Cost {
     tokio::time::sleep(SETTLE).await;
     let id = i32::try_from(child).expect("process ids are small");
@@ -167,12 +168,12 @@ async fn measure(child: u32, engines: &Engines) -> Cost {
     }
 }
 
-/// Polls every engine once a second until it is ended.
+/// Polls every engine once a second until it is killed.
 async fn floor_client(peers: usize, port: u16) {
     let mut polls = JoinSet::new();
     for n in 0..peers {
         polls.spawn(floor_poll(address(n, port)));
-        // As far apart as a second allows.
+        // Spread evenly over one second.
         tokio::time::sleep(Duration::from_secs(1) / u32::try_from(peers).expect("few")).await;
     }
     while polls.join_next().await.is_some() {}
@@ -197,10 +198,10 @@ async fn floor_poll(address: String) {
     }
 }
 
-/// Every engine at once: it answers on all loopback addresses.
+/// All engines at once: a responder on all loopback addresses.
 struct Engines {
     port: u16,
-    /// Answered so far.
+    /// Requests answered so far.
     requests: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
@@ -234,7 +235,7 @@ impl Engines {
     }
 }
 
-/// Answers requests without a body until the other side leaves.
+/// Answers requests without a body until the other side closes.
 async fn serve(
     mut stream: TcpStream,
     (metrics, other): (Vec<u8>, Vec<u8>),
@@ -266,7 +267,7 @@ fn response(media: &str, body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// As long as llama.cpp's own.
+/// A page as long as llama.cpp's own.
 fn llamacpp_page() -> String {
     let mut page = String::new();
     for (name, kind) in [
@@ -291,7 +292,7 @@ fn llamacpp_page() -> String {
     page
 }
 
-/// As long as vLLM's: some six hundred series of histograms around the gauges that count.
+/// A page as long as vLLM's: about 600 series of histograms around the gauges that count.
 fn vllm_page() -> String {
     let labels = "engine=\"0\",model_name=\"tiny\"";
     let mut page = String::new();
@@ -320,6 +321,6 @@ fn vllm_page() -> String {
 
 fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    // A reader that has gone needs no numbers.
+    // If the reader has gone, nobody needs the numbers.
     let _ = writeln!(out, "{text}");
 }

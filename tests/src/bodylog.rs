@@ -1,4 +1,4 @@
-//! The listener and the exporter under test, and what is read from their files and pages.
+//! Runs the listener and the exporter under test, and reads their files and pages.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,21 +13,21 @@ use tokio::process::Command;
 use crate::program::{Finished, Program};
 use crate::wire::{Reply, call};
 
-/// Listeners come back at the address they had. Nobody connects from this one, so meanwhile no
-/// connection can have taken the port.
+/// Restarted listeners return to their address. No test connects from this address, so no outgoing
+/// connection can take the port in the meantime.
 const ADDRESS: &str = "127.77.0.1:0";
 
-/// A listener that may be ended and started again at the same address.
+/// A listener that a test may end and start again at the same address.
 pub struct Listener {
-    /// Where frames come in.
+    /// The address for frames.
     pub frames: SocketAddr,
-    /// Its HTTP.
+    /// The address of its HTTP port.
     pub http: SocketAddr,
     start: Start,
     program: Option<Program>,
 }
 
-/// How a program of the body log is started.
+/// How to start a program of the body log.
 #[derive(Clone, Debug)]
 pub struct Start {
     under: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// The program at `executable` over the directory `dir`.
+    /// Starts the program at `executable` with the directory `dir`.
     pub fn new(executable: &str, dir: &Path) -> Self {
         Self {
             under: Vec::new(),
@@ -51,26 +51,26 @@ impl Start {
         }
     }
 
-    /// As the child of another program, such as `nice`, which is given these arguments first.
+    /// Starts it through another program, such as `nice`, with these arguments first.
     pub fn under(mut self, program: &str, arguments: &[&str]) -> Self {
         let under = [&[program], arguments].concat();
         self.under = under.into_iter().map(str::to_owned).collect();
         self
     }
 
-    /// With standard error on a pipe that nobody reads.
+    /// Connects standard error to a pipe that nobody reads.
     pub fn unread(mut self) -> Self {
         self.is_unread = true;
         self
     }
 
-    /// With this option.
+    /// Adds an option.
     pub fn option(mut self, name: &str, value: &(impl ToString + ?Sized)) -> Self {
         self.arguments.extend([name.to_owned(), value.to_string()]);
         self
     }
 
-    /// With these variables.
+    /// Adds environment variables.
     pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         self.environment.extend(variables);
         self
@@ -93,7 +93,8 @@ impl Start {
         command
     }
 
-    /// A start that ends by itself: what it printed, and its exit code. Ports come from the system.
+    /// Runs a program that ends by itself. Returns its output and its exit code. The system chooses
+    /// the ports.
     pub async fn refused(&self) -> Finished {
         let mut command = self.command();
         command.args(["--listen", "127.0.0.1:0"]);
@@ -106,7 +107,7 @@ impl Listener {
     pub async fn start(mut start: Start) -> Self {
         let any = ADDRESS.parse().expect("an address");
         if !start.has("--min-free") {
-            // Whoever runs the tests may have a full disk.
+            // The disk of the machine that runs the tests may be full.
             start = start.option("--min-free", "0%");
         }
         let mut listener = Self {
@@ -119,7 +120,7 @@ impl Listener {
         listener
     }
 
-    /// Starts it again where it was.
+    /// Starts it again at the same address.
     ///
     /// # Panics
     ///
@@ -140,14 +141,14 @@ impl Listener {
         self.program = Some(program);
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as in a crash.
     pub async fn kill(&mut self) {
         let mut program = self.program.take().expect("it runs");
         program.signal(Signal::KILL);
         program.exited().await;
     }
 
-    /// Asks it to end, and returns what it printed.
+    /// Asks it to end, and returns its output.
     pub async fn stop(&mut self) -> Finished {
         let program = self.program.take().expect("it runs");
         program.signal(Signal::TERM);
@@ -159,7 +160,7 @@ impl Listener {
         self.program.as_ref().expect("it runs").id()
     }
 
-    /// Everything it logged so far.
+    /// Everything that it has logged so far.
     pub fn log(&self) -> String {
         self.program.as_ref().map(Program::log).unwrap_or_default()
     }
@@ -185,7 +186,7 @@ impl Listener {
         objects(&self.start.dir.join("details"))
     }
 
-    /// How many whole lines the files of the records and of the rows have.
+    /// The number of whole lines in the files of the records and of the rows.
     pub fn lines(&self) -> [u64; 2] {
         [self.start.dir.clone(), self.start.dir.join("details")].map(|root| {
             let files = hour_files(&root).into_iter().map(|(_, path)| lines(&path));
@@ -202,9 +203,9 @@ impl Listener {
     }
 }
 
-/// An exporter that may be ended and started again.
+/// An exporter that a test may end and start again.
 pub struct Exporter {
-    /// Its HTTP.
+    /// The address of its HTTP port.
     pub http: SocketAddr,
     start: Start,
     program: Option<Program>,
@@ -212,7 +213,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// Starts the exporter over a listener's directory, and waits until it serves. It counts every
-    /// row there is.
+    /// existing row.
     pub async fn start(start: Start) -> Self {
         let mut exporter = Self {
             http: ADDRESS.parse().expect("an address"),
@@ -223,7 +224,7 @@ impl Exporter {
         exporter
     }
 
-    /// Starts it again where it was.
+    /// Starts it again at the same address.
     ///
     /// # Panics
     ///
@@ -240,14 +241,14 @@ impl Exporter {
         self.program = Some(program);
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as in a crash.
     pub async fn kill(&mut self) {
         let mut program = self.program.take().expect("it runs");
         program.signal(Signal::KILL);
         program.exited().await;
     }
 
-    /// Everything it logged so far.
+    /// Everything that it has logged so far.
     pub fn log(&self) -> String {
         self.program.as_ref().map(Program::log).unwrap_or_default()
     }
@@ -260,15 +261,15 @@ impl Exporter {
     }
 }
 
-/// The address behind `scheme` in a ready line.
+/// The address after `scheme` in a ready line.
 fn address(line: &str, scheme: &str) -> SocketAddr {
     let rest = line.split_once(scheme).map(|(_, rest)| rest);
     rest.and_then(|rest| rest.split(' ').next()?.parse().ok())
         .unwrap_or_else(|| panic!("no {scheme} address in {line:?}"))
 }
 
-/// The hour files below `root`, oldest first, each under its day and name. Of an hour that is being
-/// packed, the plain one.
+/// The hour files below `root`, oldest first, each with its day and name. While an hour is being
+/// packed, its plain file.
 fn hour_files(root: &Path) -> Vec<(String, PathBuf)> {
     let listed = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -293,12 +294,12 @@ fn hour_files(root: &Path) -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The whole lines of an hour's file, packed or not.
+/// The whole lines of an hour file, packed or not.
 fn lines(path: &Path) -> Vec<Vec<u8>> {
     let is_packed = path.extension().is_some_and(|end| end == "gz");
     let file = match fs::File::open(path) {
         Ok(file) => file,
-        // Packed since it was listed.
+        // The file was packed after it was listed.
         Err(_) if !is_packed => return lines(&path.with_extension("jsonl.gz")),
         Err(error) => panic!("{}: {error}", path.display()),
     };
@@ -318,8 +319,8 @@ fn lines(path: &Path) -> Vec<Vec<u8>> {
     }
 }
 
-/// Every line of the hours below `root` that is a JSON object, in order. What is not whole yet, or
-/// was cut by a crash, is not.
+/// All lines of the hours below `root` that are JSON objects, in order. Lines that are incomplete,
+/// or that a crash cut, are left out.
 fn objects(root: &Path) -> Vec<Value> {
     let texts = hour_files(root).into_iter().map(|(_, path)| lines(&path));
     let objects = texts
@@ -328,7 +329,7 @@ fn objects(root: &Path) -> Vec<Value> {
     objects.filter(Value::is_object).collect()
 }
 
-/// The sum of the series of a metrics page whose text begins with `start`.
+/// The sum of the metrics series whose text begins with `start`.
 pub fn sum(page: &str, start: &str) -> u64 {
     let values = page.lines().filter(|line| line.starts_with(start));
     let values = values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());

@@ -1,5 +1,5 @@
-//! A wall clock for a child process that steps on command. `libfaketime` is put between the program
-//! and the system; the program itself knows nothing of it, and its timers go on as ever.
+//! A wall clock for a child process that steps on command. `libfaketime` sits between the program
+//! and the system. The program does not know about it, and its timers run as usual.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-/// The clock of whoever was started with its environment.
+/// The clock of each program that is started with its environment.
 pub struct SteppedClock {
     library: PathBuf,
     directory: TempDir,
 }
 
 impl SteppedClock {
-    /// A clock that is right so far.
+    /// A clock that shows the right time at first.
     ///
     /// # Errors
     ///
@@ -37,20 +37,20 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// From here on it is off by this many seconds.
+    /// Sets the clock off by this many seconds from now on.
     ///
     /// # Panics
     ///
     /// When the directory cannot be written.
     pub fn step(&self, seconds: i64) {
-        // By rename, so that nobody reads a half of it.
+        // Written by rename, so that nobody reads half of it.
         let aside = self.directory.path().join("offset.new");
         fs::write(&aside, format!("{seconds:+}\n"))
             .and_then(|()| fs::rename(&aside, self.offset()))
             .expect("the directory is ours");
     }
 
-    /// From here on it is `at`, seconds since the Unix epoch, and goes on from there.
+    /// Sets the clock to `at`, in seconds since the Unix epoch. It runs on from there.
     ///
     /// # Panics
     ///
@@ -61,16 +61,16 @@ impl SteppedClock {
         self.step(at - i64::try_from(now).expect("it is before the year 292 billion"));
     }
 
-    /// What the program is to be started with.
+    /// The environment for the program.
     pub fn environment(&self) -> Vec<(String, String)> {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         [
             ("LD_PRELOAD", text(self.library.clone())),
             ("FAKETIME_TIMESTAMP_FILE", text(self.offset())),
-            // The file is read at every look at the clock.
+            // libfaketime reads the file at each call for the time.
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            // Times of files are the system's.
+            // Times of files stay those of the system.
             ("NO_FAKE_STAT", "1".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))

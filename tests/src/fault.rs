@@ -1,4 +1,5 @@
-//! A TCP proxy that misbehaves on command, between the router and an engine that does not know.
+//! A TCP proxy that misbehaves on command. It sits between the router and an engine, and the engine
+//! does not know about it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use crate::wire::{READ, reset};
 /// What the proxy does to every connection, open ones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: bytes pass.
+    /// No fault: bytes pass.
     None,
-    /// Every piece waits this long first.
+    /// Delays each piece by this time.
     Delay(Duration),
     /// Closes once this many response bytes have passed.
     CutAfter(usize),
@@ -29,7 +30,7 @@ pub enum Fault {
 
 /// A running proxy. It ends with its value.
 pub struct Proxy {
-    /// Where it listens.
+    /// The address where it listens.
     pub address: SocketAddr,
     fault: watch::Sender<Fault>,
     _tasks: JoinSet<()>,
@@ -59,13 +60,13 @@ impl Proxy {
         }
     }
 
-    /// Changes what happens from now on.
+    /// Changes the fault from now on.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
 }
 
-/// How a carried connection ends.
+/// How a proxied connection ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Close,
@@ -89,7 +90,7 @@ async fn carry(mut client: TcpStream, upstream: SocketAddr, faults: watch::Recei
     }
 }
 
-/// Client to engine, until either leaves.
+/// Copies from client to engine until either side closes.
 async fn forward(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -103,7 +104,7 @@ async fn forward(
     }
 }
 
-/// Engine to client, until either leaves or the fault ends it.
+/// Copies from engine to client until either side closes or the fault ends the connection.
 async fn backward(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -134,7 +135,7 @@ async fn backward(
     }
 }
 
-/// Waits as the fault demands; false when the piece must not pass.
+/// Waits as the fault demands. Returns `false` when the piece must not pass.
 async fn passes(faults: &mut watch::Receiver<Fault>) -> bool {
     let fault = *faults.borrow();
     match fault {

@@ -1,5 +1,5 @@
-//! One HTTP/2 stream, frame by frame, so that a test sees what is on the wire: clients drop what
-//! they have not handed on when a reset arrives.
+//! One HTTP/2 stream, frame by frame, so that a test sees what is on the wire. HTTP/2 clients drop
+//! data that they have not delivered when a reset arrives.
 
 use std::net::SocketAddr;
 
@@ -12,17 +12,17 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
-/// Of DATA and HEADERS.
+/// A flag of DATA and HEADERS.
 const END_STREAM: u8 = 1;
-/// Of HEADERS.
+/// A flag of HEADERS.
 const END_HEADERS: u8 = 4;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// With its last frame.
+    /// The stream ended with its last frame.
     Clean,
-    /// `RST_STREAM`.
+    /// The stream ended by `RST_STREAM`.
     Reset,
 }
 
@@ -39,7 +39,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// When the port does not take it.
+    /// When the port does not accept the connection.
     pub async fn post(address: SocketAddr, path: &str, body: &str) -> Self {
         let mut tcp = TcpStream::connect(address).await.expect("the port accepts");
         let mut head = Vec::new();
@@ -49,7 +49,7 @@ impl Stream {
             (":path", path),
             (":authority", "localhost"),
         ] {
-            // A literal that is not indexed; lengths below 127 take one byte.
+            // A literal field without indexing. Lengths below 127 take one byte.
             head.push(0);
             for text in [name, value] {
                 head.push(u8::try_from(text.len()).expect("names and values are short"));
@@ -93,7 +93,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// When the stream ends before.
+    /// When the stream ends first.
     pub async fn body_until(&mut self, text: &str) {
         within("a piece of the stream", async {
             while !String::from_utf8_lossy(&self.body).contains(text) {
@@ -107,7 +107,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// When the connection ends before.
+    /// When the connection ends first.
     pub async fn end(&mut self) -> StreamEnd {
         within("the stream's end", async {
             loop {

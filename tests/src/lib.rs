@@ -1,9 +1,8 @@
-//! The harness of the black-box tests: it starts the real programs, plays their peers and their
-//! clients byte by byte, and waits for events with a deadline, never for time.
+//! The harness of the black-box tests. It starts the real programs, acts as their peers and clients
+//! byte by byte, and waits for events with a deadline, never for a fixed time.
 //!
-//! It decides nothing about right and wrong; that is the suites' part (`tests/tests/system`).
-//! Every function panics with what it waited for when the world does not answer in
-//! [`PATIENCE`]: a hung test is a failed test with a reason.
+//! The harness does not judge; the suites in `tests/tests/system` do. Each waiting function panics
+//! after [`PATIENCE`] and names what it waited for, so a hung test fails with a reason.
 
 pub mod bodylog;
 pub mod clock;
@@ -20,6 +19,6 @@ pub mod wire;
 
 use std::time::Duration;
 
-/// How long any single wait may take before the test fails. Generous, because nothing waits for
-/// it unless something is broken, and a loaded two-core machine is slow.
+/// The longest that any single wait may take before the test fails. It is generous, because it only
+/// passes when something is broken, and a loaded two-core machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);

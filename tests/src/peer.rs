@@ -1,7 +1,7 @@
-//! A scripted engine: an HTTP/1.1 server that records every request as it came over the wire and
-//! answers with bytes the test chose, when the test chooses. It counts what runs at once, and
-//! sees when the other side leaves. Probes (`GET /v1/models`, `GET /health`) are answered on
-//! their own account unless the script asks for them.
+//! A scripted engine: an HTTP/1.1 server that records every request as it came over the wire. It
+//! answers with the bytes that the test chooses, when the test chooses. It counts the requests that
+//! run at once and notices when the other side closes. It answers probes (`GET /v1/models`, `GET
+//! /health`) by itself, unless the script asks for them.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ pub struct Seen {
     pub target: String,
     /// The header lines.
     pub headers: Headers,
-    /// The body without framing.
+    /// The body without its framing.
     pub body: Vec<u8>,
-    /// Number of the connection it came on, from 0.
+    /// The number of its connection, from 0.
     pub connection: usize,
     /// Its number on that connection, from 0.
     pub nth: usize,
@@ -41,22 +41,22 @@ impl Seen {
     }
 }
 
-/// What a connection is made of: TCP, or TLS over it.
+/// The transport of a connection: TCP, or TLS over TCP.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// The script's side of one request.
+/// The script's access to one request.
 pub struct Exchange {
     io: Option<Box<dyn Io>>,
     socket: Option<Arc<TcpStreamHandle>>,
     state: Arc<State>,
 }
 
-/// Keeps a duplicate of the socket, so that a script can reset it.
+/// A duplicate of the socket, so that a script can reset it.
 struct TcpStreamHandle(socket2::Socket);
 
 impl Exchange {
-    /// Sends bytes as they are; a router that has left is noticed by [`Exchange::gone`].
+    /// Sends bytes as they are. [`Exchange::gone`] notices a router that has closed its side.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         if let Some(io) = &mut self.io {
             let _router_may_be_gone = io.write_all(bytes.as_ref()).await;
@@ -91,7 +91,7 @@ impl Exchange {
         self.send("0\r\n\r\n").await;
     }
 
-    /// Returns when the router has closed its side. It counts as a cancelled request.
+    /// Returns when the router has closed its side. The request then counts as cancelled.
     pub async fn gone(&mut self) {
         let Some(io) = &mut self.io else { return };
         let mut byte = [0];
@@ -100,7 +100,7 @@ impl Exchange {
         self.io = None;
     }
 
-    /// Waits for the gate to let one more step pass; returns at once if the router leaves first.
+    /// Waits until the gate lets one more step pass. Returns at once if the router closes first.
     pub async fn step(&mut self, gate: &Gate) {
         let passed = gate.0.clone();
         tokio::select! {
@@ -126,7 +126,7 @@ impl Exchange {
     }
 }
 
-/// Lets a script proceed step by step, at the test's word.
+/// Lets a test release a script step by step.
 #[derive(Clone)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -143,20 +143,20 @@ impl Gate {
     }
 }
 
-/// What a peer counted.
+/// The counts of a peer.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Requests in order of arrival, probes included.
     pub seen: Vec<Seen>,
-    /// Connections accepted.
+    /// Connections accepted so far.
     pub connections: usize,
-    /// Requests being answered now, probes excluded.
+    /// Requests that are being answered now, without probes.
     pub running: usize,
-    /// The most that ran at once.
+    /// The most requests that ran at once.
     pub peak: usize,
-    /// Requests whose other side left while the script waited for it.
+    /// Requests whose other side closed while the script waited for that.
     pub cancelled: usize,
-    /// Connections whose bytes were not an HTTP request.
+    /// Connections that sent something other than an HTTP request.
     pub malformed: usize,
 }
 
@@ -176,16 +176,16 @@ struct State {
     probes: bool,
 }
 
-/// A running scripted engine. It ends with its value.
+/// A running scripted engine. It stops when the value is dropped.
 pub struct Peer {
-    /// Where it listens.
+    /// The address where it listens.
     pub address: SocketAddr,
     state: Arc<State>,
     _tasks: JoinSet<()>,
 }
 
 impl Peer {
-    /// Starts an engine that answers every request but probes with `script`.
+    /// Starts an engine that answers every request except probes with `script`.
     pub async fn spawn<F>(script: impl Fn(Seen, Exchange) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Exchange> + Send + 'static,
@@ -193,7 +193,7 @@ impl Peer {
         Self::start(boxed(script), false, None).await
     }
 
-    /// Like [`Peer::spawn`]; the script sees the probes too.
+    /// Like [`Peer::spawn`], but the script also gets the probes.
     pub async fn spawn_with_probes<F>(
         script: impl Fn(Seen, Exchange) -> F + Send + Sync + 'static,
     ) -> Self
@@ -252,8 +252,8 @@ impl Peer {
         .await
     }
 
-    /// An engine that opens a stream, sends `first`, and sends one of `rest` at each step of the gate,
-    /// then ends the stream.
+    /// An engine that opens a stream, sends `first`, then one item of `rest` at each step of the
+    /// gate, and ends the stream.
     pub async fn streaming(
         gate: &Gate,
         first: &'static str,
@@ -315,7 +315,7 @@ impl Peer {
         self.state.tally.lock().clone()
     }
 
-    /// The requests seen so far, probes excluded.
+    /// The requests so far, without probes.
     pub fn requests(&self) -> Vec<Seen> {
         self.state
             .tally
@@ -327,7 +327,7 @@ impl Peer {
             .collect()
     }
 
-    /// Waits until `n` requests (probes excluded) have arrived, and returns them.
+    /// Waits until `n` requests (without probes) have arrived, and returns them.
     pub async fn arrived(&self, n: usize) -> Vec<Seen> {
         until(&format!("{n} requests at the engine"), || {
             self.requests().len() >= n
@@ -358,7 +358,7 @@ impl Peer {
     }
 }
 
-/// What [`Peer::plain`] answers.
+/// The answer of [`Peer::plain`].
 pub const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"tiny","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
 
 const MODELS: &str =
@@ -433,7 +433,7 @@ async fn serve(
     }
 }
 
-/// Counts one running request, and uncounts it when the script ends or is aborted.
+/// Counts one running request until the script ends or is aborted.
 struct Running(Arc<State>);
 
 impl Running {
@@ -451,8 +451,8 @@ impl Drop for Running {
     }
 }
 
-/// Reads one request with `content-length` or chunked framing. `Ok(None)` at the end of the
-/// connection, also in the middle of a request.
+/// Reads one request with `content-length` or chunked framing. `Ok(None)` when the connection ends,
+/// also in the middle of a request.
 async fn read_request(
     io: &mut Box<dyn Io>,
     buffer: &mut Vec<u8>,
@@ -532,7 +532,8 @@ async fn more(io: &mut Box<dyn Io>, buffer: &mut Vec<u8>) -> bool {
     matches!(io.read_buf(buffer).await, Ok(n) if n > 0)
 }
 
-/// An address that refuses connections for as long as the value lives: bound, but nobody listens.
+/// An address that refuses connections while the value lives: it is bound, but nothing listens on
+/// it.
 pub struct Refusing {
     /// The address.
     pub address: SocketAddr,
@@ -540,7 +541,7 @@ pub struct Refusing {
 }
 
 impl Refusing {
-    /// Takes a port.
+    /// Binds a port.
     pub fn bind() -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
             .expect("a TCP socket");
@@ -555,7 +556,7 @@ impl Refusing {
         Self { address, socket }
     }
 
-    /// Begins to listen, and answers as [`Peer::plain`].
+    /// Starts to listen, and answers like [`Peer::plain`].
     pub async fn recover(self) -> Peer {
         self.socket.listen(128).expect("a bound socket listens");
         self.socket
@@ -576,7 +577,7 @@ impl Refusing {
     }
 }
 
-/// An address that never completes a connection: its backlog is full and nobody accepts.
+/// An address that never completes a connection: its backlog is full and nothing accepts.
 pub struct Blackhole {
     /// The address.
     pub address: SocketAddr,
@@ -585,7 +586,7 @@ pub struct Blackhole {
 }
 
 impl Blackhole {
-    /// Takes a port and fills its backlog.
+    /// Binds a port and fills its backlog.
     pub async fn open() -> Self {
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
             .expect("a TCP socket");
@@ -602,7 +603,7 @@ impl Blackhole {
         for _ in 0..8 {
             waiting.spawn(TcpStream::connect(address));
         }
-        // One connection fits into a backlog of zero; the rest hang as every later one will.
+        // One connection fits into a backlog of zero. The others hang, as every later one will.
         let first = within("the backlog to fill", waiting.join_next())
             .await
             .expect("eight were started");

@@ -1,5 +1,5 @@
-//! A child process: its output is kept line by line, its end is awaited, and it does not outlive
-//! the value. Only processes started here are ever signalled, by their own id.
+//! A child process. Its output is kept line by line, its end is awaited, and it is killed when the
+//! value is dropped. Only processes started here get signals, by their own id.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Stderr {
     Unread,
 }
 
-/// What a finished program left.
+/// The results of a finished program.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// Its exit code; `None` when a signal ended it.
@@ -44,7 +44,7 @@ pub struct Finished {
 }
 
 impl Program {
-    /// Starts `command` with nothing on standard input.
+    /// Starts `command` with an empty standard input.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Program {
         let mut readers = JoinSet::new();
         let stdout = child.stdout.take().expect("it is piped");
         readers.spawn(keep(stdout, output.clone(), |output| &mut output.stdout));
-        // Left in the child, the pipe stays open and fills.
+        // If the pipe stays with the child, it stays open and fills up.
         if errors == Stderr::Kept {
             let stderr = child.stderr.take().expect("it is piped");
             output.lock().open += 1;
@@ -96,12 +96,12 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Once the program has been awaited.
+    /// When the program has been awaited already.
     pub fn id(&self) -> u32 {
         self.child.id().expect("the program still runs")
     }
 
-    /// Everything it printed so far, both streams.
+    /// Everything that it has printed so far, on both streams.
     pub fn log(&self) -> String {
         let output = self.output.lock();
         [output.stdout.join("\n"), output.stderr.join("\n")].join("\n")
@@ -111,7 +111,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// With the whole log, when the program ends first or stays silent.
+    /// When the program ends first or prints no such line. Shows the whole log.
     pub async fn line(&self, prefix: &str) -> String {
         self.find_line(prefix, |line| Some(line.strip_prefix(prefix)?.to_owned()))
             .await
@@ -152,7 +152,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Once the program has been awaited.
+    /// When the program has been awaited already.
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.id())
             .ok()
@@ -176,7 +176,7 @@ impl Program {
             .is_some()
     }
 
-    /// Waits for the end, and returns everything.
+    /// Waits for the end, and returns its output and exit code.
     pub async fn finish(mut self) -> Finished {
         let status = self.exited().await;
         until("the end of the output", || self.output.lock().open == 0).await;

@@ -1,5 +1,5 @@
-//! The router under test: a directory of its own with configuration, routes and keys, ports from
-//! the system, and the addresses read from its ready line.
+//! The router under test. It gets its own directory with configuration, routes and keys, and ports
+//! from the system; its addresses come from its ready line.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::program::{Finished, Program};
 use crate::wait::until_answer;
 use crate::wire::{Reply, call};
 
-/// A directory that a router will be started in.
+/// A directory in which to start a router.
 pub struct Setup {
     program: PathBuf,
     directory: TempDir,
@@ -26,7 +26,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// An empty setup for the router at `program`: no route, no key, no wait before a drain.
+    /// An empty setup for the router at `program`: no routes, no keys, no delay before a drain.
     pub fn new(program: &str) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("router-test-")
@@ -45,13 +45,13 @@ impl Setup {
         }
     }
 
-    /// Leaves it to the router to find its main file.
+    /// Starts the router without naming its main file, so that it has to find it.
     pub fn unnamed(mut self) -> Self {
         self.named = false;
         self
     }
 
-    /// Puts standard error on a pipe that nobody reads.
+    /// Connects standard error to a pipe that nobody reads.
     pub fn unread(mut self) -> Self {
         self.is_unread = true;
         self
@@ -70,7 +70,7 @@ impl Setup {
         self
     }
 
-    /// Writes the key file and names it.
+    /// Writes the key file and refers to it in `router.yaml`.
     pub fn keys(self, text: &str) -> Self {
         self.write("keys", text);
         self.main("keys: {file: keys}")
@@ -88,7 +88,8 @@ impl Setup {
         self
     }
 
-    /// Runs the router under another program, such as `taskset -c 0`, which must become it.
+    /// Runs the router through another program, such as `taskset -c 0`, which must replace itself
+    /// by it.
     pub fn under(mut self, program: &str, arguments: &[&str]) -> Self {
         self.under = [&[program], arguments]
             .concat()
@@ -98,7 +99,7 @@ impl Setup {
         self
     }
 
-    /// Writes a file of the directory.
+    /// Writes a file into the directory.
     ///
     /// # Panics
     ///
@@ -124,7 +125,7 @@ impl Setup {
         text
     }
 
-    /// The command line, with the configuration written.
+    /// Writes the configuration and returns the command line.
     fn command(&self, arguments: &[&str]) -> Command {
         self.write("router.yaml", &self.main_file());
         let mut command = match self.under.split_first() {
@@ -153,7 +154,7 @@ impl Setup {
         Program::spawn(self.command(arguments)).finish().await
     }
 
-    /// Starts the router and waits for its ready line, of either log format.
+    /// Starts the router and waits for its ready line, in either log format.
     pub async fn start(self) -> Router {
         let command = self.command(&["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         let program = match self.is_unread {
@@ -181,7 +182,7 @@ impl Setup {
     }
 }
 
-/// A running router. It ends with its value.
+/// A running router. It stops when the value is dropped.
 pub struct Router {
     /// The public port.
     pub public: SocketAddr,
@@ -219,7 +220,7 @@ impl Router {
         call(self.admin, "POST", target, &[], "").await
     }
 
-    /// Replaces a file of the directory the way editors do: whole, by rename.
+    /// Replaces a file of the directory as editors do: the whole file, by rename.
     ///
     /// # Panics
     ///
@@ -236,12 +237,12 @@ impl Router {
         self.setup.path()
     }
 
-    /// Everything logged so far.
+    /// Everything that it has logged so far.
     pub fn log(&self) -> String {
         self.program.log()
     }
 
-    /// Asks the admin port until its JSON satisfies `condition`, and returns it.
+    /// Polls the admin port until its JSON satisfies `condition`, and returns the JSON.
     pub async fn admin_until(
         &self,
         target: &str,
@@ -260,7 +261,7 @@ impl Router {
         .await
     }
 
-    /// Ends it as a crash would, and returns the directory as it was left.
+    /// Kills it, as in a crash. Returns the directory as the router left it.
     pub async fn kill(self) -> Setup {
         let Self {
             mut program, setup, ..
@@ -270,7 +271,7 @@ impl Router {
         setup
     }
 
-    /// Asks to end, waits for it, and returns what was printed.
+    /// Asks it to end, waits, and returns its output.
     pub async fn stop(self) -> Finished {
         self.program.signal(Signal::TERM);
         self.program.finish().await

@@ -1,6 +1,6 @@
-//! A program on a terminal of its own: keys are typed to it, and everything it shows is kept, both
-//! streams in the order they came. The terminal is a pair of the kernel's (pty(7)); nobody interprets
-//! what is shown.
+//! Runs a program on its own terminal. The test types keys, and everything that is shown is kept,
+//! both streams in order of arrival. The terminal is a pair from the kernel (pty(7)); nothing
+//! interprets the output.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 use crate::wait::until_some;
 
-/// A running program, and its terminal seen from outside.
+/// A running program and the outer side of its terminal.
 pub struct Terminal {
     child: Child,
     outside: File,
@@ -25,7 +25,7 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// When there is no terminal to be had, or the program cannot be started.
+    /// When no terminal is available, or the program cannot be started.
     pub fn start(mut command: Command) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let outside = openpt(flags).expect("a terminal");
@@ -48,17 +48,17 @@ impl Terminal {
         }
     }
 
-    /// Everything it has shown so far; lines end with `\r\n`, and typed keys are echoed.
+    /// Everything shown so far. Lines end with `\r\n`, and typed keys are echoed.
     pub fn shown(&mut self) -> String {
         let mut chunk = [0; 4096];
-        // At its end a terminal answers with an error.
+        // At its end, a terminal returns an error.
         while let Ok(read @ 1..) = self.outside.read(&mut chunk) {
             self.shown.extend_from_slice(&chunk[..read]);
         }
         String::from_utf8_lossy(&self.shown).into_owned()
     }
 
-    /// Waits until what it has shown is as wanted, and returns it.
+    /// Waits until the output satisfies `is_wanted`, and returns it.
     pub async fn until(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
         until_some(what, || {
             let shown = self.shown();
@@ -67,36 +67,36 @@ impl Terminal {
         .await
     }
 
-    /// Types.
+    /// Types keys.
     ///
     /// # Panics
     ///
-    /// When nobody is there to read it.
+    /// When nothing is left to read them.
     pub fn types(&mut self, keys: &str) {
         self.outside
             .write_all(keys.as_bytes())
             .expect("a terminal takes keys");
     }
 
-    /// Sends what Ctrl-C sends.
+    /// Sends the signal of Ctrl-C.
     ///
     /// # Panics
     ///
-    /// Once it has ended.
+    /// When the program has ended.
     pub fn interrupt(&self) {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let id = id.and_then(Pid::from_raw).expect("it still runs");
         kill_process(id, Signal::INT).expect("our own child takes signals");
     }
 
-    /// Waits for the end; answers the exit code and everything that was shown.
+    /// Waits for the end. Returns the exit code and everything that was shown.
     ///
     /// # Panics
     ///
     /// When a signal ended it.
     pub async fn ended(mut self) -> (i32, String) {
         let status = until_some("the program on the terminal to end", || {
-            // A full terminal would hold it up.
+            // A full terminal would block the program.
             self.shown();
             self.child.try_wait().expect("a child can be asked")
         })

@@ -1,5 +1,5 @@
-//! A certificate authority of one test's own, made with the `openssl` program, and a TLS acceptor
-//! that uses it.
+//! A certificate authority for one test, made with the `openssl` program, and a TLS acceptor with
+//! its certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-/// A certificate for `localhost`, 127.0.0.1 and 127.77.0.1, signed by a root that only this value knows.
+/// A certificate for `localhost`, 127.0.0.1 and 127.77.0.1, signed by a root that exists only in
+/// this value.
 pub struct Authority {
     directory: TempDir,
 }
 
 impl Authority {
-    /// Makes both certificates; valid for two days.
+    /// Makes both certificates. They are valid for two days.
     ///
     /// # Panics
     ///
-    /// When the `openssl` program is missing or refuses.
+    /// When the `openssl` program is missing or fails.
     pub fn make() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("router-tls-")
@@ -50,7 +51,7 @@ impl Authority {
         Self { directory }
     }
 
-    /// The root's file, for `SSL_CERT_FILE`.
+    /// The file of the root certificate, for `SSL_CERT_FILE`.
     pub fn root(&self) -> PathBuf {
         self.directory.path().join("root.pem")
     }
@@ -64,7 +65,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// When the files are not what was made.
+    /// When the files have changed since they were made.
     pub fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
         let at = self.directory.path();
         let chain = CertificateDer::pem_file_iter(at.join("leaf.pem"))

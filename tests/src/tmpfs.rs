@@ -1,4 +1,4 @@
-//! A small disk of its own that can be filled, for whoever may mount one.
+//! A small separate disk that a test can fill. It needs the permission to mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,22 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A mounted tmpfs. It goes with its value.
+/// A mounted tmpfs. It is unmounted when the value is dropped.
 pub struct Tmpfs {
     directory: TempDir,
 }
 
 impl Tmpfs {
-    /// Mounts one of `mib` MiB.
+    /// Mounts a tmpfs of `mib` MiB.
     ///
     /// # Errors
     ///
-    /// Why it cannot be: mounting needs root, which not everybody who runs the tests is.
+    /// The reason why it cannot be mounted. Mounting needs root, and not everybody runs the tests
+    /// as root.
     ///
     /// # Panics
     ///
-    /// When no directory can be made for it.
+    /// When its directory cannot be created.
     pub fn mount(mib: u64) -> Result<Self, String> {
         let directory = tempfile::Builder::new()
             .prefix("small-disk-")
@@ -43,11 +44,11 @@ impl Tmpfs {
         self.directory.path().join("store")
     }
 
-    /// Takes all room but `free` bytes.
+    /// Fills the disk except for `free` bytes.
     ///
     /// # Panics
     ///
-    /// When it cannot be written, or has less room than that.
+    /// When writing fails, or the disk has less room than that.
     pub fn fill_but(&self, free: u64) {
         let room = rustix::fs::statvfs(self.directory.path()).expect("it is mounted");
         let room = room.f_bavail * room.f_frsize;
@@ -55,16 +56,16 @@ impl Tmpfs {
         fs::write(self.ballast(), ballast).expect("there is room");
     }
 
-    /// Gives that room back.
+    /// Frees the filled room again.
     ///
     /// # Panics
     ///
-    /// When it was not taken.
+    /// When the disk was not filled.
     pub fn empty(&self) {
         fs::remove_file(self.ballast()).expect("it is there");
     }
 
-    /// Whether anything can be written there from now on.
+    /// Makes the disk writable or read-only.
     ///
     /// # Panics
     ///
@@ -85,7 +86,8 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Whoever still has a file open there keeps it until they end; they are our children.
+        // A process with an open file there keeps it until the process ends. All such processes are
+        // our children.
         run("umount", &["--lazy"], self.directory.path());
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for an event with a deadline.
+//! Waits for an event with a deadline.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::PATIENCE;
 
-/// Pause between two looks at a condition that cannot wake us.
+/// The pause between two checks of a condition that cannot wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Looks until `condition` holds.
+/// Checks repeatedly until `condition` holds.
 ///
 /// # Panics
 ///
@@ -19,7 +19,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_some(what, || condition().then_some(())).await;
 }
 
-/// Looks until `look` finds something, and returns it.
+/// Checks repeatedly until `look` finds something, and returns it.
 ///
 /// # Panics
 ///
@@ -35,7 +35,7 @@ pub async fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// Asks until `ask` answers with something, and returns it.
+/// Calls `ask` repeatedly until it returns something, and returns that.
 ///
 /// # Panics
 ///
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Awaits `future`.
+/// Awaits `future` with a deadline.
 ///
 /// # Panics
 ///

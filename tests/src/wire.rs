@@ -1,5 +1,6 @@
-//! An HTTP/1.1 client that hides nothing: it sends the bytes it is given and shows the bytes that
-//! come back, chunk by chunk, as they arrive. No retry, no pool, no header of its own choice.
+//! An HTTP/1.1 client that hides nothing. It sends the given bytes and shows the bytes that come
+//! back, chunk by chunk, as they arrive. It has no retry and no pool, and adds no headers of its
+//! own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +10,11 @@ use tokio::net::TcpStream;
 
 use crate::wait::within;
 
-/// Room for one read. On the heap: a buffer in a future makes every future around it as large.
+/// Buffer size of one read. The buffer is on the heap, because a buffer inside a future makes every
+/// enclosing future as large.
 pub(crate) const READ: usize = 64 * 1024;
 
-/// Header lines in the order they came, names as they were written.
+/// Header lines in order of arrival, with names as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, String)>);
 
@@ -32,7 +34,7 @@ impl Headers {
         Self(lines.filter(|line| !line.is_empty()).map(pair).collect())
     }
 
-    /// The first value of a header, its name in any case.
+    /// The first value of a header. The case of the name does not matter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -61,9 +63,9 @@ enum Framing {
 /// How a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As its framing promised.
+    /// As its framing announced.
     Clean,
-    /// The connection broke before that.
+    /// The connection broke before the end.
     Broken,
 }
 
@@ -107,7 +109,7 @@ impl Reply {
             .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))
     }
 
-    /// A header's first value, or the empty string.
+    /// The first value of a header, or the empty string.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).unwrap_or_default()
     }
@@ -121,18 +123,18 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Connects.
+    /// Opens a connection.
     ///
     /// # Panics
     ///
-    /// When the address does not accept.
+    /// When the address does not accept the connection.
     pub async fn connect(address: SocketAddr) -> Self {
         let connected = within("a connection", TcpStream::connect(address)).await;
         let stream = connected.unwrap_or_else(|error| panic!("connect to {address}: {error}"));
         Self::over(stream)
     }
 
-    /// Speaks over a connection that exists.
+    /// Uses an existing connection.
     pub fn over(stream: TcpStream) -> Self {
         stream
             .set_nodelay(true)
@@ -144,14 +146,14 @@ impl Wire {
         }
     }
 
-    /// Sends bytes as they are. A peer that has already closed is not an error here: what it said
-    /// before closing is what tests look at.
+    /// Sends bytes as they are. A closed connection is not an error here, because tests look at
+    /// what the peer sent before it closed.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _peer_may_be_gone =
             within("room in the socket", self.stream.write_all(bytes.as_ref())).await;
     }
 
-    /// Sends a request with `host`, `content-length` (for a body) and the given headers.
+    /// Sends a request with `host`, `content-length` (if it has a body) and the given headers.
     pub async fn request(
         &mut self,
         method: &str,
@@ -162,14 +164,14 @@ impl Wire {
         self.send(encode(method, target, headers, body)).await;
     }
 
-    /// Reads more bytes into the buffer; false at the end of the connection, however it ends.
+    /// Reads more bytes into the buffer. Returns `false` when the connection ends, however it ends.
     async fn fill(&mut self) -> bool {
         self.buffer.reserve(READ);
         let read = self.stream.read_buf(&mut self.buffer);
         matches!(within("bytes from the server", read).await, Ok(n) if n > 0)
     }
 
-    /// Reads a response head; `None` when the connection ends first.
+    /// Reads the head of a response. `None` when the connection ends first.
     pub async fn try_head(&mut self, method: &str) -> Option<Head> {
         let end = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
@@ -194,7 +196,8 @@ impl Wire {
         })
     }
 
-    /// Reads the head of the final response to a request with `method`; interim ones are skipped.
+    /// Reads the head of the final response to a request with `method`. Interim responses are
+    /// skipped.
     ///
     /// # Panics
     ///
@@ -211,8 +214,8 @@ impl Wire {
         }
     }
 
-    /// Reads the next piece of the body: one chunk of a chunked body, whatever has arrived of any
-    /// other. `Err(end)` once it is over.
+    /// Reads the next piece of the body: one chunk of a chunked body, or whatever has arrived of
+    /// any other. `Err(end)` after the end.
     ///
     /// # Errors
     ///
@@ -253,7 +256,7 @@ impl Wire {
         }
     }
 
-    /// Takes a complete chunk from the buffer; the empty one ends the body.
+    /// Takes a complete chunk from the buffer. The empty chunk ends the body.
     fn buffered_chunk(&mut self) -> Option<Vec<u8>> {
         let line = find(&self.buffer, b"\r\n")?;
         let text = String::from_utf8_lossy(&self.buffer[..line]).into_owned();
@@ -287,7 +290,7 @@ impl Wire {
     ///
     /// # Panics
     ///
-    /// When it ends first.
+    /// When the body ends first.
     pub async fn body_until(&mut self, text: &str) -> Vec<u8> {
         let mut body = Vec::new();
         while find(&body, text.as_bytes()).is_none() {
@@ -314,12 +317,13 @@ impl Wire {
         }
     }
 
-    /// True once the server has closed, with nothing more to say. Waits for it.
+    /// Waits until the server sends more or closes. Returns `true` when it closed without sending
+    /// more.
     pub async fn is_closed_by_server(&mut self) -> bool {
         self.buffer.is_empty() && !self.fill().await
     }
 
-    /// Leaves the way a crashing client does: with a reset instead of a goodbye.
+    /// Closes with a reset, as a crashing client does.
     pub fn reset(self) {
         reset(self.stream);
     }
@@ -334,7 +338,7 @@ pub fn reset(stream: TcpStream) {
     let _best_effort = socket.set_linger(Some(std::time::Duration::ZERO));
 }
 
-/// The bytes of an ordinary request.
+/// The bytes of a normal request.
 pub fn encode(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{method} {target} HTTP/1.1\r\n").into_bytes();
     if !headers
@@ -354,7 +358,7 @@ pub fn encode(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8])
     bytes
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub async fn call(
     address: SocketAddr,
     method: &str,
@@ -367,12 +371,12 @@ pub async fn call(
     wire.reply(method).await
 }
 
-/// Sends exact bytes on a connection of its own and reads what comes back until the server closes
-/// or one response is complete.
+/// Sends exact bytes on a new connection. Reads until the server closes or one response is
+/// complete.
 ///
 /// # Errors
 ///
-/// Only when the connection cannot be made.
+/// When the connection cannot be made.
 pub async fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<Option<Head>> {
     let mut wire = Wire::over(TcpStream::connect(address).await?);
     wire.send(bytes).await;
@@ -393,7 +397,7 @@ fn framing(method: &str, status: u16, headers: &Headers) -> Framing {
     }
 }
 
-/// Where `needle` begins in `hay`.
+/// The position where `needle` begins in `hay`.
 pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len())
         .position(|window| window == needle)

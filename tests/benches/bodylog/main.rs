@@ -1,8 +1,8 @@
-//! What storing costs the listener, and what a backlog takes of memory. What recording costs the router
-//! is in the bench `relay`.
+//! Measures the cost of storing for the listener, and the memory that a backlog takes. The bench
+//! `relay` measures the cost of recording for the router.
 //!
-//! `cargo bench -p system-tests --bench bodylog [-- CASE…] [--rounds N] [--gib N]`, release profile,
-//! Linux, two cores. Cases, all of them unless some are named:
+//! `cargo bench -p system-tests --bench bodylog [-- CASE…] [--rounds N] [--gib N]`, release
+//! profile, Linux, two cores. Without a named case, all cases run:
 //!
 //! | case | compares |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `replay` | the listener's memory with its budget while a backlog arrives |
 //! | `spool` | the router's memory with its budget while it delivers a backlog from its spool |
 //!
-//! Both sides of a comparison run in turns, so that a machine that changes its mind hits both.
-//! Nothing is asserted: the numbers are read by people.
+//! Both sides of a comparison run in turns, so that a machine whose speed varies affects both. The
+//! bench asserts nothing: people read the numbers.
 
 mod memory;
 #[path = "../shared/report.rs"]
@@ -25,11 +25,11 @@ use std::process::ExitCode;
 use system_tests::bodylog::{Listener, Start};
 use tempfile::TempDir;
 
-/// What was asked for.
+/// The options on the command line.
 struct Wanted {
     cases: Vec<String>,
     rounds: usize,
-    /// Of the backlogs.
+    /// Size of the backlogs, in GiB.
     gib: u64,
 }
 
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A listener in a directory of its own, which logs no more than it would at work.
+/// A listener in its own directory, which logs no more than in production.
 async fn listener(dir: &Path, more: impl FnOnce(Start) -> Start) -> Listener {
     let quiet = [("RUST_LOG".to_owned(), "warn".to_owned())];
     let start = Start::new(env!("CARGO_BIN_EXE_bodylog-listener-under-test"), dir);
@@ -90,11 +90,11 @@ async fn listener(dir: &Path, more: impl FnOnce(Start) -> Start) -> Listener {
 }
 
 fn directory() -> TempDir {
-    // Beside the build, because the system's directory may be memory.
+    // A directory beside the build, because the system's temporary directory may be in memory.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build has a directory")
 }
 
-/// Who comes first changes with each round.
+/// The side that goes first changes with each round.
 fn turns(round: usize) -> [usize; 2] {
     if round.is_multiple_of(2) {
         [0, 1]

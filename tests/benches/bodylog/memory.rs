@@ -1,4 +1,4 @@
-//! Memory while a backlog is on its way.
+//! Memory use during a backlog.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,14 +12,14 @@ use tokio::task::spawn_blocking;
 use crate::sender::{Exchange, send};
 use crate::{directory, listener, report};
 
-/// The listener's budget, its least.
+/// The listener's memory budget: the smallest allowed.
 const LISTENER_BUDGET: u64 = 128 << 20;
-/// Senders at once.
+/// Concurrent senders.
 const SENDERS: u64 = 4;
-/// The router's budget, its default.
+/// The router's memory budget: the default.
 const ROUTER_BUDGET: u64 = 256 << 20;
 
-/// The largest resident memory a process ever had, MiB.
+/// The peak resident memory of a process, in MiB.
 fn high_water_mib(id: u32) -> u64 {
     let id = i32::try_from(id).expect("process ids are small");
     let status = Process::new(id).and_then(|process| process.status());
@@ -30,7 +30,7 @@ fn high_water_mib(id: u32) -> u64 {
         / 1024
 }
 
-/// A backlog of so many GiB arrives at a listener as fast as it takes it.
+/// Sends a backlog of `gib` GiB to a listener as fast as it accepts.
 pub(crate) async fn replay(gib: u64) {
     let store = directory();
     let listener = listener(store.path(), |start| {
@@ -53,7 +53,7 @@ pub(crate) async fn replay(gib: u64) {
     ));
 }
 
-/// A router finds so many GiB in its spool and delivers them.
+/// Starts a router with `gib` GiB in its spool and lets it deliver them.
 pub(crate) async fn spool(gib: u64) {
     let (store, spool) = (directory(), directory());
     let listener = listener(store.path(), |start| start).await;
@@ -85,7 +85,7 @@ pub(crate) async fn spool(gib: u64) {
     ));
 }
 
-/// Fills a spool as an earlier run of a router would have left it; answers how many frames.
+/// Fills a spool as an earlier run of a router would have left it. Returns the number of frames.
 fn fill(dir: &Path, bytes: u64) -> std::io::Result<u64> {
     const SEGMENT: u64 = 60 << 20;
     std::fs::write(

@@ -1,4 +1,4 @@
-//! A sender that has its frames ready: what it costs is little beside what the listener does.
+//! A sender with prepared frames. It costs little compared to the listener.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use proto::meta::Meta;
 use serde_json::json;
 use tokio_util::codec::Decoder;
 
-/// Most slices of one write: what Linux takes.
+/// The most slices per write that Linux accepts.
 const SLICES_MAX: usize = 1024;
 
-/// An exchange, as a payload that is sent again and again under ascending sequences.
+/// An exchange as a payload that is sent repeatedly under ascending sequences.
 #[derive(Clone)]
 pub(crate) struct Exchange {
     header: Header,
@@ -23,7 +23,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// With bodies of about these sizes: a chat request, and a stream of events.
+    /// Bodies of typical sizes: a chat request, and a stream of events.
     pub(crate) fn new(request: usize, response: usize) -> Self {
         let words = |size: usize| "lorem ipsum dolor sit amet ".repeat(size / 27 + 1);
         let request = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": words(request)}]});
@@ -42,7 +42,7 @@ impl Exchange {
             "finish_reason": "stop", "usage": {"prompt": 7, "completion": 9, "cached": 0, "reasoning": 0, "total": 16}, "first_chunk_t": 0.1,
             "last_chunk_t": 1.5, "rt": 1.6, "chunk_count": 100, "resp_bytes": events.len(), "req_bytes": 100, "sampled_by": "all",
             "req_body_truncated": false, "resp_body_truncated": false});
-        // In the order in which a router writes it.
+        // In the order in which a router writes the members.
         let meta = Meta::from_json(meta.to_string().as_bytes()).expect("it is an object");
         let meta = serde_json::to_vec(&meta).expect("so is this");
         let data = Data {
@@ -63,26 +63,26 @@ impl Exchange {
         }
     }
 
-    /// Bytes of its frame.
+    /// The size of its frame, in bytes.
     pub(crate) fn len(&self) -> u64 {
         (HEADER_LEN + self.payload.len()) as u64
     }
 
-    /// The frame under this sequence, in its two parts.
+    /// The frame with this sequence, in its two parts.
     fn parts(&self, seq: u64) -> ([u8; HEADER_LEN], &[u8]) {
         let header = Header { seq, ..self.header };
         (header.to_bytes(), &self.payload)
     }
 
-    /// The frame under this sequence.
+    /// The frame with this sequence.
     pub(crate) fn frame(&self, seq: u64) -> Vec<u8> {
         let (header, payload) = self.parts(seq);
         [&header[..], payload].concat()
     }
 }
 
-/// Sends `count` exchanges under the name `producer`, and returns once all are acknowledged. Blocks
-/// the thread.
+/// Sends `count` exchanges as `producer`, and returns after all are acknowledged. Blocks the
+/// thread.
 pub(crate) fn send(listener: SocketAddr, producer: &str, exchange: &Exchange, count: u64) {
     let mut stream = TcpStream::connect(listener).expect("the listener listens");
     stream.set_nodelay(true).expect("it is TCP");
@@ -122,7 +122,7 @@ pub(crate) fn send(listener: SocketAddr, producer: &str, exchange: &Exchange, co
     }
 }
 
-/// Writes frames as a router does: as many at once as there are.
+/// Writes frames as a router does: as many at once as are ready.
 fn write(stream: &mut TcpStream, exchange: &Exchange, seqs: RangeInclusive<u64>) {
     let parts: Vec<_> = seqs.map(|seq| exchange.parts(seq)).collect();
     for parts in parts.chunks(SLICES_MAX / 2) {

@@ -1,4 +1,4 @@
-//! The listener beside a plain writer of the bytes that reach it: one file, one write after the
+//! Compares the listener with a plain writer of the same bytes: one file, one write after the
 //! other, synced as often as the listener syncs.
 
 use std::fs::File;
@@ -11,19 +11,20 @@ use tokio::task::spawn_blocking;
 use crate::sender::{Exchange, send};
 use crate::{directory, listener, report};
 
-/// The listener syncs once it has so much or so many, half of the window it gives a sender.
+/// The listener syncs after this many bytes or frames, which is half of the window that it gives a
+/// sender.
 const SYNCED: u64 = 4 << 20;
 /// See [`SYNCED`].
 const SYNCED_FRAMES: u64 = 512;
-/// Senders at once, as replicas of a router.
+/// Concurrent senders, like replicas of a router.
 const SENDERS: u64 = 2;
-/// Bytes of one turn.
+/// Bytes per turn.
 const TURN: u64 = 384 << 20;
 
 /// Runs the comparison and prints it.
 pub(crate) async fn run(rounds: usize) {
     report::header("MB/s to disk", ["plain", "listener"]);
-    // The first writer of all pays for pages that a virtual machine had given back.
+    // The first writer pays for pages that a virtual machine had given back.
     plain(&Exchange::new(16 << 10, 68 << 10), TURN / (64 << 10)).await;
     for (name, request, response) in [
         ("84 KiB, streamed", 16 << 10, 68 << 10),
@@ -61,7 +62,7 @@ async fn plain(exchange: &Exchange, count: u64) -> f64 {
 fn write(exchange: &Exchange, count: u64, path: &Path) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let frame = exchange.frame(1);
-    // As `dd` does it: blocks, not frames.
+    // Writes blocks, not frames, as `dd` does.
     let block = frame.repeat((256 << 10) / frame.len() + 1);
     let synced = SYNCED.min(SYNCED_FRAMES * exchange.len());
     let (mut left, mut unsynced) = (count * exchange.len(), 0);

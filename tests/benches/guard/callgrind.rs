@@ -1,10 +1,10 @@
-//! The two sums of a callgrind file: instructions, and calls of the allocator.
+//! Reads two sums from a callgrind file: instructions, and calls of the allocator.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// What asks the system's allocator, or mimalloc, for memory.
+/// Functions that request memory from the system's allocator or from mimalloc.
 const ALLOCATORS: [&str; 8] = [
     "malloc",
     "calloc",
@@ -16,7 +16,7 @@ const ALLOCATORS: [&str; 8] = [
     "mi_malloc",
 ];
 
-/// Of one run of a program.
+/// The sums of one run of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) instructions: u64,
@@ -27,12 +27,12 @@ pub(crate) struct Totals {
 ///
 /// # Panics
 ///
-/// When there is none, or it has no sum.
+/// When the file is missing or has no sum.
 pub(crate) fn read(path: &Path) -> Totals {
     let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let text = String::from_utf8_lossy(&text);
     let mut totals = Totals::default();
-    // A name is written out once, beside its number; afterwards the number stands for it.
+    // A name is written out once, with a number. Later lines use only the number.
     let mut allocators = HashSet::new();
     let mut calls_allocator = false;
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! An engine that answers from memory, each part in one write.
+//! An engine that answers from memory, with each part in one write.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Chunks of a stream.
+/// Number of chunks in a stream.
 pub(crate) const CHUNKS: usize = 64;
 
 const EVENT: &str = r#"data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"bench","choices":[{"index":0,"delta":{"content":" to\nken"},"logprobs":null,"finish_reason":null}]}
@@ -20,12 +20,12 @@ const REPLY: &str = r#"{"id":"chatcmpl-bench","object":"chat.completion","create
 /// A running engine.
 pub(crate) struct Engine {
     pub(crate) address: SocketAddr,
-    /// A permit sends the next chunk of a stream that goes step by step.
+    /// One permit releases the next chunk of a stepwise stream.
     pub(crate) steps: Arc<Semaphore>,
     _tasks: JoinSet<()>,
 }
 
-/// Starts it in this process.
+/// Starts the engine in this process.
 pub(crate) async fn spawn() -> Engine {
     let listener = TcpListener::bind("127.0.0.1:0")
         .await
@@ -47,7 +47,7 @@ pub(crate) async fn spawn() -> Engine {
     }
 }
 
-/// Answers until the other side leaves.
+/// Answers until the other side closes.
 async fn serve(mut stream: TcpStream, steps: Arc<Semaphore>) {
     stream
         .set_nodelay(true)
@@ -65,14 +65,14 @@ async fn serve(mut stream: TcpStream, steps: Arc<Semaphore>) {
     }
 }
 
-/// How a request wants its answer.
+/// The kind of answer that a request wants.
 enum Kind {
     Reply,
     Burst,
     Steps,
 }
 
-/// Reads one request; `None` at the end of the connection.
+/// Reads one request. `None` when the connection ends.
 async fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> Option<Kind> {
     request.clear();
     loop {

@@ -1,13 +1,15 @@
-//! What requests cost, counted and not timed: instructions and allocations of the router, by callgrind.
+//! The cost of requests, counted instead of timed: callgrind counts instructions and allocations of
+//! the router.
 //!
-//! `tests/run` builds the router in the profile `guard` and runs
-//! `cargo bench --workspace --profile dev --bench guard -- --router target/guard/router`, which fails when a count is
-//! more than 5 % above the record in `counts.txt`. `--write` makes a new record: commit it with the change that
+//! `tests/run` builds the router in the profile `guard` and runs `cargo bench --workspace --profile
+//! dev --bench guard -- --router target/guard/router`. The bench fails when a count is more than 5
+//! % above the record in `counts.txt`. `--write` makes a new record; commit it with the change that
 //! explains it. `--keep DIRECTORY` keeps callgrind's files for `callgrind_annotate`.
 //!
-//! Each scenario runs twice, with few requests and with many, and the difference is divided by the difference: start-up and
-//! shutdown do not count. Requests come one after the other on one connection, and an engine that answers from memory
-//! sends each answer in one write, so that the router does the same reads and writes in every run.
+//! Each scenario runs twice, with few requests and with many. The difference of the counts is
+//! divided by the difference of the numbers, so start-up and shutdown do not count. Requests come
+//! one after the other on one connection, and an engine in memory sends each answer in one write,
+//! so that the router does the same reads in every run.
 
 mod callgrind;
 mod engine;
@@ -25,10 +27,10 @@ use std::process::ExitCode;
 use record::{Counts, Record};
 use scenario::{Requests, Scenario};
 
-/// What a count may grow without a new record, per cent.
+/// The largest growth of a count without a new record, in per cent.
 const GROWTH_MAX: f64 = 5.0;
 
-/// What the command line says.
+/// The command line.
 struct Arguments {
     router: PathBuf,
     write: bool,
@@ -66,7 +68,7 @@ fn arguments() -> Option<Arguments> {
             "--router" => router = Some(PathBuf::from(rest.next()?)),
             "--keep" => keep = Some(PathBuf::from(rest.next()?)),
             "--write" => write = true,
-            // Cargo adds it.
+            // Cargo adds this argument.
             "--bench" => {}
             _ => return None,
         }
@@ -78,7 +80,7 @@ fn arguments() -> Option<Arguments> {
     })
 }
 
-/// What one request of a scenario costs.
+/// Counts the cost of one request of a scenario.
 async fn count(arguments: &Arguments, scenario: Scenario) -> Counts {
     let few = run(arguments, scenario, Requests::FEW);
     let many = run(arguments, scenario, Requests::MANY);
@@ -99,7 +101,7 @@ async fn run(arguments: &Arguments, scenario: Scenario, requests: Requests) -> c
     callgrind::read(&out)
 }
 
-/// Cargo runs a bench in its package, and a person names a file from the workspace.
+/// Cargo runs a bench in its package directory, but people name files from the workspace root.
 fn absolute(path: &Path) -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     workspace.join(path)

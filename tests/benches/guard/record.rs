@@ -1,4 +1,4 @@
-//! The counts of each scenario as they were when somebody last said that they are right.
+//! The recorded counts of each scenario, as last accepted.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use crate::report;
 use crate::scenario::Scenario;
 
-/// What stands before the counts.
+/// The text in front of the counts.
 const PREFACE: &str = "\
 # Instructions and allocations of the router per request, profile `guard`, as callgrind counts them.
 # `tests/run` fails when a count grows by more than 5 %. Written by
 # cargo bench --workspace --profile dev --bench guard -- --router target/guard/router --write
 ";
 
-/// Of one request.
+/// The counts of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub(crate) instructions: f64,
     pub(crate) allocations: f64,
 }
 
-/// All scenarios, in their order.
+/// All scenarios, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Record(Vec<(&'static str, Counts)>);
 
@@ -30,7 +30,7 @@ impl Record {
         self.0.push((scenario.id(), counts));
     }
 
-    /// The record in the tree; empty when there is none.
+    /// The record in the tree. Empty when there is no record.
     pub(crate) fn load() -> Self {
         let text = fs::read_to_string(file()).unwrap_or_default();
         let mut record = Self::default();
@@ -53,7 +53,7 @@ impl Record {
         record
     }
 
-    /// Writes it into the tree.
+    /// Writes the record into the tree.
     ///
     /// # Panics
     ///
@@ -70,7 +70,8 @@ impl Record {
         fs::write(file(), text).expect("the source tree can be written");
     }
 
-    /// Prints each count beside its record. False when one has grown too much or has no record.
+    /// Prints each count with its recorded value. Returns `false` when a count has grown too much
+    /// or has no record.
     pub(crate) fn compare(&self, record: &Self, growth_max: f64) -> bool {
         report::line(&format!(
             "{:<12} {:>12} {:>9} {:>7}  {:>11} {:>9} {:>7}",
@@ -106,7 +107,7 @@ impl Record {
     }
 }
 
-/// Per cent.
+/// The growth in per cent.
 fn growth(now: f64, before: f64) -> f64 {
     (now / before.max(1.0) - 1.0) * 100.0
 }

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The scenarios to count.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use crate::prompt;
 
 const KEY: &str = "sk-bench";
 
-/// How many requests a run makes.
+/// The number of requests in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requests(pub(crate) usize);
 
 impl Requests {
-    /// Enough that every table and pool has its size.
+    /// Enough for every table and pool to reach its size.
     pub(crate) const FEW: Self = Self(40);
     pub(crate) const MANY: Self = Self(140);
 }
@@ -25,17 +25,17 @@ impl Requests {
 /// One kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
-    /// 1 KiB, answered by a small JSON document.
+    /// A request of 1 KiB, answered by a small JSON document.
     Small,
-    /// 32 KiB of text with escapes, answered the same way.
+    /// A request of 32 KiB of text with escapes, answered the same way.
     Large,
-    /// A stream of 64 chunks, each sent when the client has the one before.
+    /// A stream of 64 chunks, each sent after the client has the previous one.
     Steps,
     /// A stream of 64 chunks that the engine sends in one write.
     Burst,
     /// A request that the route refuses, because its only peer is full.
     Refusal,
-    /// 1 KiB and its answer, sent to a body log listener.
+    /// A request of 1 KiB; the exchange is also sent to a body log listener.
     Recorded,
 }
 
@@ -49,7 +49,7 @@ impl Scenario {
         Self::Recorded,
     ];
 
-    /// Its name in the record.
+    /// The name of the scenario in the record.
     pub(crate) fn id(self) -> &'static str {
         match self {
             Self::Small => "1k",
@@ -138,7 +138,7 @@ async fn answered(scenario: Scenario, engine: &Engine, wire: &mut Wire) {
     }
 }
 
-/// Takes a stream step by step, to its end.
+/// Reads a stream step by step, to its end.
 async fn finish(engine: &Engine, wire: &mut Wire) {
     for _ in 0..CHUNKS {
         assert!(wire.piece().await.is_ok(), "a chunk is missing");

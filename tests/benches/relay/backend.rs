@@ -1,7 +1,7 @@
-//! An engine that costs nothing worth measuring: it reads the request and answers a constant.
+//! An engine with negligible cost: it reads the request and answers a constant.
 //!
-//! `x-bench: stream` gives 64 chunks at once, `x-bench: paced` a chunk each 20 ms, anything else
-//! one small JSON body.
+//! `x-bench: stream` returns 64 chunks at once, `x-bench: paced` one chunk every 20 ms, anything
+//! else one small JSON body.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, interval};
 
-/// Chunks of a stream.
+/// Number of chunks in a stream.
 pub(crate) const CHUNKS: usize = 64;
 /// Time between two chunks of a paced stream.
 const PACE: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ pub(crate) struct Backend {
     _tasks: JoinSet<()>,
 }
 
-/// Starts it in this process.
+/// Starts the backend in this process.
 pub(crate) async fn spawn() -> Backend {
     let listener = TcpListener::bind("127.0.0.1:0")
         .await
@@ -55,7 +55,7 @@ pub(crate) async fn spawn() -> Backend {
                 let served = http
                     .timer(TokioTimer::new())
                     .serve_connection(TokioIo::new(stream), service_fn(answer));
-                // The other side leaves when its turn is over.
+                // The other side closes when its turn is over.
                 let _ = served.await;
             });
             while connections.try_join_next().is_some() {}
@@ -121,7 +121,8 @@ impl Body for Chunks {
             Some(pace) => {
                 std::task::ready!(pace.poll_tick(cx));
             }
-            // Pending once between two chunks: the server flushes, so each leaves in its own write.
+            // Returns pending once between two chunks. The server then flushes, so each chunk
+            // leaves in its own write.
             None if !this.flushed => {
                 this.flushed = true;
                 cx.waker().wake_by_ref();

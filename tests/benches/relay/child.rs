@@ -1,4 +1,5 @@
-//! The servers under measurement: child processes on core 0, and what the kernel says they used.
+//! The servers under measurement: child processes on core 0, and their usage as reported by the
+//! kernel.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,16 +9,16 @@ use system_tests::program::Program;
 use system_tests::router::Setup;
 use tokio::process::Command;
 
-/// The key that the router asks for. The floor gets the same header and ignores it.
+/// The key that the router requires. The floor gets the same header and ignores it.
 pub(crate) const KEY: &str = "sk-bench";
 
 /// A server under measurement.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// What stands before `/v1/…` in its paths.
+    /// The part of its paths before `/v1/…`.
     pub(crate) prefix: &'static str,
     process: Process,
-    /// Held for its `Drop`, which ends the process.
+    /// Kept for its `Drop`, which ends the process.
     _owner: Box<dyn Send>,
 }
 
@@ -33,20 +34,20 @@ impl Target {
         }
     }
 
-    /// The same process, by another of its routes. It must not outlive this one.
+    /// The same process, through another of its routes. It must not outlive this one.
     pub(crate) fn by(&self, prefix: &'static str) -> Self {
         let id = self.process.pid.unsigned_abs();
         Self::new(self.address, prefix, id, Box::new(()))
     }
 
-    /// CPU time so far, user and system, all threads.
+    /// CPU time so far: user and system, all threads.
     pub(crate) fn cpu(&self) -> Duration {
         let stat = self.process.stat().expect("our child is in /proc");
         let ticks = stat.utime + stat.stime;
         Duration::from_millis(ticks * 1000 / procfs::ticks_per_second())
     }
 
-    /// Resident memory, KiB.
+    /// Resident memory, in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         self.process
             .status()
@@ -56,7 +57,7 @@ impl Target {
     }
 }
 
-/// Starts the floor: this very program in its other mode.
+/// Starts the floor: this program in its other mode.
 pub(crate) async fn floor(upstream: SocketAddr) -> Target {
     let own = std::env::current_exe().expect("the kernel knows our file");
     let mut command = Command::new("taskset");
@@ -70,8 +71,9 @@ pub(crate) async fn floor(upstream: SocketAddr) -> Target {
     Target::new(address, "", program.id(), Box::new(program))
 }
 
-/// Starts the router over one peer with room for everything: the route `r` as it is by default,
-/// `bare` without any edit of a body, `edited` with all of them. `main` is added to its main file.
+/// Starts the router over one peer with room for everything. Its routes are `r` with the defaults,
+/// `bare` without any edit of a body, and `edited` with all edits. `main` is added to its main
+/// file.
 pub(crate) async fn router(upstream: SocketAddr, main: &str) -> Target {
     let peers = format!("peers: [{{address: {upstream}, max_concurrency: 4096}}]\n");
     let setup = Setup::new(env!("CARGO_BIN_EXE_router-under-test"))

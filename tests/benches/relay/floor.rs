@@ -1,5 +1,5 @@
-//! The floor: axum over hyper's client, streaming both ways, deciding nothing. What remains of the
-//! router when everything that makes it a router is taken away.
+//! The floor: axum over hyper's client, which streams both ways and decides nothing. This is what a
+//! router costs without any routing.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::report;
 
-/// Connections kept per upstream: as many as requests can be open.
+/// Connections kept per upstream: as many as there can be open requests.
 const POOL_MAX_IDLE: usize = 1024;
 
 #[derive(Clone)]
@@ -24,7 +24,7 @@ struct Upstream {
     client: Client<HttpConnector, Body>,
 }
 
-/// Serves until the process ends; prints its address first.
+/// Prints its address, then serves until the process ends.
 pub(crate) async fn serve(upstream: SocketAddr) {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);

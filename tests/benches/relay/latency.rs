@@ -1,4 +1,4 @@
-//! Latency under a steady load that leaves the router time to breathe.
+//! Latency under a steady load that does not saturate the router.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::child::Target;
 use crate::load::request;
 
-/// Requests a second, all connections together.
+/// Requests per second, over all connections.
 const RATE: u32 = 1000;
 const CONNECTIONS: u32 = 20;
 
-/// Median and 99th percentile, microseconds from sending a request to the end of its answer.
+/// Median and 99th percentile of the time from sending a request to the end of its answer, in
+/// microseconds.
 pub(crate) async fn measure(target: &Target, turn: Duration) -> [f64; 2] {
     let mut clients = JoinSet::new();
     let (pause, begin) = (Duration::from_secs(1) * CONNECTIONS / RATE, Instant::now());
@@ -22,7 +23,7 @@ pub(crate) async fn measure(target: &Target, turn: Duration) -> [f64; 2] {
             request(target, n as usize, "reply", 1 << 10),
             target.address,
         );
-        // Spread, so that they do not come all at once.
+        // Spread over time, so that the requests do not come all at once.
         let mut ticks = interval_at(begin + pause * n / CONNECTIONS, pause);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         clients.spawn(async move {

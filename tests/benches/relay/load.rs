@@ -10,7 +10,7 @@ use crate::backend::CHUNKS;
 use crate::child::{KEY, Target};
 use crate::prompt;
 
-/// What one request of a case is.
+/// The kind of request in a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// One small JSON answer; the unit is the request.
@@ -23,23 +23,23 @@ pub(crate) enum Shape {
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) shape: Shape,
-    /// Bytes of the request body.
+    /// Size of the request body, in bytes.
     pub(crate) body: usize,
-    /// The ratio that the project aims at.
+    /// The ratio that the project aims for.
     pub(crate) limit: Option<f64>,
 }
 
-/// What a paced run found.
+/// The results of a paced run.
 pub(crate) struct Paced {
-    /// CPU time of the target per chunk, microseconds.
+    /// CPU time of the target per chunk, in microseconds.
     pub(crate) cpu: f64,
     /// Median time from sending the request to its first chunk.
     pub(crate) ttft_p50: Duration,
-    /// Resident memory of the target while all streams were open, KiB.
+    /// Resident memory of the target while all streams were open, in KiB.
     pub(crate) memory_kib: u64,
 }
 
-/// A chat request of `size` bytes with a session of its own.
+/// A chat request of `size` bytes with its own session.
 pub(crate) fn request(target: &Target, session: usize, kind: &str, size: usize) -> Vec<u8> {
     let body = prompt::chat(session, size);
     let path = format!("{}/v1/chat/completions", target.prefix);
@@ -54,7 +54,7 @@ pub(crate) fn request(target: &Target, session: usize, kind: &str, size: usize) 
     encode("POST", &path, &headers, body.as_bytes())
 }
 
-/// CPU microseconds of the target per request, or per chunk of a stream.
+/// CPU time of the target per request, or per chunk of a stream, in microseconds.
 pub(crate) async fn cpu_per_unit(
     target: &Target,
     case: &Case,
@@ -102,7 +102,8 @@ pub(crate) async fn cpu_per_unit(
     used.as_secs_f64() * 1e6 / units as f64
 }
 
-/// Opens `count` paced streams, one each two milliseconds so that their chunks are spread over time.
+/// Opens `count` paced streams, one every two milliseconds, so that their chunks are spread over
+/// time.
 pub(crate) async fn paced_streams(target: &Target, count: usize) -> Paced {
     let mut clients = JoinSet::new();
     let before = target.cpu();

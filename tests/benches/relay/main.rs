@@ -1,15 +1,16 @@
-//! What the router costs beside a bare pass-through, in one interleaved run.
+//! Compares the cost of the router with a bare pass-through, in one interleaved run.
 //!
-//! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits|--recording]`, release profile, Linux, two cores
-//! or more: the servers share core 0, the load and its backend have core 1. Each case runs floor
-//! and router in turns, so that a machine that changes its mind hits both. Reported are CPU time
-//! per request of each child process, their ratio with its spread over the rounds, the added time
-//! to the first chunk, and memory. Nothing is asserted: the numbers are read by people.
+//! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits|--recording]`, release
+//! profile, Linux, two cores or more. The servers share core 0; the load and its backend have core
+//! 1. Each case runs floor and router in turns, so that a machine whose speed varies affects both.
+//! The bench reports the CPU time per request of each child process, their ratio with its spread
+//! over the rounds, the added time to the first chunk, and memory. It asserts nothing: people read
+//! the numbers.
 //!
-//! A second table compares the router with itself: a route that edits requests and answers
-//! beside a `transparent` one. `--edits` prints that table alone. The last ones compare a router that
+//! A second table compares the router with itself: a route that edits requests and answers with a
+//! `transparent` one. `--edits` prints only that table. The last tables compare a router that
 //! records every exchange with one that records nothing, and one whose listener is away with one
-//! whose listener is there; `--recording` prints these alone.
+//! whose listener is there; `--recording` prints only these.
 //!
 //! Requests are text, code and tool calls with the escapes of real prompts (`shared/prompt.rs`). The router runs with keys, sessions, admission and metrics; its access log is off, because the
 //! floor has none.
@@ -31,11 +32,11 @@ use std::time::Duration;
 use child::Target;
 use load::{Case, Shape};
 
-/// Time of one turn of one target.
+/// Duration of one turn of one target.
 const TURN: Duration = Duration::from_secs(3);
-/// Requests at once in the cases that measure CPU.
+/// Concurrent requests in the cases that measure CPU.
 const CONCURRENCY: usize = 64;
-/// Streams at once in the paced case.
+/// Concurrent streams in the paced case.
 const STREAMS: usize = 500;
 
 fn main() -> ExitCode {
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Moves this process, and the threads it will start, away from the servers.
+/// Moves this process, and the threads that it will start, away from the servers' core.
 fn pin_to_the_load_core() {
     let pinned = Command::new("taskset")
         .args(["-cp", "1", &std::process::id().to_string()])
@@ -100,7 +101,7 @@ async fn run(rounds: usize, only: Option<&str>) {
     }
 }
 
-/// What edits of requests and answers cost.
+/// Measures the cost of edits of requests and answers.
 async fn edited(router: &Target, rounds: usize) {
     let (bare, edited) = (router.by("/bare"), router.by("/edited"));
     report::header("CPU µs", ["transparent", "edited"]);
@@ -124,7 +125,8 @@ async fn edited(router: &Target, rounds: usize) {
 
 async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
     let idle = [floor.memory_kib(), router.memory_kib()];
-    // Streams first: what the other cases leave in the allocator is not the cost of a stream.
+    // Streams run first, because memory that other cases leave in the allocator is not the cost of
+    // a stream.
     let (mut base, mut ours) = (Vec::new(), Vec::new());
     let (mut open, mut cpu) = ([0; 2], [Vec::new(), Vec::new()]);
     for _ in 0..rounds {
@@ -175,11 +177,11 @@ async fn beside_the_floor(floor: &Target, router: &Target, rounds: usize) {
     report::ratio("stream paced at 20 ms, per chunk", &cpu, Some(1.0));
 }
 
-/// Measures the second target beside the first, in turns, and prints the row.
+/// Measures both targets in turns and prints the row.
 async fn compare(case: &Case, targets: [&Target; 2], rounds: usize) {
     let mut costs = [Vec::new(), Vec::new()];
     for round in 0..rounds {
-        // Each goes first as often as the other.
+        // Each target goes first equally often.
         for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             costs[at].push(load::cpu_per_unit(targets[at], case, CONCURRENCY, TURN).await);
         }

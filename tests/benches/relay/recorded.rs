@@ -1,6 +1,6 @@
-//! What the body log costs: recording beside none, and a listener that is away beside one that is
-//! there. The listener shares core 1 with the load. Where latency is measured the load goes before it:
-//! what a listener takes of a core is no latency of the router's.
+//! The cost of the body log: recording compared with no recording, and an absent listener compared
+//! with a present one. The listener shares core 1 with the load. When latency is measured, the load
+//! has priority, because the CPU time of a listener is not latency of the router.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::child::{self, Target};
 use crate::load::{Case, Shape};
 use crate::{TURN, compare, latency, report};
 
-/// Compares with `silent`, which records nothing.
+/// Compares with `silent`, a router that records nothing.
 pub(crate) async fn run(upstream: SocketAddr, silent: &Target, rounds: usize) {
     let (at_once, _at_once) = listener(&[]).await;
     let (behind, _behind) = listener(&["-n", "19"]).await;
@@ -48,11 +48,11 @@ async fn listener(nice: &[&str]) -> (Listener, TempDir) {
 }
 
 fn directory() -> TempDir {
-    // Beside the build, because the system's directory may be memory.
+    // A directory beside the build, because the system's temporary directory may be in memory.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build has a directory")
 }
 
-/// `bodylog:` of a main file.
+/// The `bodylog:` section of a main file.
 fn recording(listener: SocketAddr, spool: &TempDir) -> String {
     format!(
         "bodylog: {{listener: \"{listener}\", spool: {{dir: {}, max_bytes: 16g}}}}",

@@ -1,7 +1,7 @@
-//! Request bodies as clients send them: prose, code and tool calls, with the escapes, the quotes and the letters
-//! beyond ASCII that real prompts have. A filler without a single escape flatters every JSON reader.
+//! Request bodies as clients send them: prose, code and tool calls, with the escapes, quotes and
+//! non-ASCII letters of real prompts. A filler without escapes would flatter every JSON reader.
 
-/// Messages of an agent's conversation, as they stand in the body. One of them is about 1 KiB.
+/// Messages of an agent's conversation, as written in the body. One is about 1 KiB.
 const TURNS: [&str; 4] = [
     r#"{"role":"user","content":"The test \"retries_are_bounded\" fails on CI, but never here. Can you look at it?\n\nThe log says:\n\n    thread 'main' panicked at src/retry.rs:41:9:\n    assertion `left == right` failed\n      left: 3\n     right: 2\n\nI think the timer fires twice – the comment says „höchstens zweimal“, which isn't what the code does."}"#,
     r#"{"role":"assistant","content":"I'll read the file first.","tool_calls":[{"id":"call_9aF2","type":"function","function":{"name":"read_file","arguments":"{\"path\": \"src/retry.rs\", \"range\": [1, 60], \"why\": \"see how \\\"attempts\\\" is counted\"}"}}]}"#,
@@ -9,7 +9,7 @@ const TURNS: [&str; 4] = [
     r#"{"role":"assistant","content":"`checked_sub(1)?` returns before the last attempt is used, so the *count* is right and the *log* is wrong:\n\n```rust\nassert_eq!(retry.next(\"refused\"), Some(Duration::from_millis(100)));\n```\n\n1. With `attempts: 2` the first call logs \"1 left\".\n2. The second logs \"0 left\", and 谢谢 \u2192 \ud83d\ude80 is what you see.\n"}"#,
 ];
 
-/// Pieces of the last message, cut where no escape is cut.
+/// Pieces of the last message. No cut is inside an escape.
 const PIECES: [&str; 6] = [
     r#"Please write the fix, and a test that fails without it.\n\n"#,
     r#"- keep the name \"attempts\"\n- no `unwrap()`\n"#,
@@ -19,7 +19,7 @@ const PIECES: [&str; 6] = [
     r#"请同时更新文档。 "#,
 ];
 
-/// A streamed chat request of exactly `size` bytes, in a session of its own.
+/// A streamed chat request of exactly `size` bytes, with its own session.
 ///
 /// # Panics
 ///

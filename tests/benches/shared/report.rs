@@ -1,4 +1,4 @@
-//! What the benches print. Each includes this file as a module of its own.
+//! The output of the benches. Each bench includes this file as a module.
 
 /// Prints a line.
 #[expect(
@@ -9,7 +9,7 @@ pub(crate) fn line(text: &str) {
     println!("{text}");
 }
 
-/// The head of a table of ratios: what is measured, and of whom.
+/// The head of a table of ratios: the measured value and the compared sides.
 pub(crate) fn header(what: &str, [base, ours]: [&str; 2]) {
     line(&format!(
         "{what:<33} {base:>11} {ours:>10} {:>7}  {:<15} {:>8}",
@@ -17,8 +17,8 @@ pub(crate) fn header(what: &str, [base, ours]: [&str; 2]) {
     ));
 }
 
-/// One row: medians, their ratio, the least and greatest ratio of the rounds, and what the project
-/// aims at.
+/// One row: medians, their ratio, the smallest and largest ratio of the rounds, and the target
+/// ratio.
 pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f64>) {
     let mut ratios: Vec<f64> = base
         .iter()
@@ -35,7 +35,7 @@ pub(crate) fn ratio(name: &str, [base, ours]: &[Vec<f64>; 2], promise: Option<f6
     ));
 }
 
-/// The middle of some values.
+/// The median of some values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
