@@ -1,4 +1,5 @@
-//! The body of an answer: tells the log how it ended, and carries out faults that strike midway.
+//! The body of an answer: records in the log how it ended, and carries out faults that strike in
+//! its middle.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use tokio::time::{Sleep, sleep};
 use crate::connection::Busy;
 use crate::log::{Exchange, Outcome};
 
-/// A body under watch.
+/// The body of an answer, with its log entry and its fault.
 #[derive(Debug)]
 pub(crate) struct Answer {
     inner: Body,
-    /// Absent for the test's own requests, which are not logged.
+    /// Absent for the control requests of tests, which are not logged.
     exchange: Option<Arc<Exchange>>,
     interruption: Option<Interruption>,
-    /// Chunks handed out.
+    /// Number of chunks sent so far.
     chunks: u32,
     /// The pause of [`Interruption::Stall`], once it has begun.
     pause: Option<Pin<Box<Sleep>>>,
-    /// The connection has been given a turn to flush before it is cut.
+    /// Whether the connection had a turn to flush before the cut.
     flushed: bool,
     _busy: Busy,
 }
 
-/// A fault that strikes after so many chunks.
+/// A fault that strikes after a number of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Cut {
@@ -38,18 +39,18 @@ pub(crate) enum Interruption {
     Hang {
         after: u32,
     },
-    /// The answer ends as if it were whole.
+    /// The answer ends as if it were complete.
     End {
         after: u32,
     },
-    /// A pause, once.
+    /// One pause.
     Stall {
         after: u32,
         pause: Duration,
     },
 }
 
-/// The error that makes the connection break off.
+/// The error that breaks the connection off.
 #[derive(Debug, thiserror::Error)]
 #[error("cut by a fault")]
 pub(crate) struct CutShort;
@@ -78,8 +79,7 @@ impl Answer {
         }
     }
 
-    /// Breaks off, but only once everything before has left: an error would discard what the
-    /// connection still buffers.
+    /// Breaks off after everything before has left: an error would discard the connection's buffer.
     fn cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutShort>>> {
         if !self.flushed {
             self.flushed = true;
@@ -127,7 +127,7 @@ impl HttpBody for Answer {
         self.chunks += 1;
         let stalls = matches!(self.interruption, Some(Interruption::Stall { .. }));
         if whole.is_some() && self.interruption.is_some() && !stalls {
-            // An answer of one piece is interrupted within it, whatever the count.
+            // An answer of one piece is interrupted in the middle of it, whatever the count.
             self.chunks = u32::MAX;
             return Poll::Ready(Some(
                 Ok(frame.map_data(|data| data.slice(..data.len() / 2))),

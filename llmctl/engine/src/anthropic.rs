@@ -128,7 +128,7 @@ fn render(request: &Request) -> Result<Vec<Token>, Failure> {
     Ok(prompt.finish())
 }
 
-/// A tool with a schema; tools that Anthropic itself would run are offered in vain.
+/// A tool with a schema. Tools that Anthropic itself runs are never called.
 fn read_tool(tool: &Value) -> Option<Tool> {
     let schema = tool.get("input_schema")?.clone();
     Some(Tool {
@@ -149,7 +149,7 @@ fn read_choice(choice: Option<&Value>) -> Choice {
     }
 }
 
-/// `usage`; what the cache held is not counted as input a second time.
+/// `usage`; input tokens do not include the cached ones.
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.prompt - usage.cached,
@@ -182,8 +182,8 @@ impl Api for Messages {
     fn whole(&self, end: &End) -> Value {
         let block = match &self.call {
             None => json!({"type": "text", "text": end.text}),
-            // Cut short by the limit, the arguments are no JSON; what Anthropic sends then is the
-            // part it could read, which may be nothing.
+            // Arguments that the limit cut short are no valid JSON. Anthropic then sends the part
+            // that it could parse, which may be empty.
             Some(call) => json!({
                 "type": "tool_use", "id": call.id, "name": call.name,
                 "input": serde_json::from_str(&end.text).unwrap_or_else(|_| json!({})),

@@ -1,4 +1,5 @@
-//! What the handlers share: the model list, ids, and how a request's wishes become a job.
+//! Shared state and functions of the handlers: the model list, IDs, and the conversion of a request
+//! into a job.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,17 +22,17 @@ use crate::text::{Finish, Plan, REPLY_MAX};
 use crate::tokens::Token;
 use crate::tools::{self, Tool};
 
-/// The context length that the engine reports, in tokens. It is not enforced: a router's tests
-/// send bodies that no context would hold.
+/// The context length that the engine reports, in tokens. It is not enforced: the router's tests
+/// send bodies that fit no real context.
 pub(crate) const CONTEXT: usize = 131_072;
 
-/// The most replies to one request.
+/// Maximum number of replies to one request.
 const CHOICES_MAX: u64 = 128;
 
-/// The most stop sequences of one request.
+/// Maximum number of stop sequences of one request.
 const STOPS_MAX: usize = 16;
 
-/// The engine as its handlers see it.
+/// The state of the engine for its handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) options: Arc<Options>,
@@ -42,34 +43,34 @@ pub(crate) struct App {
     ids: Arc<AtomicU64>,
 }
 
-/// What the server knows of the request beside its bytes.
+/// Facts about the request in addition to its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) exchange: Arc<Exchange>,
-    /// Bytes of the first piece of text, when a fault says so.
+    /// Bytes of the first piece of text, with the fault `big-chunk`.
     pub(crate) big_chunk: Option<usize>,
     /// Added to the time to the first token.
     pub(crate) slow_ttft: Duration,
 }
 
-/// A call of a tool in place of a text.
+/// A tool call instead of a text.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
 }
 
-/// What shapes the text of a reply.
+/// The parameters that shape the text of a reply.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes<'a> {
-    /// The prompt, from which the natural length is drawn.
+    /// The prompt, which determines the natural length.
     pub(crate) prompt: &'a [Token],
     pub(crate) limit: Option<usize>,
-    /// vLLM's `ignore_eos`: go on until the limit.
+    /// vLLM's `ignore_eos`: continue until the limit.
     pub(crate) ignore_eos: bool,
     pub(crate) stops: Vec<String>,
     pub(crate) tool: Option<&'a Tool>,
-    /// What the last message says, for the arguments of the tool.
+    /// The text of the last message, for the arguments of the tool.
     pub(crate) said: Option<&'a str>,
     /// The schema that the text must fit.
     pub(crate) schema: Option<&'a Value>,
@@ -87,7 +88,7 @@ impl App {
         }
     }
 
-    /// The model that answers: the one asked for, or the first when none was.
+    /// The model that answers: the requested one, or the first when none was requested.
     pub(crate) fn model(&self, asked: Option<String>) -> Result<String, Failure> {
         match asked {
             Some(model) if self.options.strict_model && !self.options.models.contains(&model) => {
@@ -98,14 +99,14 @@ impl App {
         }
     }
 
-    /// An id of the engine's own, the same in every run.
+    /// A new ID, the same in every run.
     pub(crate) fn id(&self, prefix: &str) -> String {
         let number = self.ids.fetch_add(1, Relaxed).to_le_bytes();
         let hash = xxhash_rust::xxh3::xxh3_128_with_seed(&number, self.options.seed);
         format!("{prefix}{hash:032x}")
     }
 
-    /// The id of a reply: vLLM builds it from the request's own id where one came.
+    /// The ID of a reply. As in vLLM, it contains the request's own ID if there is one.
     pub(crate) fn reply_id(&self, prefix: &str, headers: &HeaderMap) -> String {
         match headers
             .get("x-request-id")
@@ -142,7 +143,7 @@ impl App {
         plan.stopped_by(&wishes.stops)
     }
 
-    /// Runs a job and answers with what it generates.
+    /// Runs a job and answers with the generated reply.
     pub(crate) async fn reply(
         &self,
         context: Context,
@@ -185,7 +186,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     })
 }
 
-/// A limit on tokens: at least 1 and at most [`REPLY_MAX`].
+/// Checks a limit on tokens: at least 1 and at most [`REPLY_MAX`].
 pub(crate) fn limit(param: &'static str, asked: Option<i64>) -> Result<Option<usize>, Failure> {
     let in_range = |asked| {
         usize::try_from(asked)
@@ -200,7 +201,7 @@ pub(crate) fn limit(param: &'static str, asked: Option<i64>) -> Result<Option<us
         .transpose()
 }
 
-/// `n`: from 1 to [`CHOICES_MAX`], 1 when absent.
+/// Checks `n`: from 1 to [`CHOICES_MAX`], 1 when absent.
 pub(crate) fn choices(asked: Option<u64>) -> Result<usize, Failure> {
     let asked = asked.unwrap_or(1);
     let valid = usize::try_from(asked)
@@ -214,7 +215,7 @@ pub(crate) fn choices(asked: Option<u64>) -> Result<usize, Failure> {
     })
 }
 
-/// `stop`: a text or a list of texts.
+/// Reads `stop`: a text or a list of texts.
 pub(crate) fn stops(param: &'static str, asked: Option<&Value>) -> Result<Vec<String>, Failure> {
     let wrong = || {
         Failure::invalid(

@@ -1,4 +1,4 @@
-//! The flags of `llmctl engine`, and what they mean as [`Options`].
+//! The flags of `llmctl engine`, and their conversion to [`Options`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::duration;
 use crate::faults::Fault;
 use crate::length::Length;
 
-/// The model served when none is named.
+/// The default model.
 const MODEL: &str = "sim";
 
-/// Tokens of a test's reply whose request sets no limit.
+/// Tokens of a reply when the request of a test sets no limit.
 const REPLY_TOKENS: usize = 16;
 
-/// Median length of replies that end by themselves, in tokens.
+/// Median length of replies that end naturally, in tokens.
 pub const MEDIAN_TOKENS: usize = 145;
 
 /// 4096 blocks of 16 tokens: the KV cache of a modest GPU.
@@ -78,28 +78,28 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// How an engine behaves.
+/// The behaviour of an engine.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests that run at once; 0 counts as 1.
+    /// Slots; 0 counts as 1.
     pub slots: usize,
-    /// How long things take.
+    /// The speed of the engine.
     pub pace: Pace,
     /// Blocks in the prefix cache; 0 turns it off.
     pub cache_blocks: usize,
-    /// Engine imitated.
+    /// The imitated engine.
     pub dialect: Dialect,
-    /// Models served, the default one first.
+    /// The served models, the default one first.
     pub models: Vec<String>,
-    /// Whether a model that is not served is a 404.
+    /// Whether an unknown model is answered with 404.
     pub strict_model: bool,
-    /// How long replies are.
+    /// The length of replies.
     pub length: Length,
     /// Key that requests under `/v1/` must carry.
     pub api_key: Option<String>,
-    /// Faults in force from the start.
+    /// Faults from the start.
     pub faults: Vec<Fault>,
-    /// Seed of the faults' chance, of the lengths of replies, and of ids.
+    /// Seed for the probability of faults, the lengths of replies, and IDs.
     pub seed: u64,
 }
 

@@ -1,10 +1,11 @@
-//! The prefix cache: which blocks of tokens this engine has already computed.
+//! The prefix cache: the blocks of tokens that this engine has already computed.
 //!
-//! The algorithm is vLLM's automatic prefix caching (`vllm/v1/core/kv_cache_utils.py`): a prompt is
-//! cut into blocks of [`BLOCK`] tokens, each known by `hash(hash of the block before, its tokens)`,
-//! so that a block stands for everything up to its end. Full blocks only; a request always computes
-//! at least one token itself; the least recently used block goes first, and of one chain its end
-//! before its beginning. Unlike vLLM, a running request pins nothing. Pure: no clock, no IO.
+//! The algorithm is vLLM's automatic prefix caching (`vllm/v1/core/kv_cache_utils.py`). A prompt is
+//! cut into blocks of [`BLOCK`] tokens. The key of a block is `hash(hash of the block before, its
+//! tokens)`, so a block stands for the whole prompt up to its end. Only full blocks count; a
+//! request always computes at least one token itself. The least recently used block is evicted
+//! first; within one chain, the end goes before the beginning. Unlike vLLM, a running request pins
+//! no blocks. Pure: no clock, no IO.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,20 +19,20 @@ pub const BLOCK: usize = 16;
 /// Hash of the block before the first.
 const ROOT: u64 = 0;
 
-/// Known blocks, at most `capacity` of them.
+/// The known blocks, at most `capacity` of them.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     capacity: usize,
-    /// Block hash → when it was last used.
+    /// Block hash → counter value of the last use.
     used: HashMap<u64, u64>,
-    /// The same the other way round, oldest first.
+    /// The reverse map, oldest first.
     order: BTreeMap<u64, u64>,
-    /// A counter in place of a clock: every use of a block takes the next value.
+    /// A counter instead of a clock: every use of a block takes the next value.
     tick: u64,
 }
 
 impl PrefixCache {
-    /// An empty cache of at most `capacity` blocks; 0 remembers nothing.
+    /// An empty cache of at most `capacity` blocks; 0 turns it off.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -41,8 +42,8 @@ impl PrefixCache {
         }
     }
 
-    /// How many leading tokens of the prompt are known: a multiple of [`BLOCK`] and less than the
-    /// prompt's length. The blocks found count as used.
+    /// Number of leading prompt tokens that are cached: a multiple of [`BLOCK`] and less than the
+    /// prompt's length. Marks these blocks as used.
     pub(crate) fn lookup(&mut self, prompt: &[Token]) -> usize {
         let computed = prompt.len().saturating_sub(1);
         let found: Vec<u64> = chain(&prompt[..computed])
@@ -52,9 +53,9 @@ impl PrefixCache {
         found.len() * BLOCK
     }
 
-    /// Remembers every full block of the tokens, evicting what was used longest ago.
+    /// Adds every full block of the tokens. Evicts the least recently used blocks.
     pub(crate) fn insert(&mut self, tokens: &[Token]) {
-        // Beyond the capacity the end of the chain would be evicted at once by its own beginning.
+        // Skip blocks beyond the capacity: the beginning of the chain would evict them at once.
         let hashes: Vec<u64> = chain(tokens).take(self.capacity).collect();
         hashes.iter().rev().for_each(|hash| self.touch(*hash));
         while self.used.len() > self.capacity {
@@ -69,17 +70,17 @@ impl PrefixCache {
         );
     }
 
-    /// Blocks held now.
+    /// Number of blocks in the cache.
     pub(crate) fn blocks(&self) -> usize {
         self.used.len()
     }
 
-    /// The most blocks it may hold.
+    /// Maximum number of blocks.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Called from the end of a chain to its beginning, so that the end is the older one.
+    /// Called from the end of a chain to its beginning, so that the end becomes the older one.
     fn touch(&mut self, hash: u64) {
         self.tick += 1;
         if let Some(before) = self.used.insert(hash, self.tick) {

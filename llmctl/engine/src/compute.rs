@@ -1,4 +1,4 @@
-//! The part of the engine that computes: pace, slots, prefix cache, and the counts of it all.
+//! The compute part of the engine: pace, slots, prefix cache, and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,25 +10,25 @@ use crate::cache::PrefixCache;
 use crate::slots::Slots;
 use crate::stats::{Counters, Stats};
 
-/// How fast the engine is.
+/// The speed of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// To the first token, with everything cached.
+    /// Time to the first token when everything is cached.
     pub ttft: Duration,
-    /// Between two tokens.
+    /// Time between two tokens.
     pub itl: Duration,
-    /// For each prompt token that is not cached.
+    /// Time for each prompt token that is not cached.
     pub prefill: Duration,
 }
 
-/// The part of the engine that computes.
+/// The compute part of the engine.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) pace: Pace,
     pub(crate) slots: Arc<Slots>,
     pub(crate) cache: Mutex<PrefixCache>,
     pub(crate) counters: Mutex<Counters>,
-    /// Blocks that running requests occupy.
+    /// Number of blocks that running requests occupy.
     pub(crate) held_blocks: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl Core {
         })
     }
 
-    /// A copy of the counters at one moment.
+    /// A snapshot of the counters.
     pub(crate) fn counted(&self) -> Counters {
         self.counters.lock().clone()
     }

@@ -1,5 +1,4 @@
-//! One connection: its number, whether it carries a request now, and when it has been idle for
-//! too long.
+//! One connection: its number, whether it carries a request, and its idle time-out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,21 +8,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Ascending from 0 in order of acceptance.
+    /// Connections are numbered from 0 in the order of acceptance.
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    /// Requests that it has carried, the present one included.
+    /// Number of requests on this connection, the current one included.
     pub(crate) served: AtomicU64,
-    /// Its end is to be a reset instead of a close.
+    /// Whether the connection ends with a reset instead of a normal close.
     pub(crate) reset: AtomicBool,
-    /// Since when it has been idle after an answer; `None` before the first and while busy.
+    /// Start of the idle time after an answer; `None` before the first answer and while busy.
     idle_since: watch::Sender<Option<Instant>>,
 }
 
-/// The connection carries a request for as long as this lives.
+/// Marks the connection as busy while this guard lives.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Connection>);
 
@@ -44,7 +43,7 @@ impl Connection {
         Busy(Arc::clone(self))
     }
 
-    /// Returns once the connection has been idle for as long as the limit in force allows.
+    /// Returns when the connection has been idle for the current limit.
     pub(crate) async fn idled_out(&self, mut limit: watch::Receiver<Option<Duration>>) {
         let mut idle_since = self.idle_since.subscribe();
         loop {
@@ -57,7 +56,8 @@ impl Connection {
                     None => std::future::pending().await,
                 }
             };
-            // Neither sender can be gone: one is ours, the other belongs to the engine that runs us.
+            // Both senders still exist: we own one, the other belongs to the engine that runs this
+            // task.
             tokio::select! {
                 () = expired => return,
                 _ = idle_since.changed() => {}

@@ -1,5 +1,5 @@
-//! `/sim/…`: the test's own door into a running engine. No real engine has these paths; requests
-//! to them meet no fault and leave no trace in the log.
+//! `/sim/…`: control requests of tests to a running engine. Real engines do not have these paths.
+//! Faults do not apply to these requests, and they are not logged.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::faults::Fault;
 use crate::stats::Stats;
 
-/// `{"faults": ["429=0.5", …]}`, the whole new set.
+/// `{"faults": ["429=0.5", …]}`, the complete new set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewFaults {
@@ -24,7 +24,7 @@ pub(crate) async fn faults(State(app): State<App>) -> Json<Value> {
     Json(json!({"faults": app.faults.list()}))
 }
 
-/// Replaces the set, or, when one cannot be read, changes nothing.
+/// Replaces the set of faults. Changes nothing when any fault is invalid.
 pub(crate) async fn set_faults(
     State(app): State<App>,
     body: Bytes,

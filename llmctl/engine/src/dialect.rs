@@ -1,8 +1,8 @@
-//! Which engine is imitated where engines differ: metric names, error bodies, a few fields.
+//! The imitated engine, where engines differ: metric names, error bodies, a few fields.
 
 use serde::{Deserialize, Serialize};
 
-/// The engine imitated.
+/// The imitated engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
@@ -18,7 +18,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Either llama.cpp.
+    /// Whether this is llama.cpp, in either version.
     pub fn is_llamacpp(self) -> bool {
         matches!(self, Self::Llamacpp | Self::LlamacppOld)
     }
@@ -32,8 +32,8 @@ impl Dialect {
         }
     }
 
-    /// Whether a stream's headers leave at once, or with the first token: llama.cpp is silent
-    /// while a request waits and prefills, the others answer 200 before the work begins.
+    /// Whether a stream's headers are sent at once. llama.cpp sends them with the first token,
+    /// after the queue and the prefill; the others answer 200 before the work begins.
     pub(crate) fn headers_first(self) -> bool {
         !self.is_llamacpp()
     }

@@ -1,12 +1,12 @@
-//! Durations as the flags spell them: `250us`, `250ms`, `2s`, `5m`, `1h`, or bare seconds.
+//! Durations in the syntax of the flags: `250us`, `250ms`, `2s`, `5m`, `1h`, or bare seconds.
 
 use std::time::Duration;
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
 ///
-/// A sentence that names what was found and what is allowed.
+/// A sentence with the invalid text and the allowed syntax.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong(text)),
     };
     let seconds = number.parse::<f64>().map_err(|_| wrong(text))? * scale;
-    // Nanosecond rounding keeps 0.1 * 1e-3 an exact 100us.
+    // Round to nanoseconds, so that 0.1 * 1e-3 is exactly 100us.
     Duration::try_from_secs_f64((seconds * 1e9).round() / 1e9).map_err(|_| wrong(text))
 }
 

@@ -1,7 +1,7 @@
-//! What went wrong with a request, in the words of the engine imitated.
+//! Errors of requests, in the form of the imitated engine.
 //!
-//! A handler returns a [`Failure`]; it travels as an extension of an empty response, and
-//! [`dress`] gives it its body once the path and the dialect are known.
+//! A handler returns a [`Failure`]. It travels as an extension of an empty response, and [`dress`]
+//! adds the body when the path and the dialect are known.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::dialect::Dialect;
 
-/// A request that could not be answered.
+/// An error answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// The field at fault, as OpenAI names it.
+    /// The invalid field, in OpenAI's notation.
     pub(crate) param: Option<&'static str>,
 }
 
@@ -71,7 +71,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Puts the body of a failure, if the response carries one, into the response.
+/// Writes the body of a failure into the response, if the response carries one.
 pub(crate) fn dress(mut response: Response, path: &str, dialect: Dialect) -> Response {
     if let Some(failure) = response.extensions_mut().remove::<Failure>() {
         let body = failure
@@ -79,7 +79,7 @@ pub(crate) fn dress(mut response: Response, path: &str, dialect: Dialect) -> Res
             .to_string();
         let json = http::HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
-        // The router has counted the empty body already.
+        // axum has already set the length of the empty body.
         response.headers_mut().remove(header::CONTENT_LENGTH);
         *response.body_mut() = Body::from(body);
     }

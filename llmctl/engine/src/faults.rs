@@ -1,8 +1,8 @@
-//! Faults on demand: which of them strike a request. Carrying them out is the server's.
+//! Fault injection: decides which faults apply to a request. The server carries them out.
 //!
-//! A fault set is changed as a whole while the engine runs; one request may bring more of its own
-//! in the header [`HEADER`]. Chance is drawn from a seeded generator: the same seed and the same
-//! requests in the same order meet the same faults.
+//! A test replaces the whole fault set while the engine runs. One request may bring additional
+//! faults in the header [`HEADER`]. A seeded generator decides about probabilities: the same seed
+//! and the same requests in the same order get the same faults.
 
 mod spec;
 
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 pub use spec::{Fault, Kind, SpecError};
 
-/// The request header that brings faults for that request alone, separated by commas.
+/// The request header with faults for this request only, separated by commas.
 pub const HEADER: &str = "x-sim-fault";
 
-/// The faults in force.
+/// The current faults.
 #[derive(Debug)]
 pub(crate) struct Faults {
     armed: Mutex<Armed>,
@@ -27,27 +27,27 @@ pub(crate) struct Faults {
     refuse: watch::Sender<Option<Refusal>>,
 }
 
-/// How long new connections are refused; `None` inside = until the faults are replaced.
+/// How long new connections are refused; the inner `None` means until the faults are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) Option<Duration>);
 
 #[derive(Debug)]
 struct Armed {
-    /// Each with how often it may still strike; `None` = for ever.
+    /// Each fault with the number of times it still applies; `None` = unlimited.
     faults: Vec<(Fault, Option<u64>)>,
     rng: StdRng,
 }
 
-/// What a fault's conditions look at.
+/// The facts that the conditions of a fault check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
-    /// The connection has carried a request before this one.
+    /// Whether the connection has carried an earlier request.
     pub(crate) reused: bool,
 }
 
-/// What strikes one request. The first fault of a kind wins.
+/// The faults that apply to one request. The first fault of a kind wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) status: Option<StatusCode>,
@@ -56,13 +56,13 @@ pub(crate) struct Effects {
     pub(crate) reset: bool,
     /// Added to the time to the first token.
     pub(crate) slow_ttft: Duration,
-    /// End the connection after so many chunks of the answer.
+    /// Close the connection after this number of chunks.
     pub(crate) cut_stream: Option<u32>,
-    /// Fall silent after so many chunks; `None` inside = before the headers.
+    /// Stop sending after this number of chunks; the inner `None` means before the headers.
     pub(crate) hang: Option<Option<u32>>,
-    /// Pause once after so many chunks.
+    /// Pause once after this number of chunks.
     pub(crate) stall: Option<(u32, Duration)>,
-    /// End the answer after so many chunks as if it were whole.
+    /// End the answer after this number of chunks as if it were complete.
     pub(crate) end_stream: Option<u32>,
     /// Bytes of the first piece of text.
     pub(crate) big_chunk: Option<usize>,
@@ -82,7 +82,7 @@ impl Faults {
         new
     }
 
-    /// Puts a new set in the place of the old one; counts begin anew.
+    /// Replaces the set; counts start again.
     pub(crate) fn replace(&self, faults: Vec<Fault>) {
         let idle = faults.iter().find_map(|fault| match fault.kind {
             Kind::CloseIdle(limit) => Some(limit),
@@ -101,19 +101,19 @@ impl Faults {
         self.refuse.send_replace(refuse);
     }
 
-    /// Takes the refusals of connections out of the set: their time is over.
+    /// Removes the expired refusals of connections from the set.
     pub(crate) fn accept_again(&self) {
         let is_other = |(fault, _): &(Fault, _)| !matches!(fault.kind, Kind::Refuse(_));
         self.armed.lock().faults.retain(is_other);
         self.refuse.send_replace(None);
     }
 
-    /// Whether new connections are refused, now and later.
+    /// Whether new connections are refused: the current value and its changes.
     pub(crate) fn refuse(&self) -> watch::Receiver<Option<Refusal>> {
         self.refuse.subscribe()
     }
 
-    /// The set in force, each as it is written.
+    /// The current set, each fault in its original notation.
     pub(crate) fn list(&self) -> Vec<String> {
         self.armed
             .lock()
@@ -123,18 +123,19 @@ impl Faults {
             .collect()
     }
 
-    /// How long an idle connection may live, now and later.
+    /// The idle time-out of connections: the current value and its changes.
     pub(crate) fn close_idle(&self) -> watch::Receiver<Option<Duration>> {
         self.close_idle.subscribe()
     }
 
-    /// Draws what strikes this request, from its own faults first, then from the set.
+    /// Selects the faults for this request, from its own faults first, then from the set.
     pub(crate) fn draw(&self, own: &[Fault], facts: Facts<'_>) -> Effects {
         let mut armed = self.armed.lock();
         let Armed { faults, rng } = &mut *armed;
         let mut effects = Effects::default();
         for fault in own {
-            // A header already names its request: its path and method need no match.
+            // Faults from the header already concern this request, so path and method are not
+            // checked.
             if fault.strikes_connection(facts.reused) && rng.random_bool(fault.probability()) {
                 effects.add(&fault.kind);
             }

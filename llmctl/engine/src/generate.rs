@@ -1,9 +1,9 @@
 //! The life of one request inside the engine, the same for every API: queue, slot, prefix cache,
-//! prefill, tokens at their pace. The API modules only shape what comes out.
+//! prefill, tokens at their pace. The API modules only format the result.
 //!
-//! Time is simulated by waiting: to the first token `ttft + uncached prompt tokens × prefill`,
-//! between two tokens `itl`, by deadlines that do not drift. Unlike a real engine, nothing is
-//! generated ahead of a client that does not read: it keeps its slot for longer instead.
+//! The engine simulates time by waiting: to the first token `ttft + uncached prompt tokens ×
+//! prefill`, between two tokens `itl`, by deadlines that do not drift. Unlike a real engine, it
+//! does not generate ahead of a slow client: the request keeps its slot for longer instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,12 +19,12 @@ use crate::stats::Ended;
 use crate::text::{Finish, Plan};
 use crate::tokens::{self, Token};
 
-/// What is to be computed.
+/// The input of a generation.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) prompt: Vec<Token>,
     pub(crate) plan: Plan,
-    /// How many replies; all run in the one slot.
+    /// Number of replies; all run in one slot.
     pub(crate) choices: usize,
 }
 
@@ -55,8 +55,8 @@ pub(crate) struct Pending {
     arrived: Instant,
 }
 
-/// A request in its slot. Dropping it frees the slot and, unless it had come to its end, counts
-/// as an abort; the tokens made so far stay in the prefix cache.
+/// A request in its slot. Dropping it frees the slot; unless the request had finished, it counts as
+/// an abort. The tokens so far stay in the prefix cache.
 #[derive(Debug)]
 pub(crate) struct Generation {
     core: Arc<Core>,
@@ -73,7 +73,7 @@ pub(crate) struct Generation {
 }
 
 impl Pending {
-    /// Puts a request into the queue, or into a slot if one is free.
+    /// Puts a request into the queue, or into a free slot.
     pub(crate) fn enqueue(
         core: &Arc<Core>,
         job: Job,
@@ -92,7 +92,7 @@ impl Pending {
         })
     }
 
-    /// Waits for the slot, then for the prompt to be computed.
+    /// Waits for the slot and then for the prefill.
     ///
     /// # Cancel safety
     ///
@@ -151,7 +151,7 @@ impl Generation {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future has consumed no token.
+    /// A dropped future consumes no token.
     pub(crate) async fn next(&mut self) -> Option<&str> {
         let piece = self.job.plan.pieces.get(self.made)?;
         let itl = self.core.pace.itl;
@@ -186,7 +186,7 @@ impl Generation {
         }
     }
 
-    /// How it ends when nothing cuts it short.
+    /// The reason why the reply ends if nothing cuts it short.
     pub(crate) fn finish(&self) -> &Finish {
         &self.job.plan.finish
     }
@@ -195,7 +195,7 @@ impl Generation {
         self.prefilled && self.made == self.job.plan.pieces.len()
     }
 
-    /// The prompt and what was generated after it, as the next turn will bring it back.
+    /// The prompt and the generated tokens, as the prompt of the next turn contains them.
     fn tokens_so_far(&mut self) -> Vec<Token> {
         let mut all = std::mem::take(&mut self.job.prompt);
         all.extend(

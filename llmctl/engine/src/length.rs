@@ -1,8 +1,8 @@
-//! How long a reply is.
+//! The length of a reply.
 //!
-//! A natural length is drawn around a median from the seed and the prompt, so the same request has the
-//! same length in every run. Lengths of real chats are skewed: many short ones, few long ones. The draw
-//! is log-normal in shape, and the reply ends with a whole sentence.
+//! A natural length is drawn around a median from the seed and the prompt, so the same request has
+//! the same length in every run. Lengths of real chats are skewed: many short replies, few long
+//! ones. The distribution is log-normal in shape, and the reply ends with a whole sentence.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -17,21 +17,22 @@ const SIGMA: f64 = 0.7;
 pub enum Length {
     /// As many tokens as the request allows, or this many when it sets no limit.
     Filled(usize),
-    /// Each reply ends by itself; the value is the median in tokens. A request's limit cuts it short.
+    /// Each reply ends naturally; the value is the median in tokens. A request's limit may cut the
+    /// reply short.
     Natural(usize),
 }
 
 /// The length of one reply, before the request's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
-    /// Until the request's limit; this many tokens without one.
+    /// Until the request's limit; without one, this number of tokens.
     Filled(usize),
-    /// It ends after this many tokens.
+    /// Ends after this number of tokens.
     Natural(usize),
 }
 
 impl Length {
-    /// The same engine told to go on until the limit.
+    /// The same length setting, but replies continue until the limit.
     pub(crate) fn filled(self) -> Self {
         let (Self::Filled(tokens) | Self::Natural(tokens)) = self;
         Self::Filled(tokens)
@@ -52,7 +53,7 @@ fn natural(median: usize, seed: u64, prompt: &[Token]) -> usize {
         .flat_map(|token| token.to_le_bytes())
         .collect();
     let hash = xxh3_64_with_seed(&bytes, seed);
-    // The sum of four uniform draws is normal enough; its variance is a third.
+    // The sum of four uniform draws is close enough to normal; its variance is a third.
     let sum: f64 = hash.to_le_bytes().chunks(2).map(uniform).sum();
     let z = (sum - 2.0) * 3.0_f64.sqrt();
     #[expect(clippy::cast_precision_loss, reason = "a count of sentences")]
@@ -66,7 +67,7 @@ fn natural(median: usize, seed: u64, prompt: &[Token]) -> usize {
     whole.saturating_mul(SENTENCES.len())
 }
 
-/// Two bytes as a number from 0 to 1.
+/// Two bytes as a number between 0 and 1.
 fn uniform(two: &[u8]) -> f64 {
     two.iter()
         .rev()

@@ -1,15 +1,16 @@
-//! The simulated inference engine: what `llmctl engine` runs, what `llmctl up` puts behind the
-//! router when there is no GPU, and what the tests send their requests to.
+//! The simulated inference engine: `llmctl engine` runs it, `llmctl up` puts it behind the router
+//! when there is no GPU, and the tests send requests to it.
 //!
-//! Simulated are the model (two fixed sentences, for a length drawn from the seed and the prompt) and the passing of time. Real are the HTTP, the
-//! queue before the slots, and the prefix cache: a conversation that comes back to the engine that
-//! knows it gets its first token sooner. The same requests in the same order get the same answers.
+//! The model is simulated (two fixed sentences, with a length drawn from the seed and the prompt),
+//! and so are the delays. The HTTP, the queue before the slots, and the prefix cache are real: a
+//! conversation that returns to the same engine gets its first token sooner. The same requests in
+//! the same order get the same answers.
 //!
-//! It serves chat, completions, embeddings, responses and models as OpenAI has them, messages and
-//! their counting as Anthropic has them, health, metrics and slots as the engine imitated has
-//! them, and for tests `/sim/faults`, `/sim/requests` and `/sim/stats`.
+//! It serves chat, completions, embeddings, responses and models as OpenAI does, messages and token
+//! counting as Anthropic does, health, metrics and slots as the imitated engine does, and for tests
+//! `/sim/faults`, `/sim/requests` and `/sim/stats`.
 //!
-//! Every engine is a set of owned tasks: it ends with its [`EngineHandle`].
+//! Every engine is a set of owned tasks, which end with its [`EngineHandle`].
 
 mod answer;
 mod anthropic;
@@ -60,33 +61,33 @@ pub use text::REPLY_MAX;
 use app::App;
 use server::Ending;
 
-/// How long requests in flight may take to finish once `llmctl engine` is told to end.
+/// Grace period for requests in flight when `llmctl engine` stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The engine.
 #[derive(Debug)]
 pub struct Engine;
 
-/// A running engine. Dropping it closes every connection at once; [`shutdown`](Self::shutdown)
-/// and [`kill`](Self::kill) also wait until that is done.
+/// A running engine. Dropping it closes every connection at once; [`shutdown`](Self::shutdown) and
+/// [`kill`](Self::kill) also wait until the connections are closed.
 #[derive(Debug)]
 pub struct EngineHandle {
-    /// Where it listens.
+    /// The address of the listener.
     pub addr: SocketAddr,
     app: App,
     ending: Ending,
     tasks: TaskTracker,
 }
 
-/// `llmctl engine` could not do its work.
+/// `llmctl engine` could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The address could not be taken.
+    /// The address could not be bound.
     #[error("listen on {addr}")]
     Listen {
-        /// Address asked for.
+        /// The requested address.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -96,7 +97,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When the listener cannot tell its address.
+    /// When the listener does not return its address.
     ///
     /// # Panics
     ///
@@ -124,35 +125,34 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When no port can be taken.
+    /// When no port can be bound.
     pub async fn local(options: Options) -> io::Result<EngineHandle> {
         Self::spawn(options, TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
     }
 }
 
 impl EngineHandle {
-    /// Its base URL, without a slash at the end.
+    /// The base URL, without a slash at the end.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// What it has done and is doing.
+    /// A snapshot of the statistics.
     pub fn stats(&self) -> Stats {
         self.app.core.stats()
     }
 
-    /// The last requests it received, oldest first.
+    /// The last received requests, oldest first.
     pub fn requests(&self) -> Vec<Seen> {
         self.app.log.read()
     }
 
-    /// Replaces the faults in force.
+    /// Replaces the current faults.
     pub fn set_faults(&self, faults: Vec<Fault>) {
         self.app.faults.replace(faults);
     }
 
-    /// Stops accepting, lets requests in flight finish for at most `grace`, then closes what is
-    /// left.
+    /// Stops accepting, waits at most `grace` for requests in flight, then closes the rest.
     pub async fn shutdown(&self, grace: Duration) {
         self.ending.stop.cancel();
         if tokio::time::timeout(grace, self.tasks.wait())
@@ -163,7 +163,7 @@ impl EngineHandle {
         }
     }
 
-    /// Closes the listener and every connection at once, in the middle of whatever they carry.
+    /// Closes the listener and every connection at once, also in the middle of an answer.
     pub async fn kill(&self) {
         self.ending.abort.cancel();
         self.tasks.wait().await;
@@ -176,25 +176,25 @@ impl Drop for EngineHandle {
     }
 }
 
-/// A running engine as `llmctl engine` tells of it; its JSON form is stable.
+/// A running engine as `llmctl engine` prints it; the JSON form is stable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listening {
-    /// Its base URL.
+    /// The base URL.
     pub listening: String,
-    /// The models it serves.
+    /// The served models.
     pub models: Vec<String>,
-    /// Requests that run at once.
+    /// The slots.
     pub slots: usize,
-    /// Blocks of its prefix cache.
+    /// The blocks of the prefix cache.
     pub cache_blocks: usize,
 }
 
-/// Runs `llmctl engine` until `ended` resolves, then lets requests in flight finish. `ready` is called
+/// Runs `llmctl engine` until `ended` resolves, then waits for requests in flight. Calls `ready`
 /// once the engine listens.
 ///
 /// # Errors
 ///
-/// When the address cannot be taken.
+/// When the address cannot be bound.
 pub async fn run(
     args: Args,
     ready: impl FnOnce(&Listening),

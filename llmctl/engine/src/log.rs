@@ -1,8 +1,8 @@
-//! What the engine received, for tests to ask: the last [`ENTRIES_MAX`] requests with their
-//! headers and bodies as they arrived, and how each ended.
+//! The log of received requests, for tests: the last [`ENTRIES_MAX`] requests with their unchanged
+//! headers and bodies, and how each ended.
 //!
-//! This is the one place that keeps prompts and credentials, because showing what a router
-//! forwarded is its purpose; it lives in memory only and leaves through `/sim/requests` alone.
+//! This is the only place that keeps prompts and credentials, because its purpose is to show the
+//! requests that a router forwarded. It stays in memory, and only `/sim/requests` returns it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,67 +14,67 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The most requests kept; the oldest goes first.
+/// Maximum number of entries; the oldest is dropped first.
 pub(crate) const ENTRIES_MAX: usize = 1024;
 
-/// The longest body kept as text; of a longer one only length and hash remain. With
-/// [`ENTRIES_MAX`] it bounds the bodies held to 64 MiB.
+/// Maximum size of a body that is kept as text, bytes. Of longer bodies only length and hash
+/// remain. With [`ENTRIES_MAX`], this limits the bodies to 64 MiB in total.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
 
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It has not.
+    /// It has not ended yet.
     #[default]
     Open,
-    /// The whole answer was handed to the connection.
+    /// The whole answer was passed to the connection.
     Completed,
-    /// The other side left before that.
+    /// The client disconnected before the end.
     Cancelled,
     /// A fault cut the connection.
     Cut,
 }
 
-/// One request as it was received.
+/// One request as the engine received it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Ascending from 0 in order of arrival.
+    /// Requests are numbered from 0 in the order of arrival.
     pub id: u64,
-    /// Which connection carried it; ascending from 0 in order of acceptance.
+    /// Number of the connection, from 0 in the order of acceptance.
     pub connection: u64,
-    /// Which request of its connection it was, from 0.
+    /// Position of the request on its connection, from 0.
     pub on_connection: u64,
-    /// Address of the other side.
+    /// Address of the client.
     pub peer: String,
-    /// `POST`.
+    /// The method, for example `POST`.
     pub method: String,
     /// Path and query as received.
     pub target: String,
-    /// `HTTP/1.1`.
+    /// The version, for example `HTTP/1.1`.
     pub version: String,
-    /// Name and value in order; a value that is not UTF-8 has its bad bytes replaced.
+    /// Names and values in order; invalid UTF-8 in a value is replaced.
     pub headers: Vec<(String, String)>,
-    /// Bytes of the body; 0 until it has arrived whole.
+    /// Size of the body, bytes; 0 until all of it has arrived.
     pub body_len: u64,
-    /// SHA-256 of the body in lower-case hex; empty until it has arrived whole.
+    /// SHA-256 of the body in lower-case hex; empty until all of it has arrived.
     pub body_sha256: String,
-    /// The body when it is UTF-8 and at most 64 KiB long.
+    /// The body, when it is UTF-8 and at most 64 KiB long.
     pub body: Option<String>,
-    /// Status answered.
+    /// Status of the answer.
     pub status: Option<u16>,
-    /// Tokens of the prompt, once it was computed.
+    /// Tokens of the prompt, after the prefill.
     pub prompt_tokens: u64,
-    /// Of those, found in the prefix cache.
+    /// Number of those that were in the prefix cache.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// How it ended.
+    /// How the exchange ended.
     pub outcome: Outcome,
 }
 
 impl Seen {
-    /// The values of a header, in order; the name in any case.
+    /// The values of a header, in order; the name is case-insensitive.
     pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let named = self
             .headers
@@ -91,13 +91,14 @@ pub(crate) struct Log {
     next: std::sync::atomic::AtomicU64,
 }
 
-/// The open entry of one exchange. When the last owner drops it unfinished, the other side has left.
+/// The open entry of one exchange. Dropping the last owner before the end means that the client has
+/// disconnected.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Where a request came in.
+/// The connection of a request, and the position on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: SocketAddr,
@@ -106,7 +107,7 @@ pub(crate) struct Origin {
 }
 
 impl Log {
-    /// Opens an entry when the head of a request has arrived.
+    /// Opens an entry when the headers of a request have arrived.
     pub(crate) fn open(&self, head: &Parts, origin: Origin) -> Arc<Exchange> {
         let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
             (
@@ -176,7 +177,7 @@ impl Exchange {
         self.seen.lock().generated_tokens += tokens;
     }
 
-    /// Records the end; the first one counts.
+    /// Records the end; only the first call counts.
     pub(crate) fn end(&self, outcome: Outcome) {
         let mut seen = self.seen.lock();
         if seen.outcome == Outcome::Open {

@@ -1,7 +1,7 @@
-//! `GET /metrics` in the names and types of the engine imitated.
+//! `GET /metrics` with the names and types of the imitated engine.
 //!
-//! The page copies other programs' pages down to the form of their numbers, so it is written out
-//! here rather than registered in a metrics library with conventions of its own.
+//! The page reproduces other programs' pages, including the form of their numbers. So it is written
+//! by hand: a metrics library has conventions of its own.
 
 mod llamacpp;
 mod page;
@@ -36,7 +36,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     response
 }
 
-/// Everything a page may show.
+/// All values for a page.
 #[derive(Debug)]
 struct Reading {
     running: f64,

@@ -46,7 +46,7 @@ fn stop_reason(finish: &Finish) -> Value {
     }
 }
 
-/// Adds what llama.cpp alone reports.
+/// Adds the timings that only llama.cpp reports.
 fn add_timings(document: &mut Value, dialect: Dialect, usage: Usage, timings: Timings) {
     if dialect.is_llamacpp() {
         document["timings"] = llamacpp_timings(usage, timings);
@@ -62,7 +62,8 @@ fn llamacpp_timings(usage: Usage, timings: Timings) -> Value {
         reason = "token counts stay far below 2^52"
     )]
     let (computed_f, made_f) = (computed as f64, usage.completion as f64);
-    // A quotient by zero would not be JSON; llama.cpp's own rates of an empty phase are as arbitrary.
+    // Division by zero gives no valid JSON number. llama.cpp's own rates of an empty phase are
+    // arbitrary too.
     let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     json!({
         "cache_n": usage.cached,

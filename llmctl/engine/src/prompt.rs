@@ -1,8 +1,8 @@
-//! From the messages of any API to the tokens of one prompt, by a small chat template.
+//! Converts the messages of any API into the tokens of one prompt, with a small chat template.
 //!
-//! `<start> role, content… <end>` for each message, then `<start> assistant` for the reply to come.
-//! Each part is tokenised by itself and markers are tokens of their own, so a conversation that
-//! grows keeps its tokens from the first to the last of the turn before.
+//! `<start> role, content… <end>` for each message, then `<start> assistant` for the reply. Each
+//! part is tokenised separately, and markers are separate tokens, so a growing conversation keeps
+//! all tokens of the turn before.
 
 use serde_json::Value;
 
@@ -13,14 +13,14 @@ use crate::tokens::{self, Token};
 pub(crate) struct Prompt(Vec<Token>);
 
 impl Prompt {
-    /// Tools stand first, as most chat templates place them.
+    /// Tools come first, as in most chat templates.
     pub(crate) fn tools(&mut self, tools: &[Value]) {
         for tool in tools {
             tokens::extend(&mut self.0, &tool.to_string());
         }
     }
 
-    /// One message with its contents in order.
+    /// Adds one message with its contents in order.
     pub(crate) fn message<'a>(
         &mut self,
         role: &str,
@@ -33,7 +33,7 @@ impl Prompt {
         self.0.push(tokens::marker("end"));
     }
 
-    /// The tokens, ready for the reply.
+    /// The tokens of the prompt, up to the start of the reply.
     pub(crate) fn finish(mut self) -> Vec<Token> {
         self.open("assistant");
         self.0
@@ -44,7 +44,7 @@ impl Prompt {
         tokens::extend(&mut self.0, role);
     }
 
-    /// A text, a list of parts, a part, or a call of a tool.
+    /// Adds a text, a list of parts, a part, or a tool call.
     fn content(&mut self, content: &Value) {
         match content {
             Value::Null => {}
@@ -57,8 +57,8 @@ impl Prompt {
                     self.content(function);
                 } else if let Some(arguments) = part.get("arguments").or_else(|| part.get("input"))
                 {
-                    // Arguments before the name, because they are what a reply generates: a call
-                    // that comes back as history continues the cached prompt.
+                    // Arguments come before the name, because a reply generates the arguments: so a
+                    // call in the history continues the cached prompt.
                     self.arguments(arguments);
                     self.content(part.get("name").unwrap_or(&Value::Null));
                 } else if let Some(inner) = part.get("content").or_else(|| part.get("output")) {
@@ -79,13 +79,13 @@ impl Prompt {
     }
 }
 
-/// Agents put texts of their own beside what the user typed: `<system-reminder>…`.
+/// Agents add texts of their own to the user's text: `<system-reminder>…`.
 fn is_reminder(text: &str) -> bool {
     text.trim_start().starts_with('<')
 }
 
-/// The text of the last message when it is the user's and says something itself; a tool's result
-/// does not count.
+/// The text of the last message if it is the user's and contains text; a tool's result does not
+/// count.
 pub(crate) fn last_user(messages: &[Value]) -> Option<String> {
     let last = messages
         .last()

@@ -1,5 +1,5 @@
-//! One answer in either form: a JSON body once everything is generated, or server-sent events as
-//! it comes. An API implements [`Api`]; queueing, pace and cancellation are the same for all.
+//! One answer in either form: a JSON body when everything is generated, or server-sent events token
+//! by token. Each API implements [`Api`]; queue, pace and cancellation are the same for all.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,16 +20,16 @@ use crate::generate::{Generation, Job, Pending, Timings, Usage};
 use crate::log::Exchange;
 use crate::text::Finish;
 
-/// How an API shapes an answer. `start`, `piece` and `end` are called in this order, `piece` once
-/// per token.
+/// How an API formats an answer. The engine calls `start`, `piece` and `end` in this order, `piece`
+/// once per token.
 pub(crate) trait Api: Send + 'static {
     /// The whole answer as one JSON document.
     fn whole(&self, end: &End) -> Value;
-    /// The prompt is computed; the first token comes next.
+    /// The prefill is done; the first token comes next.
     fn start(&mut self, usage: Usage, out: &mut Events);
     /// One token.
     fn piece(&mut self, text: &str, out: &mut Events);
-    /// Everything was generated.
+    /// The generation is complete.
     fn end(&mut self, end: &End, out: &mut Events);
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct End {
     pub(crate) timings: Timings,
 }
 
-/// Events ready to be sent, oldest first; each becomes one chunk of the body.
+/// Events that are ready to send, oldest first; each becomes one chunk of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Events(VecDeque<Bytes>);
 
@@ -65,11 +65,11 @@ impl Events {
     }
 }
 
-/// How an answer is to be given.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     pub(crate) streaming: bool,
-    /// Whether a stream's headers leave before the request has a slot.
+    /// Whether a stream's headers are sent before the request has a slot.
     pub(crate) headers_first: bool,
     /// Added to the time to the first token.
     pub(crate) slow_ttft: Duration,
@@ -141,13 +141,13 @@ struct Streaming<A> {
 
 #[derive(Debug)]
 enum Stage {
-    /// In the queue → `Begun`.
+    /// In the queue. Next: `Begun`.
     Waiting(Pending),
-    /// Prompt computed, nothing told yet → `Running`.
+    /// Prefill done, nothing sent yet. Next: `Running`.
     Begun(Generation),
-    /// Telling token by token → `Ended`.
+    /// Sends token by token. Next: `Ended`.
     Running(Generation),
-    /// All is said but what waits in `events`.
+    /// Everything is sent, except the rest in `events`.
     Ended,
 }
 

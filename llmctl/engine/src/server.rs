@@ -1,4 +1,4 @@
-//! The accept loop, and one task per connection. It is our own so that a fault can close a
+//! The accept loop, and one task per connection. It is our own, so that a fault can close a
 //! connection at a chosen moment.
 
 use std::net::SocketAddr;
@@ -17,26 +17,26 @@ use crate::app::App;
 use crate::connection::Connection;
 use crate::service;
 
-/// Headers taken on one request: more than a router allows itself, so that the router's own limit
-/// is the one that shows.
+/// Maximum number of headers of one request. Higher than the router's own limit, so that tests see
+/// the router's limit.
 const HEADERS_MAX: usize = 512;
 
-/// Pause after a failed accept (no file descriptors left, as a rule).
+/// Pause after a failed accept (usually because no file descriptors are left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How often the address is tried again after a time of refusing connections.
+/// Interval between attempts to bind the address after a time of refusing connections.
 const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 
-/// How the tasks of one engine are told to end.
+/// The signals that end the tasks of one engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// Accept nothing more; close idle connections; finish requests in flight.
+    /// Accept no more connections, close idle ones, finish requests in flight.
     pub(crate) stop: CancellationToken,
     /// Close everything now.
     pub(crate) abort: CancellationToken,
 }
 
-/// Accepts until told to end.
+/// Accepts connections until it is told to end.
 pub(crate) async fn accept(
     mut listener: TcpListener,
     app: App,
@@ -60,7 +60,7 @@ pub(crate) async fn accept(
         }
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // The sender lives in `app`.
+            // `changed` cannot fail, because the sender lives in `app`.
             _ = refuse.changed() => continue,
             () = ending.stop.cancelled() => return,
             () = ending.abort.cancelled() => return,
@@ -82,7 +82,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Waits until connections are no longer refused, then takes the address again.
+/// Waits until connections are no longer refused, then binds the address again.
 async fn after_refusal(addr: SocketAddr, app: &App) -> TcpListener {
     let mut refuse = app.faults.refuse();
     loop {
@@ -101,7 +101,7 @@ async fn after_refusal(addr: SocketAddr, app: &App) -> TcpListener {
         }
     }
     loop {
-        // Somebody else may hold the address meanwhile.
+        // Another process may have bound the address meanwhile.
         match TcpListener::bind(addr).await {
             Ok(listener) => return listener,
             Err(_) => tokio::time::sleep(LISTEN_PAUSE).await,
@@ -109,7 +109,7 @@ async fn after_refusal(addr: SocketAddr, app: &App) -> TcpListener {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until its end.
 async fn carry(
     stream: TcpStream,
     connection: Arc<Connection>,
@@ -117,8 +117,9 @@ async fn carry(
     routes: axum::Router,
     ending: Ending,
 ) {
-    // A token that waits for its predecessor's acknowledgement would falsify every latency. A
-    // stream that refuses the option is closed already, which the first read tells.
+    // Without `TCP_NODELAY`, a token would wait for the acknowledgement of the one before, and
+    // every latency would be wrong. The option fails only on a closed stream, which the first read
+    // reports.
     drop(stream.set_nodelay(true));
     let idled_out = connection.idled_out(app.faults.close_idle());
     let service = service_fn(|request| {
@@ -138,7 +139,8 @@ async fn carry(
     let mut stopping = false;
     loop {
         tokio::select! {
-            // An error is the other side's leaving or a fault's cut; the log has both already.
+            // An error means that the client disconnected or a fault cut the connection; both are
+            // already in the log.
             _ = &mut serving => break,
             () = idled_out.as_mut() => return,
             () = ending.abort.cancelled() => return,
@@ -149,7 +151,7 @@ async fn carry(
         }
     }
     if connection.reset.load(Relaxed) {
-        // The stream is dropped here. One that refuses the option is gone already.
+        // The stream is dropped here. The option fails only on a closed stream.
         drop(serving.into_parts().io.into_inner().set_zero_linger());
     }
 }

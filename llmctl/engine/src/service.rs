@@ -1,5 +1,5 @@
-//! One request through the engine: log, body, faults, key, handler, and the answer's body watched
-//! to its end.
+//! The path of one request through the engine: log, body, faults, key, handler, and the answer's
+//! body until its end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::failure::{self, Failure};
 use crate::faults::{self, Effects, Facts, Fault};
 use crate::log::{Exchange, Origin, Outcome};
 
-/// The largest request body taken: 256 MiB.
+/// Maximum size of a request body: 256 MiB.
 const BODY_MAX: usize = 256 << 20;
 
-/// A connection to be closed without an answer.
+/// Closes the connection without an answer.
 #[derive(Debug)]
 pub(crate) struct Cut;
 
@@ -41,7 +41,7 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// The engine's paths.
+/// The paths of the engine.
 pub(crate) fn routes(app: App) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat))
@@ -79,7 +79,7 @@ pub(crate) fn routes(app: App) -> Router {
 ///
 /// # Cancel safety
 ///
-/// Dropping the future, or the answer's body, ends the work at once and is logged as cancelled.
+/// Dropping the future, or the answer's body, ends the work at once; the log then says cancelled.
 pub(crate) async fn serve(
     app: App,
     routes: Router,
@@ -120,7 +120,7 @@ pub(crate) async fn serve(
     Ok(finish(&app, &head, response, exchange, busy, None))
 }
 
-/// The request under the faults drawn for it.
+/// Handles the request with the faults selected for it.
 async fn struck_by(
     app: &App,
     routes: Router,
@@ -180,13 +180,13 @@ fn finish(
     let response = failure::dress(response, head.uri.path(), app.options.dialect);
     exchange.status(response.status());
     if head.method == http::Method::HEAD {
-        // The body of an answer to HEAD is dropped unread.
+        // hyper drops the body of an answer to HEAD unread.
         exchange.end(Outcome::Completed);
     }
     response.map(|body| Answer::new(body, busy, Some(exchange), interruption))
 }
 
-/// The whole body, a refusal of one too large, or `Cut` when the other side went away.
+/// The whole body, an error answer when it is too large, or `Cut` when the client disconnected.
 async fn collect(body: Incoming) -> Result<Result<Bytes, Failure>, Cut> {
     match Limited::new(body, BODY_MAX).collect().await {
         Ok(body) => Ok(Ok(body.to_bytes())),
@@ -240,7 +240,7 @@ fn own_faults(headers: &HeaderMap) -> Result<Vec<Fault>, Failure> {
     Ok(own)
 }
 
-/// Checks the key on the API's paths; health and metrics are open, as engines have them.
+/// Checks the key on the API's paths. Health and metrics need no key, as on real engines.
 fn authorise(app: &App, head: &Parts) -> Result<(), Failure> {
     let Some(key) = app
         .options

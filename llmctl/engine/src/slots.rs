@@ -1,8 +1,8 @@
-//! Slots: how many requests run at once, and the FIFO queue of those that wait.
+//! The slots: they limit how many requests run at once. A FIFO queue holds the waiting requests.
 //!
-//! A freed slot goes to the longest waiting request within the same critical section, so running
-//! and waiting never read as if a slot had been lost in between. Both ends are guards: dropping a
-//! [`Ticket`] leaves the queue, dropping a [`Slot`] frees it, whatever the reason.
+//! A freed slot goes to the longest waiting request within the same critical section, so a reading
+//! of running and waiting never shows a lost slot. Both states are guards: dropping a [`Ticket`]
+//! leaves the queue, dropping a [`Slot`] frees it, whatever the reason.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// The most requests that may wait; beyond it a request is refused, as real engines do with a
+/// Maximum number of waiting requests. Further requests are refused, as by real engines with a
 /// bounded queue.
 pub(crate) const QUEUE_MAX: usize = 16_384;
 
@@ -22,7 +22,7 @@ pub(crate) struct Slots {
 
 #[derive(Debug)]
 struct State {
-    /// Index = slot number; true while it runs a request.
+    /// Index = slot number; true while the slot runs a request.
     busy: Vec<bool>,
     /// Oldest first.
     waiting: VecDeque<(u64, oneshot::Sender<Slot>)>,
@@ -33,7 +33,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// A place in the queue, or already a slot.
+/// A place in the queue, or an assigned slot.
 #[derive(Debug)]
 pub(crate) struct Ticket(Place);
 
@@ -73,10 +73,10 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// [`QueueFull`] when [`QUEUE_MAX`] requests wait already.
+    /// [`QueueFull`] when [`QUEUE_MAX`] requests are waiting already.
     pub(crate) fn enqueue(self: &Arc<Self>) -> Result<Ticket, QueueFull> {
         let mut state = self.state.lock();
-        // A slot is never idle while somebody waits, so a free one is ours.
+        // A slot is never idle while a request waits, so a free one can be taken at once.
         if let Some(index) = state.busy.iter().position(|busy| !busy) {
             state.busy[index] = true;
             let slots = Arc::clone(self);
@@ -97,17 +97,17 @@ impl Slots {
         })))
     }
 
-    /// Requests in a slot.
+    /// Number of requests in a slot.
     pub(crate) fn running(&self) -> usize {
         self.state.lock().busy.iter().filter(|busy| **busy).count()
     }
 
-    /// Requests in the queue.
+    /// Number of requests in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
-    /// Which slots run a request; index = slot number.
+    /// The busy slots; index = slot number.
     pub(crate) fn busy(&self) -> Vec<bool> {
         self.state.lock().busy.clone()
     }
@@ -118,7 +118,8 @@ impl Ticket {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue; a slot granted meanwhile goes to the next in line.
+    /// Dropping the future leaves the queue; a slot that was assigned meanwhile goes to the next
+    /// request.
     pub(crate) async fn slot(self) -> Slot {
         match self.0 {
             Place::Granted(slot) => slot,
@@ -131,10 +132,10 @@ impl Ticket {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        // If a slot was granted and never taken, it is inside the receiver and is dropped after
-        // this, outside the lock.
+        // A slot that was assigned but not taken is inside the receiver. It is dropped after this
+        // block, outside the lock.
         let mut state = self.slots.state.lock();
-        // Numbers ascend from the front, so the search may halve.
+        // Ticket numbers ascend from the front, so binary search works.
         if let Ok(at) = state
             .waiting
             .binary_search_by_key(&self.number, |(number, _)| *number)
@@ -156,8 +157,8 @@ impl Drop for Slot {
         };
         if let Some((_, grant)) = next {
             let slots = Arc::clone(&self.slots);
-            // When that ticket was dropped just now the slot comes back in the error, and its own
-            // drop offers it to the one after.
+            // If that ticket was dropped just now, the error returns the slot, and dropping the
+            // slot offers it to the next request.
             drop(grant.send(Slot {
                 slots,
                 index: self.index,

@@ -1,4 +1,4 @@
-//! What the engine has done so far: the numbers behind `/metrics` and [`Stats`].
+//! The engine's counters: the numbers behind `/metrics` and [`Stats`].
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ pub(crate) const LATENCY_BOUNDS: [f64; 21] = [
     20.0, 40.0, 80.0, 160.0, 640.0,
 ];
 
-/// A reading of the engine, taken at once.
+/// A snapshot of the engine's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Requests in a slot now.
     pub running: u64,
     /// Requests in the queue now.
     pub waiting: u64,
-    /// Requests that were given a slot.
+    /// Requests that got a slot.
     pub started: u64,
-    /// Of those, ended as planned.
+    /// Number of those that finished normally.
     pub completed: u64,
-    /// Of those, ended by a client that left or a connection that was cut.
+    /// Number of those that ended because the client disconnected or the connection was cut.
     pub cancelled: u64,
-    /// Prompt tokens of requests whose prompt was computed.
+    /// Prompt tokens of requests after their prefill.
     pub prompt_tokens: u64,
-    /// Of those, found in the prefix cache.
+    /// Number of those that were in the prefix cache.
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
@@ -33,7 +33,7 @@ pub struct Stats {
     pub cache_blocks: u64,
 }
 
-/// How a request ended, in vLLM's words.
+/// How a request ended, in vLLM's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Stop,
@@ -41,24 +41,24 @@ pub(crate) enum Ended {
     Abort,
 }
 
-/// Counters since the start; none ever falls.
+/// Counters since the start; they never decrease.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) started: u64,
     pub(crate) stopped: u64,
     pub(crate) at_length: u64,
     pub(crate) aborted: u64,
-    /// Prompt tokens that were looked up in the prefix cache, and those found.
+    /// Prompt tokens that were looked up in the prefix cache, and the number found.
     pub(crate) cache_queries: u64,
     pub(crate) cache_hits: u64,
-    /// The same of prompts that were computed to their end.
+    /// The same two numbers, only of prompts whose prefill is complete.
     pub(crate) prompt_tokens: u64,
     pub(crate) cached_tokens: u64,
     pub(crate) generated_tokens: u64,
-    /// Simulated time spent on prompts and on generated tokens.
+    /// Simulated time for prompts and for generated tokens.
     pub(crate) prompt_time: Duration,
     pub(crate) decode_time: Duration,
-    /// The longest prompt with its reply, in tokens.
+    /// The longest prompt including its reply, in tokens.
     pub(crate) longest: u64,
     pub(crate) ttft: Histogram,
     pub(crate) latency: Histogram,
@@ -83,7 +83,8 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    /// Bound and number of observations at or below it, ascending, without the infinite one.
+    /// Each bound with the number of observations at or below it, ascending, without the infinite
+    /// bound.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         LATENCY_BOUNDS
             .into_iter()

@@ -1,4 +1,4 @@
-//! What an engine says about itself beside its metrics: `/health`, `/version`, `/props`, `/slots`,
+//! The engine's information pages besides its metrics: `/health`, `/version`, `/props`, `/slots`,
 //! and the tokeniser.
 
 use axum::Json;

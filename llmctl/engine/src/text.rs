@@ -1,18 +1,18 @@
-//! What the engine says: two readable sentences, over and over, the same for every prompt.
+//! The text of replies: two readable sentences, repeated, the same for every prompt.
 //!
-//! A reply is planned as a whole before its first token is due, so that its length, its stop
-//! sequence and its finish reason are known and only the pace is left to time. Every piece is one
-//! token of [`tokens`](crate::tokens), so a reply sent back as history is cut as it was generated.
+//! A reply is planned as a whole before its first token is due. So its length, its stop sequence
+//! and its finish reason are known, and only the pace remains. Every piece is one token of
+//! [`tokens`](crate::tokens), so a reply that returns as history splits into the same tokens.
 
 use std::borrow::Cow;
 
 use crate::length::Drawn;
 use crate::tokens;
 
-/// The most tokens one reply may have, whatever was asked: a plan is held in memory.
+/// Maximum number of tokens of one reply, whatever the request asks for: a plan is held in memory.
 pub const REPLY_MAX: usize = 131_072;
 
-/// Two sentences; the space that joins a repetition is put before its first word.
+/// Two sentences. When they repeat, a space is put before the first word.
 pub(crate) const SENTENCES: [&str; 29] = [
     "The",
     " quick",
@@ -48,27 +48,27 @@ pub(crate) const SENTENCES: [&str; 29] = [
 /// Why a reply ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// It had said what it had to say.
+    /// The text reached its natural end.
     Stop,
-    /// It reached the limit that the request set.
+    /// The text reached the limit of the request.
     Length,
-    /// It produced this stop sequence of the request.
+    /// The text contained this stop sequence of the request.
     StopSequence(String),
-    /// It calls a tool.
+    /// The reply is a tool call.
     ToolCall,
 }
 
 /// A planned reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// One token each; their concatenation is the text, or the arguments of the tool call.
+    /// One token each; joined they are the text, or the arguments of the tool call.
     pub(crate) pieces: Vec<Cow<'static, str>>,
-    /// How it will end.
+    /// Why the reply will end.
     pub(crate) finish: Finish,
 }
 
 impl Plan {
-    /// The sentences, for as many tokens as they are drawn, or as the request's limit allows.
+    /// The sentences, up to the drawn length or the request's limit.
     pub(crate) fn sentences(drawn: Drawn, limit: Option<usize>) -> Self {
         let (tokens, finish) = match (drawn, limit) {
             (Drawn::Natural(tokens), Some(limit)) if limit < tokens => (limit, Finish::Length),
@@ -79,7 +79,7 @@ impl Plan {
         Self { pieces, finish }
     }
 
-    /// A given text, cut short at the limit.
+    /// A given text, cut at the limit.
     pub(crate) fn text(text: &str, limit: Option<usize>, finish: Finish) -> Self {
         let mut pieces: Vec<Cow<'static, str>> = tokens::pieces(text)
             .map(|p| Cow::Owned(p.to_owned()))

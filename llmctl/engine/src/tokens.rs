@@ -1,15 +1,16 @@
-//! A cheap, deterministic tokeniser: text to token ids, the same on every machine and in every run.
+//! A cheap, deterministic tokeniser: converts text to token IDs, with the same result on every
+//! machine and in every run.
 //!
 //! A token is a run of letters and digits (at most [`RUN_MAX`] characters) or one other visible
-//! character, each with the single space before it; white space that precedes no such token stands
-//! by itself. Chat markers such as the start of a message are tokens that no text can produce, and
-//! each part of a conversation is tokenised by itself: a reply that comes back as history is cut
-//! exactly as it was generated, which is what lets the next turn hit the prefix cache.
+//! character, each with the single space before it. Other white space is a separate token. No text
+//! can produce the tokens of chat markers, such as the start of a message. Each part of a
+//! conversation is tokenised separately, so a reply that returns as history splits exactly as it
+//! was generated, and the next turn hits the prefix cache.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The longest run of letters and digits in one token, in characters. Longer runs are split, as
-/// real vocabularies do, so that one endless word is not one token.
+/// Maximum length of a run of letters and digits in one token, in characters. Longer runs are
+/// split, as by real vocabularies, so that an endless word is not one token.
 pub(crate) const RUN_MAX: usize = 16;
 
 /// One token id.
@@ -28,12 +29,12 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The id of one token text.
+/// The ID of one token text.
 pub(crate) fn id(piece: &str) -> Token {
     fold(xxh3_64(piece.as_bytes()))
 }
 
-/// The id of a chat marker, distinct from that of the same letters in a text.
+/// The ID of a chat marker; it differs from the ID of the same letters in a text.
 pub(crate) fn marker(name: &str) -> Token {
     fold(xxhash_rust::xxh3::xxh3_64_with_seed(name.as_bytes(), 1))
 }
@@ -70,7 +71,7 @@ fn piece_len(text: &str) -> usize {
     }
 }
 
-/// Length of leading white space, less a last single space that belongs to the word after it.
+/// Length of leading white space, without a last single space: that belongs to the word after it.
 fn white_len(text: &str) -> usize {
     let end = text
         .find(|c: char| !c.is_whitespace())

@@ -1,28 +1,29 @@
-//! When a reply is a tool call, and with which arguments.
+//! Decides when a reply is a tool call, and with which arguments.
 //!
-//! A tool is called when the request forces it, or when the last message is the user's and
-//! asks for one in whole words: by its name, by a word of its name of four letters or more
-//! ("weather" for `get_weather`), or by the word "tool". Arguments are the smallest value that its
-//! schema allows; the first text takes what the message has in backquotes ("run `make test`").
+//! A tool is called when the request forces it, or when the last message is the user's and asks for
+//! one in whole words: by the tool's name, by a word of its name with four letters or more
+//! ("weather" for `get_weather`), or by the word "tool". The arguments are the smallest value that
+//! the tool's schema allows; the first text gets the text in backquotes from the message ("run
+//! `make test`").
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-/// A text that no schema restricts.
+/// The value of a text without restrictions in the schema.
 const SAMPLE: &str = "sample";
 
-/// How deep a schema is followed; beyond it a value is null.
+/// Maximum depth of a schema; deeper values are null.
 const DEPTH_MAX: usize = 16;
 
-/// A tool on offer.
+/// A tool that the request offers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tool {
     pub(crate) name: String,
     pub(crate) schema: Value,
 }
 
-/// Which tools may, or must, be called.
+/// Which tools may or must be called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Choice {
     #[default]
@@ -36,7 +37,7 @@ pub(crate) enum Choice {
 ///
 /// # Errors
 ///
-/// The name that was forced when no tool has it.
+/// The name of a forced tool that the request does not offer.
 pub(crate) fn pick<'a>(
     tools: &'a [Tool],
     choice: &Choice,
@@ -129,7 +130,7 @@ fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     }
 }
 
-/// The required properties, or all of them when none is named as required.
+/// The required properties; all of them when the schema lists none as required.
 fn object(schema: &Value, root: &Value, depth: usize) -> Value {
     let required = schema["required"].as_array();
     let wanted = |name: &str| required.is_none_or(|names| names.iter().any(|n| n == name));

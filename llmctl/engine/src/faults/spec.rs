@@ -1,4 +1,4 @@
-//! How a fault is written: `KIND[=VALUE][@CONDITION…]`.
+//! The notation of a fault: `KIND[=VALUE][@CONDITION…]`.
 //!
 //! | kind | value | does |
 //! |---|---|---|
@@ -8,17 +8,17 @@
 //! | `cut-before-headers` | – | closes the connection (FIN) without a byte of an answer |
 //! | `slow-header` | duration | waits before it handles the request |
 //! | `slow-ttft` | duration | adds to the time to the first token, in the slot and after a stream's head |
-//! | `hang` | chunks, optional | never answers, or falls silent after so many chunks; 0 is after the head |
-//! | `stall` | `CHUNKS:DURATION` | pauses once after so many chunks, then goes on |
-//! | `cut-stream` | chunks | closes the connection after so many chunks of the answer |
-//! | `end-stream` | chunks | ends the answer after so many chunks as if it were whole, without its terminator |
+//! | `hang` | chunks, optional | never answers, or falls silent after this many chunks; 0 is after the head |
+//! | `stall` | `CHUNKS:DURATION` | pauses once after this many chunks, then goes on |
+//! | `cut-stream` | chunks | closes the connection after this many chunks of the answer |
+//! | `end-stream` | chunks | ends the answer after this many chunks as if it were whole, without its terminator |
 //! | `big-chunk` | bytes | makes the first piece of text this long |
 //! | `close-idle` | duration | closes connections idle for this long after an answer |
 //!
-//! Conditions: a probability (`@0.3`), a count (`@x2`: the first two that match), a path prefix
-//! with any method (`@/v1/models`; without one, POST under `/v1/`), `@reused` (only on a connection
-//! that has carried a request before). So `hang@/metrics` makes a black hole of one page, and plain
-//! `hang` one of generation while `/v1/models` and `/metrics` answer.
+//! Conditions: a probability (`@0.3`), a count (`@x2`: the first two matching requests), a path
+//! prefix with any method (`@/v1/models`; without a prefix, POST under `/v1/`), `@reused` (only on
+//! a connection that has carried a request before). So `hang@/metrics` blocks one page, and plain
+//! `hang` blocks generation while `/v1/models` and `/metrics` answer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,45 +29,45 @@ use http::{Method, StatusCode};
 use super::Facts;
 use crate::duration;
 
-/// The longest piece of text that `big-chunk` makes: 64 MiB.
+/// Maximum length of a piece of text for `big-chunk`: 64 MiB.
 const BIG_CHUNK_MAX: usize = 64 << 20;
 
-/// One fault as given.
+/// One fault with its conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What happens.
+    /// The kind of the fault.
     pub kind: Kind,
     conditions: Conditions,
-    /// As it was written.
+    /// The original notation.
     text: String,
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Answers with this status, shaped like the engine's own errors.
+    /// Answers with this status, in the form of the engine's own errors.
     Status(StatusCode),
-    /// Refuses new connections, for ever or for so long; open connections stay.
+    /// Refuses new connections, for this time or without end; open connections stay.
     Refuse(Option<Duration>),
     /// Resets the connection without an answer.
     Reset,
     /// Adds to the time to the first token.
     SlowTtft(Duration),
-    /// Pauses once after so many chunks.
+    /// Pauses once after this number of chunks.
     Stall(u32, Duration),
-    /// Ends the answer after so many chunks as if it were whole.
+    /// Ends the answer after this number of chunks as if it were complete.
     EndStream(u32),
-    /// Waits so long before the request is handled.
+    /// Waits this long before it handles the request.
     SlowHeader(Duration),
     /// Closes the connection without an answer.
     CutBeforeHeaders,
-    /// Closes the connection after so many chunks of the answer.
+    /// Closes the connection after this number of chunks of the answer.
     CutStream(u32),
-    /// Falls silent after so many chunks; `None` = before the headers.
+    /// Stops sending after this number of chunks; `None` = before the headers.
     Hang(Option<u32>),
-    /// Makes the first piece of text so many bytes long.
+    /// Makes the first piece of text this many bytes long.
     BigChunk(usize),
-    /// Closes a connection that was idle for so long after an answer.
+    /// Closes a connection that was idle for this time after an answer.
     CloseIdle(Duration),
 }
 
@@ -79,7 +79,7 @@ struct Conditions {
     reused: bool,
 }
 
-/// A fault that could not be read.
+/// An invalid fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fault `{fault}`: {problem}")]
 pub struct SpecError {
@@ -88,11 +88,11 @@ pub struct SpecError {
 }
 
 impl Fault {
-    /// Reads a comma-separated list.
+    /// Parses a comma-separated list.
     ///
     /// # Errors
     ///
-    /// The first fault that could not be read.
+    /// The first invalid fault.
     pub fn list(text: &str) -> Result<Vec<Self>, SpecError> {
         text.split(',')
             .map(str::trim)
@@ -199,14 +199,14 @@ fn kind(name: &str, value: Option<&str>, conditions: &mut Conditions) -> Result<
     })
 }
 
-/// A status that says that something went wrong.
+/// Parses an error status.
 fn error_status(name: &str) -> Option<StatusCode> {
     let status = StatusCode::from_bytes(name.as_bytes()).ok()?;
     (status.is_client_error() || status.is_server_error()).then_some(status)
 }
 
 impl Kind {
-    /// Whether it is about connections rather than about one request.
+    /// Whether the fault concerns connections instead of single requests.
     pub(crate) fn is_of_connections(&self) -> bool {
         matches!(self, Self::Refuse(_) | Self::CloseIdle(_))
     }

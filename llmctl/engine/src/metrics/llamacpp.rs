@@ -1,4 +1,4 @@
-//! llama.cpp's names in both generations; no labels.
+//! llama.cpp's names of current and old builds; without labels.
 
 use super::page::Page;
 use super::{Reading, number, ratio};
@@ -31,7 +31,7 @@ pub(crate) fn current(reading: &Reading) -> Page {
     page
 }
 
-/// Old builds, as the routers that still know them describe them.
+/// Old builds, as routers that still support them describe their metrics.
 pub(crate) fn old(reading: &Reading) -> Page {
     let mut page = sums(reading);
     let busy = "Number of slots that process a request.";

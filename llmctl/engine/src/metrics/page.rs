@@ -1,4 +1,4 @@
-//! The text form of a page: families, then their samples.
+//! The text format of a page: families, then their samples.
 
 use std::fmt::{Arguments, Write as _};
 
@@ -14,7 +14,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// A page whose samples all carry these labels, a name and a value each.
+    /// A page whose samples all carry these labels (name and value).
     pub(crate) fn labelled(labels: &[(&str, &str)]) -> Self {
         let labels: Vec<String> = labels
             .iter()
@@ -30,7 +30,7 @@ impl Page {
         self.text
     }
 
-    /// Begins a family whose samples follow.
+    /// Starts a family; its samples follow.
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -65,7 +65,7 @@ impl Page {
             labels.push_str(&label(name, value));
         }
         if labels.is_empty() {
-            // llama.cpp prints whole numbers bare, Python's client as `1.0`.
+            // llama.cpp prints whole numbers as `1`, Python's client as `1.0`.
             self.push(format_args!("{name} {value}\n"));
         } else {
             self.push(format_args!("{name}{{{labels}}} {value:?}\n"));

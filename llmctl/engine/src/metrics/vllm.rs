@@ -1,4 +1,4 @@
-//! vLLM's names (0.32), those that a router or a dashboard reads.
+//! vLLM's names (0.32), limited to those that a router or a dashboard reads.
 
 use super::page::Page;
 use super::{Reading, number};

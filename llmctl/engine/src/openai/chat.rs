@@ -173,7 +173,7 @@ impl Chat {
         })
     }
 
-    /// The same delta for every choice, a chunk each.
+    /// Sends the same delta for every choice, one chunk each.
     fn deltas(&self, delta: &Value, out: &mut Events) {
         for index in 0..self.choices {
             let choice =

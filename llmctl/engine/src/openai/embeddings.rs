@@ -1,5 +1,5 @@
-//! `POST /v1/embeddings`: a unit vector made of the input's hash. It occupies a slot and costs a
-//! prefill like any prompt, and generates nothing.
+//! `POST /v1/embeddings`: a unit vector derived from the input's hash. The request occupies a slot
+//! and costs a prefill like any prompt, and generates nothing.
 
 use axum::Extension;
 use axum::extract::State;
@@ -17,13 +17,13 @@ use crate::reply::{Api, End, Events};
 use crate::text::{Finish, Plan};
 use crate::tokens::Token;
 
-/// Numbers in a vector when the request names none.
+/// Dimensions of a vector when the request sets none.
 const DIMENSIONS: u64 = 64;
 
-/// The most numbers in a vector.
+/// Maximum dimensions of a vector.
 const DIMENSIONS_MAX: u64 = 8192;
 
-/// The most inputs of one request, as OpenAI has it.
+/// Maximum number of inputs of one request, as at OpenAI.
 const INPUTS_MAX: usize = 2048;
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ struct Request {
 enum Encoding {
     #[default]
     Float,
-    /// Little-endian 32-bit floats in base64; what the official SDKs ask for.
+    /// Little-endian 32-bit floats in base64; the official SDKs request this form.
     Base64,
 }
 
@@ -123,7 +123,7 @@ fn vector(tokens: &[Token], dimensions: u64) -> Vec<f32> {
             f32::from(i16::from_le_bytes([a, b]))
         })
         .collect();
-    // A vector of zeroes has no direction; the hash makes one in 2^16 for a single dimension.
+    // A zero vector has no direction. With one dimension, the hash produces one in 2^16 cases.
     let norm = raw.iter().map(|x| x * x).sum::<f32>().sqrt().max(1.0);
     raw.into_iter().map(|x| x / norm).collect()
 }

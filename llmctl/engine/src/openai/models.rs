@@ -32,7 +32,7 @@ pub(crate) async fn one(
 
 fn describe(app: &App, model: &str) -> Value {
     let dialect = app.options.dialect;
-    // llama.cpp reports the time of the call, the others that of their start.
+    // llama.cpp reports the time of the call, the others the time of their start.
     let created = if dialect.is_llamacpp() {
         SystemTime::now()
     } else {

@@ -1,4 +1,4 @@
-//! `POST /v1/responses`, without stored responses: `previous_response_id` finds nothing.
+//! `POST /v1/responses`, without stored responses: every `previous_response_id` is unknown.
 
 mod events;
 
@@ -33,16 +33,16 @@ struct Request {
     previous_response_id: Option<String>,
 }
 
-/// One response and what it is made of.
+/// One response and its inputs.
 #[derive(Debug)]
 struct Reply {
     id: String,
-    /// Id of the one output item.
+    /// ID of the one output item.
     item_id: String,
     created: u64,
     model: String,
     call: Option<Call>,
-    /// What the request said, as it is repeated in the response.
+    /// Parameters of the request that the response repeats.
     echo: Value,
     /// Number of the next event.
     sequence: u64,
@@ -116,7 +116,7 @@ pub(crate) async fn responses(
     .await
 }
 
-/// The input as a list; a bare text is one message of the user's.
+/// The input as a list; a plain text becomes one user message.
 fn messages(input: Value) -> Result<Vec<Value>, Failure> {
     match input {
         Value::String(text) => Ok(vec![json!({"role": "user", "content": text})]),
@@ -144,7 +144,7 @@ fn render(tools: &[Value], instructions: Option<&Value>, input: &[Value]) -> Vec
     prompt.finish()
 }
 
-/// The functions; tools that OpenAI itself would run are offered in vain.
+/// The functions. Tools that OpenAI itself runs are never called.
 fn read_tools(offered: &[Value]) -> Vec<Tool> {
     let read = |tool: &Value| {
         let name = tool["name"]
@@ -159,7 +159,7 @@ fn read_tools(offered: &[Value]) -> Vec<Tool> {
 }
 
 impl Reply {
-    /// The response as it stands: with its output once there is an end.
+    /// The response in its current state; it has an output after the end.
     fn document(&self, end: Option<&End>) -> Value {
         let at_length = end.is_some_and(|end| end.finish == Finish::Length);
         let status = match end {
@@ -185,7 +185,7 @@ impl Reply {
         document
     }
 
-    /// The output item, without its content while there is none.
+    /// The output item; without content before the end.
     fn item(&self, status: &str, text: Option<&str>) -> Value {
         match &self.call {
             Some(call) => json!({

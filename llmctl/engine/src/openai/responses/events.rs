@@ -14,7 +14,7 @@ impl Reply {
         out.named(kind, &event);
     }
 
-    /// An event about the text, or the arguments, of the one output item.
+    /// An event about the text or the arguments of the one output item.
     fn emit_content(&mut self, kind: &str, key: &str, value: Value, out: &mut Events) {
         let mut event = json!({"item_id": self.item_id, "output_index": 0});
         if self.call.is_none() {
@@ -63,7 +63,8 @@ impl Api for Reply {
         let document = self.document(Some(end));
         let item = json!({"output_index": 0, "item": document["output"][0]});
         self.emit("response.output_item.done", item, out);
-        // Also when the limit was reached, as vLLM does: the status inside tells.
+        // vLLM sends this event also when the limit was reached; the status inside tells the
+        // difference.
         self.emit("response.completed", json!({"response": document}), out);
     }
 }
