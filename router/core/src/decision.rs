@@ -1,8 +1,8 @@
-//! The receipt: every fact a decision used. Plain data, made here and shown elsewhere.
+//! The receipt: every fact that a decision used. Plain data, made here and shown elsewhere.
 //!
-//! [`Facts`] travels with every request and becomes part of its [`Receipt`]; [`Explanation`] is what
-//! `explain` prints. Serialized, names are as written here in snake case, absent facts are left
-//! out, and an [`Outcome`] is an object of one key:
+//! [`Facts`] travels with every request and becomes part of its [`Receipt`]; [`Explanation`] is the
+//! output of `explain`. In serialized form, names are in snake case, absent facts are left out, and
+//! an [`Outcome`] is an object with one key:
 //!
 //! ```json
 //! {"peers": [{"peer": "10.0.0.11:8000", "name": "a", "priority": 0, "in_flight": 3, "slots": 64,
@@ -15,8 +15,8 @@
 //!  "gates": [{"gate": "concurrency", "acts": true, "trips": false, "value": 3, "limit": 64}]}
 //! ```
 //!
-//! A refusal reads `{"refuse": {"reason": "no_healthy_peer", "peers": 2, "banned": 2}}`. A receipt's
-//! `decision` has the same two forms, with `mode` and `facts` alone inside `send`.
+//! A refusal is `{"refuse": {"reason": "no_healthy_peer", "peers": 2, "banned": 2}}`. A receipt's
+//! `decision` has the same two forms, with only `mode` and `facts` inside `send`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::health::HealthFacts;
 use crate::load::Freshness;
 use crate::pool::PeerKey;
 
-/// Declares the modes; the route's balance policy brings its own word.
+/// Declares the modes. The route's balance policy provides its own word.
 macro_rules! modes {
     ($($(#[$meta:meta])* $mode:ident = $word:literal,)+) => {
         /// How the peer was found; the text of `X-Routed-Mode`.
@@ -90,23 +90,23 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
-/// Whether a session's home could take the request.
+/// Whether the home peer of a session could take the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HomeState {
-    /// It has room.
+    /// The peer has room.
     Usable,
-    /// It is banned, unreadable or disabled.
+    /// The peer is banned, unreadable or disabled.
     Banned,
-    /// It is ejected, or its one probe request is under way.
+    /// The peer is ejected, or its single probe request is under way.
     Ejected,
-    /// It gives no first byte, and the session is new there.
+    /// The peer gives no first byte, and the session is new there.
     Suspect,
-    /// It is at its own maximum; with `hash_saturated: keep` it takes the request all the same.
+    /// The peer is at its own maximum. With `hash_saturated: keep` it takes the request anyway.
     Saturated,
 }
 
-/// The home of a session, as the hash gave it.
+/// The home peer of a session, computed by the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
     /// The function used.
@@ -115,63 +115,63 @@ pub struct Home {
     pub index: u32,
     /// The `crc32` value, or the winning weight.
     pub score: u64,
-    /// Whether it has room, before this request.
+    /// Whether the peer has room, before this request.
     pub state: HomeState,
 }
 
-/// The facts of one decision, taken under the route's lock. Small and `Copy`: it is made for every
-/// request.
+/// The facts of one decision, collected under the route's lock. Small and `Copy`, because every
+/// request gets one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Priority of the active tier.
     pub tier: i64,
-    /// The limit in force: of `pool_limit` and `adaptive` the one that leaves less room.
+    /// The limit in force: whichever of `pool_limit` and `adaptive` leaves less room.
     #[serde(serialize_with = "crate::number::whole")]
     pub limit: f64,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.
     #[serde(default)]
     pub pool_limit: u64,
-    /// The adaptive value, stored or start point; absent while none acts.
+    /// The adaptive limit, stored or start point; absent while no adaptive limit acts.
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub adaptive: Option<f64>,
     /// `rt_limit_factor` in force.
     #[serde(serialize_with = "crate::number::whole")]
     pub factor: f64,
-    /// In-flight over the same peers, before this request; over the whole tier where the adaptive
-    /// limit is in force. Where engines are polled, others' requests count with ours, at most as many
-    /// as a peer has slots for.
+    /// In-flight of the same peers, before this request; of the whole tier if the adaptive limit is
+    /// in force. Where engines are polled, requests of others count too, up to the slots of each
+    /// peer.
     pub in_flight: u64,
-    /// Unbanned peers of the active tier.
+    /// Number of unbanned peers of the active tier.
     pub healthy_peers: u32,
-    /// What `session_prio` made of the request; absent while it is off.
+    /// The priority class from `session_prio`; absent while it is off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub grade: Option<PriorityClass>,
-    /// Time to first token; absent when nothing is compared with it.
+    /// Time to first token; absent without a threshold to compare with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ttft: Option<Reading>,
-    /// Decode rate; absent when nothing is compared with it.
+    /// Decode rate; absent without a threshold to compare with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tps: Option<Reading>,
-    /// Gates that it passed on a probe slot.
+    /// Gates that the request passed on a probe slot.
     #[serde(skip_serializing_if = "Gates::is_empty", default)]
     pub probes: Gates,
-    /// Gates that it tripped while the master switch was off.
+    /// Gates that the request tripped while the master switch was off.
     #[serde(skip_serializing_if = "Gates::is_empty", default)]
     pub tripped: Gates,
-    /// How long it waited for a slot, milliseconds; absent when it did not.
+    /// How long the request waited for a slot, in milliseconds; absent if it did not wait.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waited_ms: Option<u64>,
-    /// Where the session lives; absent without one.
+    /// The home peer of the session; absent without a session.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub home: Option<Home>,
-    /// How many peers list the request's model, where that restricted the choice.
+    /// Number of peers that list the request's model, if that restricted the choice.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pinned: Option<u32>,
-    /// Sessions that lived on the chosen peer, where they are remembered.
+    /// Number of sessions on the chosen peer, where sessions are remembered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer_sessions: Option<u32>,
-    /// Bytes of the longest known prefix, where one placed the request.
+    /// Bytes of the longest known prefix, if a prefix placed the request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub prefix_bytes: Option<u64>,
     /// The chosen peer's own load before this request.
@@ -180,102 +180,104 @@ pub struct Facts {
     pub peer_slots: u32,
 }
 
-/// What `session_prio` made of a request.
+/// The priority class that `session_prio` gives a request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriorityClass {
-    /// First turn of its bucket; the last bucket's without a usable header.
+    /// First turn of the bucket. The last bucket's without a usable header.
     pub bucket: u32,
-    /// The turn it named; absent without a usable header.
+    /// The turn of the request; absent without a usable header.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub turn: Option<u32>,
     /// Share of the limit that the bucket may fill.
     #[serde(serialize_with = "crate::number::whole")]
     pub share: f64,
-    /// Multiplies the TTFT threshold, divides the TPS threshold.
+    /// Tolerance: multiplies the TTFT threshold and divides the TPS threshold.
     #[serde(serialize_with = "crate::number::whole")]
     pub tolerance: f64,
 }
 
-/// A signal beside its threshold: of several metrics the one nearest to refusing.
+/// A signal and its threshold. Of several metrics the one nearest to refusing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Index in the pool's table of metrics.
     pub metric: u32,
-    /// Its average: milliseconds, or tokens per second; absent while cold.
+    /// Average of the metric: milliseconds, or tokens per second; absent while cold.
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ewma: Option<f64>,
-    /// Its threshold, before the bucket's tolerance.
+    /// Threshold of the metric, before the bucket's tolerance.
     #[serde(serialize_with = "crate::number::whole")]
     pub threshold: f64,
 }
 
-/// One peer as an explanation shows it.
+/// One peer in an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerFacts {
     /// `host:port`.
     pub peer: PeerKey,
-    /// The operator's name for it.
+    /// The operator's name for the peer.
     pub name: String,
-    /// Its tier.
+    /// Priority of the peer's tier.
     pub priority: i64,
-    /// Requests reserved on it and not released.
+    /// Requests reserved on the peer and not released.
     pub in_flight: u32,
     /// `max_concurrency`.
     pub slots: u32,
-    /// False: never chosen.
+    /// When false, the peer is never chosen.
     pub enabled: bool,
-    /// It keeps the sessions that live there and gets nothing else.
+    /// The peer keeps the sessions that live there and gets nothing else.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub draining: bool,
-    /// Whether it is banned now.
+    /// Whether the peer is banned now.
     pub banned: bool,
-    /// Seconds until the ban ends by itself, rounded up.
+    /// Seconds until the ban expires, rounded up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ban_left_s: Option<u64>,
-    /// Requests on it, others' included; absent where its engine is not polled.
+    /// Requests on the peer, including those of others; absent where its engine is not polled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub load: Option<u32>,
-    /// What its engine's last sample is worth; absent where it is not polled.
+    /// Freshness of the engine's last sample; absent where it is not polled.
     #[serde(rename = "standing", skip_serializing_if = "Option::is_none", default)]
     pub freshness: Option<Freshness>,
-    /// Seconds that nothing could be read of a held peer.
+    /// Seconds since the last successful poll of a held peer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub held_s: Option<u64>,
-    /// What became of the requests it got; absent while there is nothing to show.
+    /// Health of the peer, from the outcomes of its requests; absent while there is nothing to
+    /// show.
     #[serde(skip_serializing_if = "HealthFacts::is_plain", default)]
     pub health: HealthFacts,
-    /// Sessions that live on it, where they are remembered.
+    /// Sessions that live on the peer, where sessions are remembered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sessions: Option<u32>,
     /// Whether the choice may pick it now (enabled, unbanned, in the active tier).
     pub candidate: bool,
-    /// Its weight for this session, with the rendezvous hashes.
+    /// The peer's weight for this session, with the rendezvous hashes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub score: Option<u64>,
 }
 
-/// What would happen to a request, with every fact behind it. Nothing is counted or reserved.
+/// The decision that a request would get, with every fact behind it. Nothing is counted or
+/// reserved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Every peer of the pool, file order.
     pub peers: Vec<PeerFacts>,
     /// The placement, or the refusal.
     pub outcome: Outcome,
-    /// Every load gate, in the order they are asked, the ones after a refusal included; empty
-    /// without a usable peer.
+    /// Every load gate, in evaluation order, including the gates after a refusal; empty without a
+    /// usable peer.
     #[serde(default)]
     pub gates: Vec<GateFacts>,
 }
 
-/// One load gate as an explanation shows it.
+/// One load gate in an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateFacts {
-    /// Which one.
+    /// The gate.
     pub gate: Gate,
-    /// False: it cannot refuse this request (switched off, without a threshold, exempt).
+    /// False when the gate cannot refuse this request (switched off, without a threshold, exempt).
     pub acts: bool,
-    /// Whether it stands against this request now, probe slots aside.
+    /// Whether the gate would refuse this request now, apart from probe slots.
     pub trips: bool,
     /// The metric behind `value`; absent for concurrency.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -284,7 +286,7 @@ pub struct GateFacts {
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<f64>,
-    /// What `value` is compared with, factor, share and tolerance applied; absent without a
+    /// The limit that `value` is compared with, after factor, share and tolerance; absent without a
     /// threshold.
     #[serde(serialize_with = "crate::number::whole_opt")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -297,7 +299,7 @@ pub struct GateFacts {
     pub held: bool,
 }
 
-/// The end of an explanation.
+/// The result in an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(
@@ -305,53 +307,53 @@ pub struct GateFacts {
     reason = "one value per explanation; a placement is the common end"
 )]
 pub enum Outcome {
-    /// It would be sent.
+    /// The request would be sent.
     Send {
         /// `host:port`.
         peer: PeerKey,
-        /// The operator's name for it.
+        /// The operator's name for the peer.
         name: String,
-        /// How it was found.
+        /// How the peer was found.
         mode: Mode,
-        /// The numbers.
+        /// The numbers behind the decision.
         facts: Facts,
     },
-    /// It would wait for a slot.
+    /// The request would wait for a slot.
     Wait {
-        /// Requests that wait already.
+        /// Number of requests that already wait.
         ahead: u32,
-        /// The most that may.
+        /// The maximum number of waiting requests.
         wait_max: u32,
-        /// How long it would wait at most, seconds, before it is sent although the pool is full.
+        /// The longest wait in seconds, after which the request is sent although the pool is full.
         #[serde(serialize_with = "crate::number::whole")]
         timeout_s: f64,
     },
-    /// It would be refused.
+    /// The request would be refused.
     Refuse(Refusal),
 }
 
-/// Tokens of one answer, as its usage told them.
+/// Token counts of one answer, from its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// The whole prompt, including tokens read from a cache or written into it.
     pub prompt: u64,
-    /// Generated.
+    /// Generated tokens.
     pub completion: u64,
-    /// Of the prompt, read from a cache.
+    /// Prompt tokens that were read from a cache.
     pub cached: u64,
-    /// Generated as reasoning; a part of `completion`.
+    /// Tokens generated as reasoning; a part of `completion`.
     pub reasoning: u64,
-    /// The peer's own sum, else prompt and completion.
+    /// The peer's own total, or else the sum of prompt and completion.
     pub total: u64,
 }
 
-/// What happened to one request: the facts of its decision and how it ended. The entry of the ring
+/// The record of one request: the facts of its decision and how it ended. The entry of the ring
 /// behind `/_decisions` and `llmctl route explain --last`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The `x-request-id`.
     pub request_id: Arc<str>,
-    /// When it arrived, milliseconds since the Unix epoch.
+    /// Arrival time, milliseconds since the Unix epoch.
     pub at_unix_ms: u64,
     /// The route.
     pub route: Arc<str>,
@@ -364,24 +366,24 @@ pub struct Receipt {
     pub path: Arc<str>,
     /// The session as `X-Routed-Session` shows it, `-` without one.
     pub session: Arc<str>,
-    /// Where it came from, as `X-Routed-Source` shows it.
+    /// The source of the session id, as `X-Routed-Source` shows it.
     pub source: Arc<str>,
-    /// How the peer was found, or why none was.
+    /// How the peer was found, or why no peer was.
     pub decision: Choice,
-    /// Peers tried, in order, with what went wrong; the last one served the request when it has no
-    /// error. At most `max_more_tries + 2` entries.
+    /// Peers that were tried, in order, with their errors. If the last one has no error, it served
+    /// the request. At most `max_more_tries + 2` entries.
     pub attempts: Vec<Attempt>,
-    /// Status sent to the client; 499 when it left before one was.
+    /// Status sent to the client; 499 when the client left before a status was sent.
     pub status: u16,
-    /// Arrival to the last byte, milliseconds.
+    /// Time from arrival to the last byte, milliseconds.
     pub duration_ms: u64,
-    /// Arrival to the first body byte of a stream, milliseconds.
+    /// Time from arrival to the first body byte of a stream, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ttft_ms: Option<u64>,
-    /// Tokens; absent where the answer told none.
+    /// Token counts; absent if the answer has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub usage: Option<Usage>,
-    /// Why the answer ended, in the chat API's words; absent where it did not tell.
+    /// Why the answer ended, in the chat API's words; absent if the answer does not say.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub finish_reason: Option<Arc<str>>,
     /// True when the client left before the end.
@@ -396,25 +398,26 @@ pub struct Receipt {
     reason = "the common one is kept with the request and must not allocate"
 )]
 pub enum Choice {
-    /// Placed.
+    /// The request was placed.
     Send {
         /// How.
         mode: Mode,
         /// The numbers.
         facts: Facts,
     },
-    /// It waited for a slot when it ended: its client left, its time was up or the router was drained.
+    /// The request ended while it waited for a slot: its client left, the wait timed out, or the
+    /// router was drained.
     Wait {
-        /// Requests that waited before it when it came.
+        /// Number of requests that already waited when it came.
         ahead: u32,
     },
-    /// Refused for load or for want of a peer.
+    /// Refused because of load, or because no peer was usable.
     Refuse(Refusal),
     /// Refused by a content rule.
     Rule {
-        /// The rule's.
+        /// Name of the rule.
         name: Arc<str>,
-        /// What held, as people read it.
+        /// The condition that held, in readable form.
         condition: Arc<str>,
     },
 }
@@ -424,7 +427,7 @@ pub enum Choice {
 pub struct Attempt {
     /// `host:port`.
     pub peer: PeerKey,
-    /// Why it did not serve the request; absent when it did.
+    /// Why the peer did not serve the request; absent when it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Arc<str>>,
     /// How the peer failed; absent where it served, or was not to blame.

@@ -1,4 +1,4 @@
-//! Whether a peer deserves requests, judged by what became of the ones it got.
+//! Decides whether a peer may get requests, from the outcomes of its earlier requests.
 //!
 //! One state machine for each peer:
 //!
@@ -21,9 +21,9 @@
 //! - *Probing*: one request at a time is sent, and its fate decides.
 //! - *Returning*: the number of slots ramps up to the full one over `slow_start`.
 //!
-//! A refused connection is not judged here: it [bans](crate::pool::Ban) the peer at once, and the
-//! ban ends with the first good probe or poll. The shapes are those of Envoy's outlier detection
-//! (consecutive failures, growing ejection time, largest ejected share) and of linkerd's breaker (one
+//! A refused connection is not judged here. It [bans](crate::pool::Ban) the peer at once, and the
+//! ban ends with the first good probe or poll. The model follows Envoy's outlier detection
+//! (consecutive failures, growing ejection time, largest ejected share) and linkerd's breaker (one
 //! probe request at a time).
 
 mod silence;
@@ -42,7 +42,7 @@ pub use silence::AnswerKind;
 pub use spec::{EjectSpec, HANG_AFTER, HANG_AFTER_STUCK, HealthSpec};
 
 words! {
-    /// Where a peer stands in the state machine.
+    /// The state of a peer in the state machine.
     #[derive(Default)]
     pub enum HealthState {
         /// It takes every request.
@@ -60,7 +60,7 @@ words! {
 }
 
 words! {
-    /// How an attempt failed for which the peer, and not the client, is to blame.
+    /// How an attempt failed, if the peer and not the client caused the failure.
     pub enum Failure {
         /// No connection. The peer is banned for it, not ejected.
         NoConnection = "no_connection",
@@ -77,46 +77,49 @@ words! {
     }
 }
 
-/// What became of one attempt, as far as it says something about its peer.
+/// The outcome of one attempt, as far as it says something about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
-    /// Answered to its end.
+    /// The answer was complete.
     Served,
     /// The peer failed.
     Failed(Failure),
-    /// The client left before the first byte. It is shown, and does not eject by itself.
+    /// The client left before the first byte. This is counted, but does not eject the peer by
+    /// itself.
     Abandoned,
-    /// 4xx and 429, a client that left after the first byte, a router that shuts down.
+    /// No evidence about the peer: 4xx and 429, a client that left after the first byte, a router
+    /// that shuts down.
     Neutral,
 }
 
-/// An abandoned probe counts against the peer from this wait on. A client that leaves sooner says
-/// more about itself.
+/// An abandoned probe counts against the peer only after this wait. An earlier departure says more
+/// about the client.
 const VAIN_WAIT: Duration = Duration::from_secs(5);
 
-/// A wait is far longer than the recent ones from this many times the longest of them on.
+/// A wait is far too long if it is this many times the longest recent wait.
 const FAR_LONGER: u32 = 2;
 
-/// Transitions kept for an edge that does not ask for them.
+/// Transitions kept if the edge does not take them.
 const CHANGES_MAX: usize = 16;
 
-/// Steps of the ramp of a returning peer.
+/// Steps in the ramp of a returning peer.
 const RAMP_STEPS: u32 = 10;
 
-/// One attempt under way, as its peer's health sees it. It travels in the ticket.
+/// One attempt under way, from the view of its peer's health. It travels in the ticket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     kind: AnswerKind,
     since: Instant,
-    /// Number of the time out before it. An attempt from before one says nothing after it.
+    /// Generation of the peer when the attempt began. An attempt from before an ejection does not
+    /// count after it.
     generation: u32,
     is_probe: bool,
-    /// It has no first byte yet.
+    /// The first byte has not come yet.
     waits: bool,
 }
 
 impl Attempt {
-    /// Whether its fate decides on a peer that is being probed.
+    /// Whether the outcome of this attempt decides on a peer that is being probed.
     pub(crate) fn is_probe(&self) -> bool {
         self.is_probe
     }
@@ -125,46 +128,46 @@ impl Attempt {
 /// A transition, for the edge to log and count once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HealthChange {
-    /// Before.
+    /// The state before the transition.
     pub from: HealthState,
-    /// After.
+    /// The state after the transition.
     pub to: HealthState,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How long the new state lasts at least; absent where only an answer ends it.
+    /// Minimum duration of the new state; absent where only an answer ends it.
     pub lasts: Option<Duration>,
 }
 
 /// Why a peer changed its state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cause {
-    /// Failures in a row.
+    /// Consecutive failures.
     InARow {
-        /// How many.
+        /// Number of failures.
         failures: u32,
         /// How the last one failed.
         last: Failure,
     },
-    /// Too many failures among the attempts that ended within the window.
+    /// Too large a share of failures among the attempts that ended within the window.
     Share {
-        /// How many failed.
+        /// Number of failed attempts.
         failed: u32,
-        /// Of how many.
+        /// Number of all attempts.
         of: u32,
         /// The window.
         window: Duration,
     },
     /// No first byte while requests waited.
     Silent {
-        /// For how long.
+        /// Length of the silence.
         lasted: Duration,
     },
     /// The probe, or the first answer after it, failed.
     FailedProbe {
-        /// How; `None`: its client waited in vain.
+        /// How it failed. `None`: its client left after a long wait.
         how: Option<Failure>,
     },
-    /// The time in the state before was over.
+    /// The time of the previous state was over.
     TimeOver,
     /// An answer began.
     Answered,
@@ -198,39 +201,39 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What became of a peer's attempts since the start. For metrics.
+/// Outcomes of a peer's attempts since the start, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptCounts {
-    /// Answered to the end.
+    /// Attempts answered completely.
     pub served: u64,
-    /// By [`Failure::ALL`].
+    /// Failed attempts, in the order of [`Failure::ALL`].
     pub failed: [u64; Failure::ALL.len()],
     /// Clients that left before the first byte.
     pub abandoned: u64,
-    /// Times it was ejected.
+    /// Number of ejections.
     pub ejections: u64,
-    /// Times it became suspect.
+    /// Number of times that the peer became suspect.
     pub suspicions: u64,
 }
 
-/// A peer's health as pages show it.
+/// The health of a peer for status pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HealthFacts {
-    /// Where it stands.
+    /// State of the peer.
     pub state: HealthState,
-    /// Seconds since it does; absent for one that was never anything but healthy.
+    /// Seconds since the peer entered the state; absent for a peer that was always healthy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub since_s: Option<u64>,
-    /// Seconds until time alone changes it, rounded up.
+    /// Seconds until the state changes by time alone, rounded up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub left_s: Option<u64>,
-    /// Why it does; absent for one that was never anything but healthy.
+    /// Cause of the state; absent for a peer that was always healthy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cause: Option<String>,
-    /// Failures in a row.
+    /// Consecutive failures.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub failures_in_a_row: u32,
-    /// Failed attempts of those that ended within the window.
+    /// Failed attempts among those that ended within the window.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub failed: u32,
     /// Attempts that ended within the window.
@@ -239,7 +242,7 @@ pub struct HealthFacts {
     /// Requests that wait for their first byte.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub waiting: u32,
-    /// Seconds that requests have waited without any first byte.
+    /// Seconds that requests have waited without a first byte.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub silent_s: Option<u64>,
 }
@@ -255,23 +258,23 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Which requests a peer may get.
+/// The requests that a peer may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Every one.
+    /// All requests.
     Open,
-    /// Those of sessions that live there.
+    /// Requests of sessions that live on the peer.
     Warm,
-    /// One.
+    /// One request.
     One,
-    /// Every one, up to this many tenths of its slots.
+    /// All requests, up to this many tenths of its slots.
     Ramp(u32),
-    /// None.
+    /// No request.
     Closed,
 }
 
 impl Access {
-    /// Whether it may get a request that belongs to no session on it.
+    /// Whether the peer may get a request that belongs to no session on it.
     #[inline]
     pub(crate) fn takes_new(self) -> bool {
         match self {
@@ -281,30 +284,30 @@ impl Access {
     }
 }
 
-/// What waiting says about a peer.
+/// The verdict about a peer from the waiting time of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SilenceVerdict {
-    /// Nothing; when to look again while requests wait.
+    /// Nothing is wrong. The value is when to check again while requests wait.
     Fine(Option<Instant>),
-    /// Requests have waited for so long, which is too long.
+    /// Requests have waited too long: for this time.
     TooLong(Duration),
 }
 
-/// A peer's health. Lives as long as its in-flight count.
+/// The health of a peer. Lives as long as its in-flight count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     phase: Phase,
-    /// Why it is in its phase.
+    /// Cause of the current phase.
     cause: Option<Cause>,
-    /// Since when it is healthy again.
+    /// Time of the last recovery.
     recovered: Option<Instant>,
     /// Failures since the last served attempt.
     in_a_row: u32,
     window: FailureWindow,
     silence: Silence,
-    /// Ejections and suspicions without a long healthy time between.
+    /// Number of ejections and suspicions without a long healthy time between them.
     repetition: u32,
-    /// Times out and probes so far.
+    /// Number of ejections and probes so far.
     generation: u32,
     /// A probe request is under way.
     probe_out: bool,
@@ -318,7 +321,7 @@ enum Phase {
     Healthy,
     Suspect {
         since: Instant,
-        /// When it is probed if nobody waits there any more.
+        /// When the peer is probed if no request waits there any more.
         retry: Instant,
     },
     Ejected {
@@ -332,12 +335,12 @@ enum Phase {
     Returning {
         since: Instant,
         until: Instant,
-        /// An answer has ended well since it returns.
+        /// An answer has ended well since the peer began to return.
         is_proven: bool,
     },
 }
 
-/// What a peer was before it was probed, and is again when the probe fails.
+/// The state of a peer before it was probed. A failed probe restores it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
     Suspect,
@@ -355,7 +358,7 @@ impl Phase {
         }
     }
 
-    /// The phase that time alone makes of it.
+    /// The phase at `now`, after transitions that need only time.
     fn at(self, now: Instant) -> Self {
         match self {
             // Ejected becomes probing.
@@ -371,12 +374,12 @@ impl Phase {
 }
 
 impl Health {
-    /// Where the peer stands at `now`.
+    /// State of the peer at `now`.
     pub(crate) fn state(&self, now: Instant) -> HealthState {
         self.phase.at(now).state()
     }
 
-    /// Whether the peer is out for its answers' sake, and counts towards `max_share`.
+    /// Whether the peer is out because of bad answers, and counts towards `max_share`.
     pub(crate) fn is_out(&self, now: Instant) -> bool {
         match self.state(now) {
             HealthState::Healthy | HealthState::Returning => false,
@@ -384,7 +387,7 @@ impl Health {
         }
     }
 
-    /// Which requests it may get.
+    /// The requests that the peer may get.
     #[inline]
     pub(crate) fn access(&self, now: Instant) -> Access {
         match self.phase.at(now) {
@@ -397,7 +400,7 @@ impl Health {
         }
     }
 
-    /// When time alone next changes its access.
+    /// When the access next changes with time alone.
     #[inline]
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         match self.phase.at(now) {
@@ -410,7 +413,7 @@ impl Health {
         }
     }
 
-    /// An attempt begins.
+    /// Records that an attempt begins.
     pub(crate) fn begin(&mut self, kind: AnswerKind, now: Instant) -> Attempt {
         self.pass(now);
         self.silence.begin(kind, now);
@@ -427,7 +430,7 @@ impl Health {
         }
     }
 
-    /// The first byte of a successful answer has come.
+    /// Records that the first byte of a successful answer has come.
     pub(crate) fn first_byte(
         &mut self,
         attempt: &mut Attempt,
@@ -445,9 +448,9 @@ impl Health {
             return;
         }
         match self.phase {
-            // Suspect becomes healthy: it generates.
+            // Suspect becomes healthy: the peer generates.
             Phase::Suspect { .. } => self.recover(Cause::Answered, now),
-            // Probing becomes returning; the end of the answer has to prove it.
+            // Probing becomes returning; the end of the answer must confirm it.
             Phase::Probing { .. } if attempt.is_probe => self.come_back(spec, false, now),
             Phase::Healthy
             | Phase::Probing { .. }
@@ -456,7 +459,7 @@ impl Health {
         }
     }
 
-    /// An attempt has ended. `may_leave`: whether the tier can do without this peer.
+    /// Records that an attempt has ended. `may_leave`: whether the tier can do without this peer.
     pub(crate) fn end(
         &mut self,
         attempt: &mut Attempt,
@@ -494,7 +497,7 @@ impl Health {
         }
     }
 
-    /// An attempt ends without a word about what became of it.
+    /// Ends an attempt whose outcome was never reported.
     pub(crate) fn abort(&mut self, attempt: &mut Attempt, now: Instant) {
         let spec = HealthSpec::default();
         self.end(attempt, AttemptEnd::Neutral, &spec, || false, now);
@@ -517,7 +520,7 @@ impl Health {
             Phase::Suspect { .. } => self.recover(Cause::Answered, now),
             // Probing becomes returning.
             Phase::Probing { .. } if is_probe => self.come_back(spec, true, now),
-            // Returning stays, and is believed.
+            // Returning stays, now confirmed by a complete answer.
             Phase::Returning { is_proven, .. } => *is_proven = true,
             Phase::Healthy | Phase::Probing { .. } | Phase::Ejected { .. } => {}
         }
@@ -534,9 +537,9 @@ impl Health {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.window.add(true, spec.bounds().window, now);
         match self.phase {
-            // Probing becomes what it was before.
+            // Probing returns to the state before.
             Phase::Probing { .. } if is_probe => self.fail_probe(Some(failure), spec, now),
-            // Returning becomes ejected by its first answer.
+            // Returning becomes ejected on the first failed answer.
             Phase::Returning {
                 is_proven: false, ..
             } if spec.eject.is_some() => {
@@ -572,9 +575,9 @@ impl Health {
         })
     }
 
-    /// How long requests have waited without a first byte, against the bound. `is_stuck`: its
-    /// engine's metrics show load and no progress. `longest`: the longest recent wait of a kind on
-    /// the peer and its siblings.
+    /// Compares the time that requests have waited without a first byte with the bound. `is_stuck`:
+    /// the engine's metrics show load and no progress. `longest`: the longest recent wait of a kind
+    /// on the peer and the other peers of its tier.
     pub(crate) fn silence(
         &self,
         spec: &HealthSpec,
@@ -601,7 +604,8 @@ impl Health {
         }
     }
 
-    /// Requests have waited for too long. `may_leave`: whether the tier can do without this peer.
+    /// Handles requests that have waited too long. `may_leave`: whether the tier can do without
+    /// this peer.
     pub(crate) fn hang(
         &mut self,
         lasted: Duration,
@@ -615,7 +619,7 @@ impl Health {
             Phase::Healthy | Phase::Returning { .. } if may_leave => {
                 self.suspect(Cause::Silent { lasted }, spec, now);
             }
-            // Probing becomes what it was before.
+            // Probing returns to the state before.
             Phase::Probing { .. } if self.probe_out => self.fail_probe(None, spec, now),
             Phase::Healthy
             | Phase::Returning { .. }
@@ -625,10 +629,11 @@ impl Health {
         }
     }
 
-    /// Does what time alone makes due.
+    /// Performs the transitions that are due with time alone.
     pub(crate) fn pass(&mut self, now: Instant) {
         match self.phase {
-            // Suspect becomes probing when its last client has left, or nothing could clear it.
+            // Suspect becomes probing when its last client has left, because no answer could clear
+            // the suspicion any more.
             Phase::Suspect { retry, .. } if retry <= now && self.silence.waiting() == 0 => {
                 self.silence.forget(now);
                 let after = Before::Suspect;
@@ -659,22 +664,22 @@ impl Health {
         std::mem::take(&mut self.changes)
     }
 
-    /// The longest recent wait for a first byte of a kind.
+    /// The longest recent wait for a first byte, by kind.
     pub(crate) fn longest_wait(&self, kind: AnswerKind, epoch: Instant, now: Instant) -> Duration {
         self.silence.longest(kind, epoch, now)
     }
 
-    /// Whether there are transitions to take.
+    /// Whether there are transitions to collect.
     pub(crate) fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// What became of its attempts.
+    /// Outcomes of the peer's attempts.
     pub(crate) fn counts(&self) -> AttemptCounts {
         self.counts
     }
 
-    /// As pages show it.
+    /// The health of the peer for status pages.
     pub(crate) fn facts(&self, now: Instant) -> HealthFacts {
         let (since, until) = match self.phase.at(now) {
             Phase::Healthy => (self.recovered, None),
@@ -759,7 +764,7 @@ impl Health {
         self.go(Phase::Healthy, cause, None);
     }
 
-    /// How long the peer is out this time. A long healthy time makes the next one short again.
+    /// Length of the coming ejection. A long healthy time makes it short again.
     fn next_time_out(&mut self, eject: &EjectSpec, now: Instant) -> Duration {
         let healthy = self
             .recovered
@@ -780,7 +785,7 @@ impl Health {
             lasts,
         };
         if matches!(phase, Phase::Ejected { .. } | Phase::Probing { .. }) {
-            // What is under way says nothing about the peer after its time out.
+            // The attempts under way do not count after the ejection.
             self.generation = self.generation.wrapping_add(1);
         }
         self.phase = phase;
@@ -792,7 +797,7 @@ impl Health {
     }
 }
 
-/// Which step of its ramp a returning peer has reached, from 1.
+/// The step of the ramp that a returning peer has reached, from 1.
 fn ramp_step(since: Instant, until: Instant, now: Instant) -> u32 {
     let (length, passed) = (until - since, now.saturating_duration_since(since));
     let steps = passed.as_nanos() * u128::from(RAMP_STEPS) / length.as_nanos().max(1);

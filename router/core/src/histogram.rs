@@ -1,41 +1,41 @@
-//! A log-linear histogram: every value it reports is within [`ERROR`] of a sample, over a range of
+//! A log-linear histogram. Every reported value is within [`ERROR`] of a sample, over a range of
 //! nine decades, in a fixed 3.5 KiB.
 //!
-//! Each power of two is cut into 32 buckets of equal width, as HdrHistogram does (Tene, 2012), and a
-//! bucket stands for its middle. Equal samples read exact, because a value never lies outside the
-//! smallest and the largest sample.
+//! Each power of two is divided into 32 buckets of equal width, as in HdrHistogram (Tene, 2012),
+//! and the middle of a bucket represents it. Equal samples are reported exactly, because a value
+//! never lies outside the smallest and the largest sample.
 
 use crate::signal::Statistic;
 
-/// Largest relative distance between a reported quantile and the sample it stands for, for samples
-/// between [`LOW`] and [`HIGH`].
+/// Largest relative distance between a reported quantile and its sample, for samples between
+/// [`LOW`] and [`HIGH`].
 pub const ERROR: f64 = 1.0 / 64.0;
 
-/// Bits of the mantissa that name a bucket: 32 buckets for each power of two.
+/// Bits of the mantissa that select a bucket: 32 buckets per power of two.
 const SUB_BITS: u32 = 5;
 
-/// Exponent of the smallest sample with a bucket of its own.
+/// Exponent of the smallest sample with its own bucket.
 const LOW_EXPONENT: i32 = -4;
 
-/// Powers of two that have buckets.
+/// Number of powers of two that have buckets.
 const OCTAVES: usize = 28;
 
-/// Samples below share the first bucket: a 16th of a millisecond, or of a token per second.
+/// Samples below this share the first bucket: a 16th of a millisecond, or of a token per second.
 pub const LOW: f64 = 0.0625;
 
-/// Samples from here on share the last bucket: 4.6 hours, in milliseconds.
+/// Samples from this value on share the last bucket: 4.6 hours, in milliseconds.
 pub const HIGH: f64 = 16_777_216.0;
 
 const BUCKETS: usize = OCTAVES << SUB_BITS;
 
-/// Absorbs the rounding of `total × q`, so that it never skips a sample.
+/// Absorbs the rounding error of `total × q`, so that it never skips a sample.
 const TOLERANCE: f64 = 1e-9;
 
 /// Samples of one window. Counts saturate.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Index = bucket, ascending. Empty before the first sample, so that a pool that is not measured
-    /// costs nothing.
+    /// Index = bucket, ascending. Empty before the first sample, so that an unmeasured pool costs
+    /// nothing.
     counts: Vec<u32>,
     total: u32,
     sum: f64,
@@ -56,7 +56,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Takes in one sample, finite and at least 0. Allocates for the first one only.
+    /// Adds one sample, finite and at least 0. Allocates for the first one only.
     pub fn add(&mut self, sample: f64) {
         if self.counts.is_empty() {
             self.counts.resize(BUCKETS, 0);
@@ -69,7 +69,7 @@ impl Histogram {
         self.largest = self.largest.max(sample);
     }
 
-    /// Forgets every sample and keeps the memory.
+    /// Removes every sample and keeps the memory.
     pub fn clear(&mut self) {
         let mut counts = std::mem::take(&mut self.counts);
         counts.fill(0);
@@ -79,7 +79,7 @@ impl Histogram {
         };
     }
 
-    /// What a metric makes of the samples; `None` without any.
+    /// The value of a statistic over the samples; `None` without any.
     pub fn value(&self, statistic: Statistic) -> Option<f64> {
         if self.total == 0 {
             return None;
@@ -104,8 +104,8 @@ impl Histogram {
     }
 }
 
-/// The bucket of a sample: its exponent and the first bits of its mantissa, which together are the
-/// leading bits of the number itself.
+/// The bucket of a sample: its exponent and the first bits of its mantissa. Together these are the
+/// leading bits of the number.
 fn bucket(sample: f64) -> usize {
     let sample = sample.clamp(LOW, HIGH);
     let leading = sample.to_bits() >> (52 - SUB_BITS);

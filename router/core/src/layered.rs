@@ -1,11 +1,12 @@
-//! The three layers every switch has: runtime override, else the route's option, else the global
-//! default (`defaults:` in the main file), else the built-in default; and which one it was.
+//! The three layers of every switch, and the layer that supplied the value: runtime override, else
+//! the route's option, else the global default (`defaults:` in the main file), else the built-in
+//! default.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Which layer an effective value came from.
+/// The layer that an effective value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// A toggle or limit set on the running router.
@@ -17,16 +18,16 @@ pub enum Source {
     /// `defaults:` of the main file.
     #[serde(rename = "global")]
     Global,
-    /// Nobody set it.
+    /// No layer set it.
     #[serde(rename = "default")]
     Default,
-    /// A file set it to something unusable; the built-in default is in force.
+    /// A file has an unusable value, so the built-in default is in force.
     #[serde(rename = "default (invalid)")]
     DefaultInvalid,
 }
 
 impl Source {
-    /// The text that every endpoint shows.
+    /// The text for every endpoint.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Runtime => "runtime",
@@ -56,7 +57,7 @@ impl<T> Setting<T> {
         }
     }
 
-    /// This setting under an optional runtime override.
+    /// Applies an optional runtime override.
     pub fn under(self, runtime: Option<T>) -> Self {
         match runtime {
             Some(value) => Self {
@@ -68,15 +69,15 @@ impl<T> Setting<T> {
     }
 }
 
-/// What one file says about an option.
+/// The value of an option in one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layer<T> {
-    /// Nothing.
+    /// The file does not set it.
     #[default]
     Unset,
-    /// This.
+    /// The file sets this value.
     Set(T),
-    /// Something unusable that must not take the route down.
+    /// The file has an unusable value that must not take the route down.
     Invalid,
 }
 
@@ -98,8 +99,8 @@ pub struct Layered<T> {
 }
 
 impl<T> Layered<T> {
-    /// The value in force without an override. An unusable value does not fall through to the
-    /// next file: the built-in default is the one value the operator can predict.
+    /// The value in force without an override. An unusable value does not fall through to the next
+    /// file, because only the built-in default is predictable for the operator.
     pub fn resolve(self) -> Setting<T> {
         let (layer, source) = match self.route {
             Layer::Unset => (self.global, Source::Global),
@@ -116,8 +117,8 @@ impl<T> Layered<T> {
     }
 }
 
-/// The runtime layer of one option: set and reset on the running router, and with a time to live
-/// it ends by itself. Lost on restart, kept across a reload.
+/// The runtime layer of one option: set and reset on the running router. With a time to live it
+/// expires by itself. Lost on restart, kept across a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override<T> {
     held: Option<Held<T>>,
@@ -139,7 +140,7 @@ impl<T> Default for Override<T> {
 impl<T: Clone> Override<T> {
     /// Puts `value` in force for `ttl`, or until it is reset.
     pub fn set(&mut self, value: T, ttl: Option<Duration>, now: Instant) {
-        // A time beyond what the clock can express is for ever.
+        // A time beyond the range of the clock means for ever.
         self.held = Some(Held {
             value,
             since: now,
@@ -160,14 +161,14 @@ impl<T: Clone> Override<T> {
             .then(|| held.value.clone())
     }
 
-    /// How long it has been in force; `None` when there is none at `now`.
+    /// Time since it was set; `None` when there is none at `now`.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.get(now)?;
         let held = self.held.as_ref()?;
         Some(now.saturating_duration_since(held.since))
     }
 
-    /// How long it stays in force; `None` when there is none at `now`, or no end to it.
+    /// Remaining lifetime; `None` when there is none at `now`, or it does not expire.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         let held = self.held.as_ref()?;
         held.until

@@ -1,8 +1,8 @@
 //! Every decision of the router, as pure code.
 //!
-//! A type here knows no socket, file, runtime or clock: `now` and randomness are arguments, and a
-//! decision is a value. The edge (package `router`) gathers facts, asks, and carries out the
-//! answer. A reader who wants to know *why* a request was refused or placed reads only this crate.
+//! The types here know no socket, file, runtime or clock: `now` and randomness are arguments, and a
+//! decision is a value. The edge (package `router`) gathers facts, calls this crate, and carries
+//! out the answer. To find out *why* a request was refused or placed, read only this crate.
 //!
 //! - [`session`]: who is asking, and where the id came from.
 //! - [`affinity`]: which peer a session belongs to.

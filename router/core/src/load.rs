@@ -1,10 +1,10 @@
-//! How busy a peer is: what its engine said last, how far that can be trusted, and our own requests.
+//! The load of a peer: the engine's last sample, how far it can be trusted, and our own requests.
 //!
-//! A *sample* is one reading of an engine's load. A peer with a recent one is *fresh*. A peer whose
-//! engine is alive but too busy to answer the poll is *held*: still a candidate, assumed full, for a
-//! bounded time; a long prefill on llama.cpp blocks its metrics page for as long as it lasts, and
-//! dropping the busiest engines would pile their traffic on the rest. Anything else that does not
-//! answer is out.
+//! A *sample* is one reading of an engine's load. A peer with a recent sample is *fresh*. A peer
+//! whose engine is alive but too busy to answer the poll is *held*: it stays a candidate, assumed
+//! full, for a bounded time. A long prefill on llama.cpp blocks its metrics page until it ends, and
+//! dropping the busiest engines would move their traffic to the others. A peer that does not answer
+//! for any other reason is out.
 
 mod idle;
 mod reading;
@@ -20,59 +20,60 @@ pub use reading::Reading;
 /// One reading of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Requests it computes.
+    /// Number of running requests.
     pub running: u32,
-    /// Requests it queues.
+    /// Number of queued requests.
     pub waiting: u32,
-    /// Share of its KV cache in use, 0 to 1, where it says.
+    /// Share of the KV cache in use, 0 to 1, if the engine reports it.
     pub kv_usage: Option<f64>,
-    /// It batches continuously: it is full when it queues or its cache is, whatever its slots.
+    /// The engine batches continuously: it is full when it queues or its cache is full, whatever
+    /// its slots.
     pub batches: bool,
 }
 
 impl Sample {
-    /// Requests that the engine has, whoever sent them.
+    /// Requests on the engine, from all senders.
     pub fn busy(self) -> u32 {
         self.running.saturating_add(self.waiting)
     }
 
-    /// Whether the engine itself shows that it can take no more.
+    /// Whether the engine's own numbers show that it has no room.
     fn is_saturated(self) -> bool {
         self.batches && (self.waiting > 0 || self.kv_usage.is_some_and(|usage| usage >= KV_FULL))
     }
 }
 
-/// A cache this full starts to evict what running requests need.
+/// From this usage on, the cache evicts data that running requests need.
 const KV_FULL: f64 = 0.95;
 
-/// What one poll found.
+/// The result of one poll.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Report {
-    /// A reading.
+    /// A sample.
     Sampled(Sample),
-    /// No load to be had from this engine, but it answers its health check: its load is our own
-    /// in-flight.
+    /// The engine reports no load, but it answers its health check. Its load is our own in-flight.
     Blind,
-    /// It sleeps; nothing may wake it but a request.
+    /// The engine sleeps, and only a request may wake it.
     Sleeping,
-    /// It refused, reset, does not resolve or fails TLS.
+    /// The engine refused or reset the connection, its name does not resolve, or TLS fails.
     Dead,
-    /// It is loading its model.
+    /// The engine is loading its model.
     Loading,
-    /// It does not accept our credential.
+    /// The engine does not accept our credential.
     Misconfigured,
-    /// It accepted the connection and did not answer in time. `answers_health`: its health check did.
+    /// The engine accepted the connection and did not answer in time. `answers_health`: its health
+    /// check did.
     Hung {
         /// Whether `/health` answered 200.
         answers_health: bool,
     },
-    /// An error, or a page without usable numbers: no new sample, the last one ages, and an engine
-    /// that was silent is held no longer.
+    /// An error, or a page without usable numbers. It gives no new sample and the last one ages. An
+    /// engine that was silent is no longer held.
     Unusable,
 }
 
 impl Report {
-    /// Whether the engine has answered as one does that can serve.
+    /// Whether the answer shows an engine that can serve.
     pub(crate) fn is_good(self) -> bool {
         match self {
             Self::Sampled(_) | Self::Blind | Self::Sleeping => true,
@@ -85,31 +86,31 @@ impl Report {
     }
 }
 
-/// How much a peer's reading is worth now.
+/// How far a peer's reading can be trusted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Freshness {
     /// A recent sample, or polling is off.
     Fresh,
-    /// Alive, too busy to be read: assumed full.
+    /// Alive, but too busy to answer the poll: assumed full.
     Held,
     /// The last sample is too old, or there never was one.
     Stale,
-    /// It refuses connections.
+    /// The engine refuses connections.
     Dead,
-    /// It is loading its model.
+    /// The engine is loading its model.
     Loading,
-    /// It does not accept our credential.
+    /// The engine does not accept our credential.
     Misconfigured,
 }
 
 impl Freshness {
-    /// Whether the choice may pick such a peer.
+    /// Whether the choice may pick a peer in this state.
     pub fn is_candidate(self) -> bool {
         matches!(self, Self::Fresh | Self::Held)
     }
 
-    /// The word.
+    /// The word for the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -122,7 +123,7 @@ impl Freshness {
     }
 }
 
-/// What becomes of a peer that cannot be read.
+/// Treatment of a peer that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StalePolicy {
@@ -133,7 +134,7 @@ pub enum StalePolicy {
     Exclude,
 }
 
-/// How own requests and the engine's count are added up.
+/// How our own requests and the engine's count are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadModel {
@@ -144,14 +145,14 @@ pub enum LoadModel {
     Additive,
 }
 
-/// The rules of a route.
+/// The load options of a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadSpec {
     /// A sample older than this is not fresh.
     pub stale_after: Duration,
-    /// What becomes of a peer that cannot be read.
+    /// Treatment of a peer that cannot be read.
     pub stale_policy: StalePolicy,
-    /// The longest time from the last sample that a peer is held.
+    /// The longest time since the last sample for which a peer is held.
     pub hold_max: Duration,
     /// How counts are added up.
     pub model: LoadModel,

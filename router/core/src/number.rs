@@ -1,8 +1,8 @@
-//! How numbers that are usually whole are written: `60`, not `60.0`; a fraction stays as it is.
+//! Writes whole numbers without a fraction: `60`, not `60.0`. A fraction stays as it is.
 
 use serde::Serializer;
 
-/// The largest number up to which every whole `f64` is exact.
+/// Up to this number every whole `f64` is exact.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Serializes a whole number as an integer.

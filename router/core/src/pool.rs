@@ -1,4 +1,4 @@
-//! Peers, tiers and bans: who may be chosen now, and how much room there is.
+//! Peers, tiers and bans: which peers may be chosen now, and how much room there is.
 //!
 //! A *pool* is the list of peers that can serve one model of a route (the whole route when it has
 //! no sub-pools). A *tier* is the peers of one priority. The *active tier* is the highest priority
@@ -28,14 +28,14 @@ pub use capacity::{Capacity, Load};
 pub(crate) use role::ByRole;
 pub use role::Role;
 
-/// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries with the same key, in one
-/// route, are one engine and share their in-flight count and their ban.
+/// A peer's identity: `host:port`, IPv6 hosts in brackets. Two entries of one route with the same
+/// key are one engine and share their in-flight count and their ban.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PeerKey(Arc<str>);
 
 impl PeerKey {
-    /// Wraps a `host:port` text; the caller has validated it.
+    /// Wraps a `host:port` text that the caller has validated.
     pub fn new(host_port: impl Into<Arc<str>>) -> Self {
         Self(host_port.into())
     }
@@ -57,13 +57,13 @@ impl fmt::Display for PeerKey {
 #[serde(transparent)]
 pub struct Slots(pub u32);
 
-/// A preference between equally loaded peers; never a share of traffic. Finite and above 0.
+/// A preference between equally loaded peers, not a share of traffic. Finite and above 0.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Weight(f64);
 
 impl Weight {
-    /// `None` for what is not finite and above 0.
+    /// `None` unless the number is finite and above 0.
     pub fn new(weight: f64) -> Option<Self> {
         (weight.is_finite() && weight > 0.0).then_some(Self(weight))
     }
@@ -100,28 +100,28 @@ impl PartialEq for Weight {
 
 impl Eq for Weight {}
 
-/// One peer as the configuration describes it.
+/// One peer of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSpec {
     /// `host:port`.
     pub key: PeerKey,
-    /// The operator's name for it; defaults to the key.
+    /// The operator's name for the peer; defaults to the key.
     pub name: Arc<str>,
-    /// Larger is preferred; peers of one number form a tier.
+    /// Larger numbers are preferred; peers of one number form a tier.
     pub priority: i64,
     /// `max_concurrency`.
     pub slots: Slots,
-    /// False: known, but never probed and never chosen.
+    /// When false, the peer is known, but never probed and never chosen.
     pub enabled: bool,
     /// Preference on ties.
     pub weight: Weight,
-    /// Which requests it takes.
+    /// The requests that the peer takes.
     pub role: Role,
-    /// Keeps the sessions that live on it and gets no new ones.
+    /// The peer keeps the sessions that live on it and gets no new ones.
     pub draining: bool,
-    /// `slots` holds only until its engine has said its own number.
+    /// `slots` applies only until the engine has reported its own number.
     pub learns_slots: bool,
-    /// Normalised URL, without a trailing slash: what the tie-break of sticky sessions hashes.
+    /// Normalised URL, without a trailing slash. The tie-break of sticky sessions hashes it.
     pub url: Arc<str>,
 }
 
@@ -134,7 +134,7 @@ pub struct PoolSpec {
     pub peers: Vec<PeerSpec>,
 }
 
-/// What happens when the pool's in-flight has reached its limit.
+/// Behaviour when the pool's in-flight has reached its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FullPolicy {
@@ -147,16 +147,16 @@ pub enum FullPolicy {
     Overflow,
 }
 
-/// Everything about a route that its [`Book`](crate::book::Book) needs to decide.
+/// The parts of a route's configuration that its [`Book`](crate::book::Book) needs to decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteSpec {
     /// One pool without a model, or one per `peers_by_model` key, in file order.
     pub pools: Vec<PoolSpec>,
-    /// Where sessions live.
+    /// How sessions are placed.
     pub affinity: Affinity,
-    /// How everything else is spread.
+    /// How all other requests are spread.
     pub balance: Balance,
-    /// What a full pool does.
+    /// Behaviour of a full pool.
     pub full_policy: FullPolicy,
     /// Multiplies the pool limit and the peers' own maxima. Finite, above 0.
     pub rt_limit_factor: f64,
@@ -164,29 +164,29 @@ pub struct RouteSpec {
     pub cross_tier_fallback: bool,
     /// How long a ban lasts without renewal.
     pub ban_ttl: Duration,
-    /// When peers that fail or hang lose their requests.
+    /// When failing or hanging peers lose their requests.
     pub health: HealthSpec,
-    /// What it refuses for besides a full pool.
+    /// Reasons to refuse besides a full pool.
     pub guard: GuardSpec,
-    /// How the engines' own load counts; `None`: they are not polled, and load is in-flight.
+    /// How the engines' own load counts. `None`: engines are not polled, and load is in-flight.
     pub load: Option<LoadSpec>,
     /// How `least_busy` and `idle_aware` compare loads.
     pub normalize: Normalize,
-    /// What is remembered of sessions and prefixes.
+    /// How sessions and prefixes are remembered.
     pub memory: MemorySpec,
 }
 
-/// What a pool remembers, and how long.
+/// What a pool remembers, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemorySpec {
-    /// An idle session is forgotten after so long.
+    /// A session that is idle for this long is forgotten.
     pub session_ttl: Duration,
-    /// Sessions of one pool.
+    /// Maximum number of sessions in one pool.
     pub sessions_max: u32,
-    /// Requests without a session are placed by their longest known prefix.
+    /// Whether requests without a session are placed by their longest known prefix.
     pub prefixes: bool,
-    /// A session is not placed for the first time on a peer that would then hold more than this many
-    /// times its share of the pool's load. At least 1; `None` = no bound.
+    /// Load bound for placing a new session: a peer must not hold more than this many times its
+    /// share of the pool's load. At least 1; `None` = no bound.
     pub load_factor_max: Option<f64>,
 }
 
@@ -202,7 +202,7 @@ impl Default for MemorySpec {
 }
 
 impl RouteSpec {
-    /// Whether pools remember which peer a session lives on.
+    /// Whether pools remember the peer of each session.
     pub fn remembers_sessions(&self) -> bool {
         match self.affinity {
             Affinity::Sticky => true,
@@ -219,20 +219,21 @@ pub struct GuardSpec {
     pub ttft: SignalSpec,
     /// `tps_*`.
     pub tps: SignalSpec,
-    /// Present with `adaptive_cc: true`; config has checked that a signal has a threshold.
+    /// Present with `adaptive_cc: true`. The configuration has checked that a signal has a
+    /// threshold.
     pub adaptive: Option<AdaptiveSpec>,
     /// `session_prio_*`; acts while the switch is on.
     pub priority: PrioritySpec,
-    /// `wait_max`: waiters of one pool.
+    /// `wait_max`: maximum number of waiting requests per pool.
     pub wait_max: u32,
     /// `wait_timeout`.
     pub wait_timeout: Duration,
-    /// Between two slots of the five-minute average.
+    /// Time between two slots of the five-minute average.
     pub cluster_avg_interval: Duration,
 }
 
 impl GuardSpec {
-    /// What it says about one signal.
+    /// The options of one signal.
     pub fn signal(&self, signal: Signal) -> &SignalSpec {
         match signal {
             Signal::Ttft => &self.ttft,

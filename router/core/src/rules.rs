@@ -1,8 +1,8 @@
-//! Content rules: requests that a route refuses for what they say.
+//! Content rules: they refuse requests because of the body's content.
 //!
-//! A route's rules are compiled once. Their fields are numbered, so that the edge looks every field
-//! up at most once per request, in one go, and only those that some rule names. Evaluating the
-//! rules over what was found touches neither JSON nor an allocation.
+//! A route's rules are compiled once. Their fields are numbered, so that the edge looks up each
+//! field that a rule names at most once per request, in one pass. Evaluating the rules over the
+//! found values neither parses JSON nor allocates.
 
 mod condition;
 mod field;
@@ -13,37 +13,37 @@ use std::sync::Arc;
 pub use condition::{Condition, Literal, Order, Pattern, PatternError, TEXT_BYTES_MAX, Test};
 pub use field::{Fact, Field, STEPS_MAX, Step};
 
-/// How deep conditions may nest: far beyond what a person can read, and no load for a stack.
+/// Maximum nesting of conditions: far more than a person can read, and harmless for the stack.
 pub const DEPTH_MAX: usize = 16;
 
 /// A rule as configured.
 #[derive(Clone, Debug)]
 pub struct RuleSpec {
-    /// What it is called in answers, counters and receipts. Need not be unique.
+    /// The name in answers, counters and receipts. Need not be unique.
     pub name: Arc<str>,
-    /// The status of its refusals; the route's where it has none.
+    /// The status of its refusals. Without one, the route's status applies.
     pub status: Option<u16>,
-    /// What the client is told, in place of a sentence with the name.
+    /// The message to the client. It replaces the default sentence with the name.
     pub message: Option<Arc<str>>,
-    /// When it refuses; nested at most [`DEPTH_MAX`] deep.
+    /// The condition for a refusal; nested at most [`DEPTH_MAX`] deep.
     pub when: Condition<Field>,
 }
 
 /// One compiled rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// As in [`RuleSpec`].
+    /// Same as in [`RuleSpec`].
     pub name: Arc<str>,
-    /// As in [`RuleSpec`].
+    /// Same as in [`RuleSpec`].
     pub status: Option<u16>,
-    /// As in [`RuleSpec`].
+    /// Same as in [`RuleSpec`].
     pub message: Option<Arc<str>>,
-    /// The condition as people read it: `ALL(model eq m1 & max_tokens gt 8)`.
+    /// The condition in readable form: `ALL(model eq m1 & max_tokens gt 8)`.
     pub condition: Arc<str>,
     when: Condition<usize>,
 }
 
-/// A route's rules, compiled, in the order they are tried.
+/// The compiled rules of a route, in evaluation order.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Box<[Rule]>,
@@ -75,22 +75,22 @@ impl Rules {
         }
     }
 
-    /// The rules, in the order they are tried.
+    /// The rules, in evaluation order.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.rules.iter()
     }
 
-    /// How many there are.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Every field that some rule reads, once each.
+    /// All fields that the rules read, without duplicates.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }

@@ -1,6 +1,6 @@
-//! Who is asking: the session id and where it came from.
+//! The session of a request: its id and the source of the id.
 //!
-//! The edge looks values up (headers, fields of the body); this module decides which value counts
+//! The edge looks up values (headers, fields of the body). This module decides which value counts
 //! and how it may be shown. It reads neither headers nor JSON.
 
 mod source;
@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 
 pub use source::{Place, Preset, SessionSource, SourceError, default_sources};
 
-/// Ids beyond this many bytes are keyed and logged by their digest.
+/// Longer ids are keyed and logged by their digest.
 pub const TABLE_KEY_BYTES_MAX: usize = 256;
-/// The longest text `X-Routed-Session` carries.
+/// Maximum length of the text in `X-Routed-Session`.
 pub const ROUTED_TEXT_BYTES_MAX: usize = 128;
 
 /// A usable session id: at least one character that is not white space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId<'a> {
-    /// The raw decoded bytes, untrimmed, whatever their length: what placement hashes.
+    /// The raw decoded bytes, untrimmed and of any length, which placement hashes.
     pub raw: Cow<'a, [u8]>,
     /// `header.<name>` or `body.<path>`.
     pub source: Arc<str>,
@@ -28,7 +28,7 @@ pub struct SessionId<'a> {
 
 impl SessionId<'_> {
     /// The key of this id in a table, and its only form in a log: the raw bytes up to
-    /// [`TABLE_KEY_BYTES_MAX`], beyond it `sha256:` and 64 hex digits.
+    /// [`TABLE_KEY_BYTES_MAX`], for longer ids `sha256:` and 64 hex digits.
     pub fn table_key(&self) -> Cow<'_, [u8]> {
         if self.raw.len() <= TABLE_KEY_BYTES_MAX {
             return Cow::Borrowed(&self.raw);
@@ -40,26 +40,28 @@ impl SessionId<'_> {
         Cow::Owned(key)
     }
 
-    /// What `X-Routed-Session` shows: at most [`ROUTED_TEXT_BYTES_MAX`] bytes of the id with
-    /// everything but visible ASCII percent-encoded before the cut, which may split a triplet.
+    /// The text of `X-Routed-Session`: at most [`ROUTED_TEXT_BYTES_MAX`] bytes of the id.
+    /// Everything except visible ASCII is percent-encoded before the cut, which may split a
+    /// triplet.
     pub fn routed_text(&self) -> Cow<'_, str> {
         visible(&self.raw, ROUTED_TEXT_BYTES_MAX)
     }
 }
 
-/// What is known about who is asking.
+/// What is known about the session of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Session<'a> {
-    /// No source held a usable id.
+    /// No source had a usable id.
     None,
-    /// There was an id, but affinity is switched off: it places nothing and is not shown.
+    /// There was an id, but affinity is switched off: the id does not affect placement and is not
+    /// shown.
     Ignored(SessionId<'a>),
     /// The request belongs to this session.
     Known(SessionId<'a>),
 }
 
 impl<'a> Session<'a> {
-    /// The session of an id found (or not) on a route whose affinity is on (or not).
+    /// The session of a request, from the id (if any) and from whether affinity is on.
     pub fn new(found: Option<SessionId<'a>>, affinity_on: bool) -> Self {
         match found {
             None => Self::None,
@@ -94,7 +96,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The first usable id in the order of `sources`. `lookup` gives the decoded bytes at a place: a
+/// The first usable id in the order of `sources`. `lookup` returns the decoded bytes at a place: a
 /// header's value, a JSON string's content, an integer's digits; `None` for anything else.
 pub fn pick<'a>(
     sources: &[SessionSource],
@@ -109,13 +111,13 @@ pub fn pick<'a>(
     })
 }
 
-/// Whether a value holds nothing but white space (Unicode's included). Bytes that are not UTF-8
-/// are content.
+/// Whether a value contains only white space (including Unicode's). Bytes that are not UTF-8 are
+/// content.
 pub fn is_blank(raw: &[u8]) -> bool {
     std::str::from_utf8(raw).is_ok_and(|text| text.chars().all(char::is_whitespace))
 }
 
-/// `raw` with everything but visible ASCII percent-encoded, then cut to at most `bytes_max`.
+/// Percent-encodes everything in `raw` except visible ASCII, then cuts it to at most `bytes_max`.
 fn visible(raw: &[u8], bytes_max: usize) -> Cow<'_, str> {
     let plain = raw
         .iter()

@@ -1,5 +1,5 @@
-//! The two signals a route is judged by: time to first token and decode rate. What a route says
-//! about them; the measuring is in [`window`](crate::window), the gates in
+//! The two signals that a route is judged by: time to first token and decode rate. This module has
+//! a route's options for them; the measuring is in [`window`](crate::window), the gates in
 //! [`admission`](crate::admission).
 
 use std::collections::BTreeMap;
@@ -15,17 +15,18 @@ use crate::layered::Source;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// Arrival of a streamed request to its first content byte, milliseconds. High is bad.
+    /// Time from the arrival of a streamed request to its first content byte, milliseconds. High is
+    /// bad.
     Ttft,
     /// Tokens per second. Low is bad.
     Tps,
 }
 
 impl Signal {
-    /// Both, in the order their gates are asked.
+    /// Both signals, in the evaluation order of their gates.
     pub const ALL: [Self; 2] = [Self::Ttft, Self::Tps];
 
-    /// As options, metrics and endpoints spell it.
+    /// The spelling in options, metrics and endpoints.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
@@ -40,7 +41,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Which number of a window's distribution a metric is.
+/// The statistic of a window's distribution that a metric uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Statistic {
     /// The mean of the raw samples.
@@ -52,15 +53,15 @@ pub enum Statistic {
 /// One row of `ttft_metrics` or `tps_metrics`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name; the EWMA is kept under it, so that a table may be re-ordered.
+    /// Name of the metric. The EWMA is stored under it, so that a table may be re-ordered.
     pub name: Arc<str>,
-    /// What it is.
+    /// The statistic.
     pub statistic: Statistic,
     /// Milliseconds or tokens per second, at least 0.
     pub threshold: f64,
 }
 
-/// A threshold of a route or a model with the layer that set it.
+/// A threshold of a route or a model, with the layer that set it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     /// Milliseconds or tokens per second.
@@ -69,11 +70,11 @@ pub struct Limit {
     pub source: Source,
 }
 
-/// What a route says about one signal. Precedence of thresholds: table, runtime override, model,
+/// A route's options for one signal. Precedence of thresholds: table, runtime override, model,
 /// route, global default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalSpec {
-    /// `*_metrics`: beats everything, overrides included.
+    /// `*_metrics`: overrides all other thresholds, including runtime overrides.
     pub table: Option<Arc<[Metric]>>,
     /// `ttft_limit_ms` or `tps_limit_tps`.
     pub limit: Option<Limit>,
@@ -81,13 +82,13 @@ pub struct SignalSpec {
     pub by_model: BTreeMap<Arc<str>, f64>,
     /// Weight of the newest window, 0 to 1.
     pub alpha: f64,
-    /// Length of one histogram.
+    /// Length of one measurement window.
     pub window: Duration,
-    /// Life of the averages after the last fold.
+    /// Lifetime of the averages after the last fold.
     pub ttl: Duration,
     /// The period of the probe quota.
     pub probe_window: Duration,
-    /// Requests let through in each period while the gate is tripped.
+    /// Requests admitted in each period while the gate is tripped.
     pub probes_per_window: u32,
 }
 
@@ -109,12 +110,13 @@ impl Default for SignalSpec {
 /// One measurement of a finished or streaming request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
-    /// A stream of a 2xx showed its first content byte, milliseconds after its arrival.
+    /// A stream with a 2xx status showed its first content byte, milliseconds after the request's
+    /// arrival.
     Ttft(f64),
     /// A 2xx ended with usable usage: completion tokens per second.
     Tps(f64),
-    /// A 2xx ended without usage that could be read.
+    /// A 2xx reply ended without readable usage.
     NoUsage,
-    /// The client left before usage could be seen. Kept apart from [`NoUsage`](Self::NoUsage).
+    /// The client left before usage was seen. Counted apart from [`NoUsage`](Self::NoUsage).
     Aborted,
 }

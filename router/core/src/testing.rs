@@ -1,8 +1,8 @@
-//! What the unit tests share.
+//! Shared code of the unit tests.
 
 use std::time::Instant;
 
-/// Some instant. Tests move on from it by addition, never by waiting.
+/// An arbitrary instant. Tests advance it by addition, never by waiting.
 #[expect(
     clippy::disallowed_methods,
     reason = "there is no other way to obtain a first instant"

@@ -1,11 +1,10 @@
-//! Measurement: one histogram per pool, signal and time window; each completed window becomes one
-//! value per metric, and the values an exponentially weighted average that expires.
+//! Measurement: one histogram per pool, signal and time window. Each completed window gives one
+//! value per metric, and these values form an exponentially weighted average that expires.
 //!
-//! A window's quantile is within 3 % of the sample it stands for (see [`Histogram`]); its mean is
-//! exact. A window is judged once, by the first sample or tick after its end, and
-//! only while that is recent: an old burst says nothing about now. A window without a sample has no
-//! value, which is not the value 0. Memory: one histogram and one average per metric, whatever the
-//! traffic.
+//! A window's quantile is within 3 % of its sample (see [`Histogram`]); its mean is exact. A window
+//! is evaluated once, by the first sample or tick after its end, and only while it is recent,
+//! because an old burst says nothing about now. A window without a sample has no value, which
+//! differs from the value 0. Memory: one histogram and one average per metric, at any traffic.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::histogram::Histogram;
 use crate::signal::{Metric, SignalSpec};
 
-/// When the window of `length` that contains `now` ends; windows are aligned to `epoch`.
+/// End of the window of `length` that contains `now`; windows are aligned to `epoch`.
 pub fn window_end(epoch: Instant, length: Duration, now: Instant) -> Instant {
     let length = length.max(Duration::from_millis(1));
     let number = window_number(epoch, length, now);
@@ -22,18 +21,18 @@ pub fn window_end(epoch: Instant, length: Duration, now: Instant) -> Instant {
     end.unwrap_or(now + length)
 }
 
-/// How many windows of `length` ended between `epoch` and `now`.
+/// Number of windows of `length` that ended between `epoch` and `now`.
 pub fn window_number(epoch: Instant, length: Duration, now: Instant) -> u64 {
     let length = length.max(Duration::from_millis(1));
     nanos(now.saturating_duration_since(epoch)) / nanos(length)
 }
 
-/// Nanoseconds; 584 years are as good as for ever.
+/// Nanoseconds, saturating at 584 years, which is as good as for ever.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An average of window values, kept under its metric's name.
+/// An average of window values, stored under its metric's name.
 #[derive(Clone, Debug)]
 struct Average {
     name: Arc<str>,
@@ -42,27 +41,26 @@ struct Average {
     folded: Instant,
 }
 
-/// The window that takes samples.
+/// The window that collects samples.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Its first sample.
+    /// Time of its first sample.
     since: Instant,
     ends: Instant,
 }
 
-/// One signal of one pool. State that outlives a reload: what a configuration says about it is an
-/// argument.
+/// One signal of one pool. This state outlives a reload, so the configuration is an argument.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     histogram: Histogram,
     open: Option<Open>,
-    /// One per metric name that was folded and is not expired.
+    /// One per metric name that was folded and has not expired.
     averages: Vec<Average>,
 }
 
 impl Meter {
-    /// Takes in one sample; a completed window is folded first. A sample that is no finite number
-    /// of at least 0 is left out.
+    /// Adds one sample; folds a completed window first. Ignores a sample that is not finite or is
+    /// below 0.
     pub fn record(
         &mut self,
         sample: f64,
@@ -84,8 +82,8 @@ impl Meter {
         self.histogram.add(sample);
     }
 
-    /// Judges the window that has ended, if one has, once. One that ended long ago, `ttl` after its
-    /// first sample and a window's length after its end, is dropped unjudged.
+    /// Folds the window that has ended, if any, once. A window that ended long ago (`ttl` after its
+    /// first sample and one window length after its end) is dropped instead.
     pub fn fold(&mut self, spec: &SignalSpec, metrics: &[Metric], now: Instant) {
         let Some(open) = self.open.filter(|open| now >= open.ends) else {
             return;
@@ -105,7 +103,7 @@ impl Meter {
         self.open = None;
     }
 
-    /// The average of a metric; `None` while cold, and from `ttl` after the last fold on.
+    /// The average of a metric; `None` while cold, and once `ttl` has passed since the last fold.
     pub fn ewma(&self, name: &str, ttl: Duration, now: Instant) -> Option<f64> {
         let average = self
             .averages

@@ -1,4 +1,4 @@
-//! Closed sets that files, answers and labels spell in words: each word is written once.
+//! Closed sets of words for files, answers and labels. Each word is written once.
 
 /// Declares an enum whose variants each have a word. The list, the words, `serde` and the parser of
 /// options come from the one declaration, so a new variant cannot be forgotten in one of them.

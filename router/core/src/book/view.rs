@@ -559,7 +559,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Adds to the refusal of a full pool what part held peers have in it: in-flight is ours then.
+    /// Adds the share of held peers to the refusal of a full pool. In-flight counts only our
+    /// requests in that case.
     pub(super) fn with_held(&self, refusal: Refusal) -> Refusal {
         let Refusal::ConcurrencyLimit(mut full) = refusal else {
             return refusal;
@@ -588,8 +589,8 @@ impl<'a> View<'a> {
         Refusal::ConcurrencyLimit(full)
     }
 
-    /// Where the session lives. With `crc32` a peer that is out keeps its place in the list, so that
-    /// nobody moves but its own sessions. A draining peer is nobody's home.
+    /// The home peer of a session. With `crc32` a peer that is out keeps its place in the list, so
+    /// that only its own sessions move. A draining peer is the home of no session.
     fn home(
         &self,
         active: Active,
@@ -613,7 +614,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The home by weight. A suspect peer keeps the sessions it has and gets no new ones.
+    /// The home peer by weight. A suspect peer keeps its sessions and gets no new ones.
     fn heaviest(
         &self,
         active: Active,
@@ -656,7 +657,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the session was served by the peer lately.
+    /// Whether the peer served the session recently.
     fn is_warm(&self, index: usize, session: Sid<'_>, key: Option<&[u8]>) -> bool {
         if self.route.remembers_sessions() {
             return key.and_then(|key| self.bound_peer(key)) == Some(index);
@@ -666,14 +667,14 @@ impl<'a> View<'a> {
         warm.holds(session.fingerprint(), slot, ttl, self.now)
     }
 
-    /// The tier's usable peers, and of those only the ones with room while any has room.
+    /// The tier's usable peers; only those with room while any has room.
     fn offered(&self, active: Active) -> impl Iterator<Item = (usize, CandidateEntry)> + Clone {
         let any_room = active.room.with_room > 0;
         self.candidates(active)
             .filter(move |(_, entry)| entry.has_room == any_room)
     }
 
-    /// The offered peers below the load bound, while any is.
+    /// The offered peers below the load bound, or all of them if none is below.
     fn within_bound(
         &self,
         active: Active,
@@ -711,9 +712,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Load from which on a peer of the tier is above its share: `ceil(factor × (total + 1) ÷ peers)`
-/// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). One more
-/// request never takes a peer beyond it while another is below.
+/// Load at which a peer of the tier exceeds its share: `ceil(factor × (total + 1) ÷ peers)`
+/// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). Another
+/// request never lifts a peer above this bound while another peer is below it.
 fn load_bound(active: Active, factor: f64) -> u32 {
     let Room { peers, load, .. } = active.room;
     let share = (load + 1) as f64 / f64::from(peers.max(1));

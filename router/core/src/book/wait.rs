@@ -1,4 +1,4 @@
-//! Those who wait for a slot, from joining the queue to the end of the wait.
+//! Requests that wait for a slot, from joining the queue to the end of the wait.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::decision::Facts;
 use crate::pool::Role;
 
 impl Book {
-    /// Hands free room to those who wait, the first of each queue first; nobody overtakes. A request
-    /// whose bucket's share is used up holds the queue until its share has room. The gates of the
-    /// signals are asked again, so a wait may end in a refusal.
+    /// Hands free room to the waiting requests, the first of each queue first; no request overtakes
+    /// another of its queue. A request whose bucket has used up its share blocks the queue until
+    /// the share has room. The gates of the signals are evaluated again, so a wait may end in a
+    /// refusal.
     ///
-    /// Part of the same critical section as anything that may have made room: a release, a
-    /// recovery, a tick, a limit or a switch that was set, a waiter that left. O(1) when nobody
-    /// waits.
+    /// Call it in the same critical section as any event that may have made room: a release, a
+    /// recovery, a tick, a new limit or switch, a waiter that left. O(1) when no request waits.
     pub fn hand_over(&mut self, now: Instant, rng: &mut impl Rng) -> Vec<Handed> {
         let mut handed = Vec::new();
         loop {
@@ -37,8 +37,8 @@ impl Book {
         handed
     }
 
-    /// Ends a wait that took too long: the request goes past the limit. `None` when it does not wait
-    /// any more. O(log waiters + peers of the pool).
+    /// Ends a wait that took too long: the request goes past the limit. `None` when it no longer
+    /// waits. O(log waiters + peers of the pool).
     pub fn overflow(
         &mut self,
         waiter: WaiterId,
@@ -48,30 +48,31 @@ impl Book {
         self.serve(waiter, true, now, rng)
     }
 
-    /// Takes a request that gave up out of its queue. False when it does not wait any more: its unit
-    /// was handed over. O(log waiters).
+    /// Removes a request that gave up from its queue. Returns false when it no longer waits,
+    /// because its unit was handed over. O(log waiters).
     pub fn leave(&mut self, waiter: WaiterId) -> bool {
         self.waiters.leave(waiter).is_some()
     }
 
-    /// Puts those who wait under the switches in force.
+    /// Applies the switches in force to the waiting requests.
     pub fn obey(&mut self, switches: Switches) {
         self.waiters.obey(switches);
     }
 
-    /// How many wait for a pool, those of earlier resolved routes included.
+    /// Number of requests that wait for a pool, including those of earlier resolved routes.
     pub fn waiting(&self, resolved: &ResolvedRoute, pool: PoolId) -> usize {
         self.waiters.len_of_pool(resolved.members[pool.0].pool)
     }
 
-    /// How many came before a waiter and wait in its queue. O(those).
+    /// Number of requests ahead of a waiter in its queue. O(that number).
     pub fn ahead(&self, waiter: WaiterId) -> usize {
         self.waiters.ahead(waiter)
     }
 
-    /// When time alone may next make room in a pool or take it: a ban ends, a reading grows old. Nobody
-    /// reports either, so whoever has requests waiting asks for a [hand-over](Self::hand_over) then.
-    /// Later events may bring an earlier time. `None` when only an event can change anything.
+    /// When time alone may next make or take room in a pool: a ban ends, a reading becomes stale.
+    /// No event reports this, so a caller with waiting requests calls for a
+    /// [hand-over](Self::hand_over) at that time. Later events may bring an earlier time. `None`
+    /// when only an event can change anything.
     pub fn changes_at(
         &mut self,
         resolved: &ResolvedRoute,
@@ -82,7 +83,7 @@ impl Book {
         self.due(resolved, pool, Role::Regular)
     }
 
-    /// Decides about a waiter again; `None` when it has to go on waiting, or does not wait.
+    /// Decides about a waiter again. `None` when it must keep waiting, or does not wait.
     fn serve(
         &mut self,
         id: WaiterId,
@@ -107,8 +108,8 @@ impl Book {
         Some(self.settle(&waiter.resolved, waiter.request(id.pool()), decision, now))
     }
 
-    /// Queues a request that every other gate lets in, or refuses it when as many as may wait for its
-    /// pool, whatever their models.
+    /// Queues a request that every other gate admits. Refuses it when the maximum number of
+    /// requests, of all models, already waits for its pool.
     pub(super) fn queue(
         &mut self,
         resolved: &ResolvedRoute,
@@ -128,7 +129,7 @@ impl Book {
             state.is_held = hold;
         }
         if let Some(life) = effects.demand {
-            // Whoever waits wants more than the limit gives.
+            // Every waiting request is demand above the limit.
             state.adaptive.refuse(life, now);
         }
         Verdict::Wait(self.waiters.join(resolved, request, now))

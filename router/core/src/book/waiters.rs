@@ -1,8 +1,9 @@
-//! Who waits for a slot: first come, first served among those who may go to the same peers.
+//! The queues of requests that wait for a slot: first come, first served among requests that may go
+//! to the same peers.
 //!
-//! There is one queue for each pool of each resolved route and each set of pinned peers. A request keeps the
-//! peers it came with, so after a reload the old queues empty beside the new ones. Free room goes to
-//! whoever has waited longest of all that can use it.
+//! There is one queue for each pool of each resolved route and each set of pinned peers. A request
+//! keeps its peers, so after a reload the old queues empty beside the new ones. Free room goes to
+//! the request that has waited longest among those that can use it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,23 +14,23 @@ use crate::affinity::prefix::Prefix;
 use crate::health::AnswerKind;
 use crate::pool::Role;
 
-/// Which queue: a resolved route's id, the index of its pool, the role, and what stands for the pinned peers. Two
-/// sets that collide share a queue, which is still fair.
+/// Identifies a queue: the id of a resolved route, the index of its pool, the role, and a hash of
+/// the pinned peers. Two sets of peers that collide share a queue, which is still fair.
 type Place = (u64, usize, Role, Option<u64>);
 
-/// One waiting request. Unique for the life of its book; the order is that of arrival.
+/// One waiting request. Unique for the life of its book, in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId {
     number: u64,
     place: Place,
 }
 
-/// What is kept of a request while it waits.
+/// The parts of a request that are kept while it waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) resolved: ResolvedRoute,
     pub(super) role: Role,
-    /// Without its bytes where it is hashed: they may be megabytes.
+    /// Without the bytes if the id was hashed in advance: they may be megabytes.
     session: Option<Box<[u8]>>,
     hashed: Option<Box<Hashed>>,
     key: Option<Box<[u8]>>,
@@ -43,7 +44,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// The request, asked again.
+    /// The request, ready to be decided again.
     pub(super) fn request(&self, pool: PoolId) -> PlacementRequest<'_> {
         PlacementRequest {
             pool,
@@ -62,22 +63,22 @@ impl Waiter {
     }
 }
 
-/// Every queue of a book. Those of one pool together are bounded by its `wait_max`.
+/// All queues of a book. The route's `wait_max` bounds the queues of one pool together.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// By number, which is the order of arrival. No queue is empty.
+    /// By number, in order of arrival. No queue is empty.
     queues: BTreeMap<Place, BTreeMap<u64, Waiter>>,
     next: u64,
 }
 
 impl Waiters {
-    /// How many wait in the queue of a request.
+    /// Length of a request's queue.
     pub(super) fn len(&self, resolved: &ResolvedRoute, request: &PlacementRequest<'_>) -> usize {
         let queue = self.queues.get(&place(resolved, request));
         queue.map_or(0, BTreeMap::len)
     }
 
-    /// How many wait for the pool whose state has this slot, in whatever resolved route.
+    /// Number of requests that wait for the pool whose state has this slot, in any resolved route.
     pub(super) fn len_of_pool(&self, slot: u32) -> usize {
         let of_pool = |((_, pool, _, _), queue): (&Place, &BTreeMap<u64, Waiter>)| {
             let first = queue.values().next()?;
@@ -86,7 +87,7 @@ impl Waiters {
         self.queues.iter().filter_map(of_pool).sum()
     }
 
-    /// Puts a request at the end of its queue. O(log n).
+    /// Adds a request at the end of its queue. O(log n).
     pub(super) fn join(
         &mut self,
         resolved: &ResolvedRoute,
@@ -117,7 +118,7 @@ impl Waiters {
         WaiterId { number, place }
     }
 
-    /// Takes a request out of its queue; `None` when it is there no more. O(log n).
+    /// Removes a request from its queue. `None` when it is no longer there. O(log n).
     pub(super) fn leave(&mut self, id: WaiterId) -> Option<Waiter> {
         let queue = self.queues.get_mut(&id.place)?;
         let waiter = queue.remove(&id.number)?;
@@ -131,13 +132,14 @@ impl Waiters {
         self.queues.get(&id.place)?.get(&id.number)
     }
 
-    /// How many came before a request in its queue.
+    /// Number of requests ahead of a request in its queue.
     pub(super) fn ahead(&self, id: WaiterId) -> usize {
         let queue = self.queues.get(&id.place);
         queue.map_or(0, |queue| queue.range(..id.number).count())
     }
 
-    /// The first of each queue, in the order of arrival. No allocation when nobody waits.
+    /// The first request of each queue, in order of arrival. Does not allocate when no request
+    /// waits.
     pub(super) fn heads(&self) -> Vec<WaiterId> {
         let head = |(place, queue): (&Place, &BTreeMap<u64, Waiter>)| {
             let (number, _) = queue.first_key_value()?;
@@ -151,7 +153,7 @@ impl Waiters {
         heads
     }
 
-    /// Puts everyone under these switches.
+    /// Applies these switches to every waiting request.
     pub(super) fn obey(&mut self, switches: Switches) {
         for waiter in self.queues.values_mut().flat_map(BTreeMap::values_mut) {
             waiter.switches = switches;
@@ -176,7 +178,7 @@ impl WaiterId {
 }
 
 fn place(resolved: &ResolvedRoute, request: &PlacementRequest<'_>) -> Place {
-    // FNV-1a, word by word: no allocation on the way of a request that does not wait.
+    // FNV-1a, word by word. Does not allocate for a request that does not wait.
     let step = |hash: u64, index: &usize| (hash ^ *index as u64).wrapping_mul(0x0100_0000_01b3);
     let pin = request
         .pin

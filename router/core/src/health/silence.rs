@@ -1,14 +1,15 @@
-//! How long a peer has given no first byte while requests waited for one.
+//! Measures how long a peer has given no first byte while requests waited for one.
 //!
-//! The peer is judged, not one request: a client that gives up leaves its waiting time behind, and
-//! the first byte of any successful answer clears it. Streams and whole answers are compared with
-//! their own kind, because the first byte of a whole answer comes after its last token.
+//! The peer is judged, not a single request. The waiting time of a client that gives up still
+//! counts, and the first byte of any successful answer clears it. Streams and whole answers are
+//! compared with their own kind, because the first byte of a whole answer comes after its last
+//! token.
 
 use std::time::{Duration, Instant};
 
 use crate::window::window_number;
 
-/// What a request waits for.
+/// The kind of answer that a request waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerKind {
     /// A generated stream: the first byte comes with the first token.
@@ -16,7 +17,7 @@ pub enum AnswerKind {
     Stream,
     /// A generated answer in one piece.
     Whole,
-    /// A model list, a health check, a unit held back: it says nothing about generation.
+    /// A model list, a health check, or a held-back unit: no evidence about generation.
     Other,
 }
 
@@ -25,9 +26,10 @@ pub enum AnswerKind {
 struct Waits {
     /// Requests that wait for their first byte.
     waiting: u32,
-    /// Since when somebody has waited without a break or a first byte.
+    /// Start of the current period in which requests have waited without interruption and without a
+    /// first byte.
     since: Option<Instant>,
-    /// Waiting since the last first byte that has ended without one.
+    /// Waiting time since the last first byte, from requests that ended without one.
     gathered: Duration,
     longest: LongestWait,
 }
@@ -58,7 +60,7 @@ impl Silence {
         }
     }
 
-    /// A request begins to wait.
+    /// Records that a request begins to wait.
     pub(super) fn begin(&mut self, kind: AnswerKind, now: Instant) {
         if let Some(waits) = self.of_mut(kind) {
             waits.waiting += 1;
@@ -66,7 +68,7 @@ impl Silence {
         }
     }
 
-    /// A request stops waiting without a first byte.
+    /// Records that a request stops waiting without a first byte.
     pub(super) fn leave(&mut self, kind: AnswerKind, now: Instant) {
         let Some(waits) = self.of_mut(kind) else {
             return;
@@ -79,7 +81,7 @@ impl Silence {
         }
     }
 
-    /// A request got its first byte after `waited`.
+    /// Records that a request got its first byte after `waited`.
     pub(super) fn answer(
         &mut self,
         kind: AnswerKind,
@@ -94,7 +96,7 @@ impl Silence {
         }
     }
 
-    /// Starts the count anew.
+    /// Restarts the measurement.
     pub(super) fn forget(&mut self, now: Instant) {
         for waits in [&mut self.stream, &mut self.whole] {
             waits.gathered = Duration::ZERO;
@@ -102,12 +104,12 @@ impl Silence {
         }
     }
 
-    /// Requests that wait for their first byte.
+    /// Number of requests that wait for their first byte.
     pub(super) fn waiting(&self) -> u32 {
         self.stream.waiting + self.whole.waiting
     }
 
-    /// How long requests of a kind have waited without any first byte.
+    /// How long requests of a kind have waited without a first byte.
     pub(super) fn lasts(&self, kind: AnswerKind, now: Instant) -> Duration {
         let waits = self.of(kind).copied().unwrap_or_default();
         let current = waits
@@ -116,7 +118,7 @@ impl Silence {
         waits.gathered + current.unwrap_or_default()
     }
 
-    /// Whether requests wait, or waited in vain since the last first byte.
+    /// Whether requests wait, or have waited in vain since the last first byte.
     pub(super) fn lasts_at_all(&self) -> bool {
         let waits = [self.stream, self.whole];
         waits
@@ -124,7 +126,7 @@ impl Silence {
             .any(|waits| waits.since.is_some() || !waits.gathered.is_zero())
     }
 
-    /// The longest recent wait for a first byte of a kind.
+    /// The longest recent wait for a first byte, by kind.
     pub(super) fn longest(&self, kind: AnswerKind, epoch: Instant, now: Instant) -> Duration {
         self.of(kind)
             .map_or(Duration::ZERO, |waits| waits.longest.get(epoch, now))

@@ -1,23 +1,23 @@
-//! What a route says about failing and hanging peers.
+//! A route's options for failing and hanging peers.
 
 use std::time::Duration;
 
 /// `eject`, `hang_after` and `slow_start` of a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HealthSpec {
-    /// When failed answers take a peer out; `None`: never.
+    /// When failed answers eject a peer; `None`: never.
     pub eject: Option<EjectSpec>,
     /// How long a peer may give no first byte while requests wait for one. `None`: the built-in
     /// bounds, [`HANG_AFTER_STUCK`] and [`HANG_AFTER`].
     pub hang_after: Option<Duration>,
-    /// How long a peer that comes back takes to reach its full number of slots.
+    /// How long a returning peer takes to reach its full number of slots.
     pub slow_start: Duration,
 }
 
-/// `hang_after` where the engine's own metrics show live load without any progress.
+/// Bound if the engine's own metrics show load without any progress.
 pub const HANG_AFTER_STUCK: Duration = Duration::from_secs(60);
 
-/// `hang_after` where nothing but the waiting speaks against the peer.
+/// Bound if the waiting time is the only evidence against the peer.
 pub const HANG_AFTER: Duration = Duration::from_secs(300);
 
 impl Default for HealthSpec {
@@ -33,20 +33,20 @@ impl Default for HealthSpec {
 /// The parts of `eject`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EjectSpec {
-    /// Failures in a row, at least 1.
+    /// Number of consecutive failures, at least 1.
     pub consecutive: u32,
-    /// Failures among the attempts that ended within `window`, above 0 and at most 1.
+    /// Share of failures among the attempts that ended within `window`, above 0 and at most 1.
     pub share: f64,
-    /// Attempts that must have ended within `window` before their share counts.
+    /// Minimum number of attempts within `window` before the share counts.
     pub minimum: u32,
-    /// How far back the share looks.
+    /// Length of the window for the share.
     pub window: Duration,
-    /// How long the first ejection lasts; each repetition doubles it.
+    /// Length of the first ejection; each repetition doubles it.
     pub time: Duration,
     /// The longest ejection.
     pub time_max: Duration,
-    /// Share of a tier's enabled peers that may be suspect or ejected at once, rounded down; one may
-    /// go wherever two are left.
+    /// Share of a tier's enabled peers that may be suspect or ejected at once, rounded down. One
+    /// may always be out if the tier has at least two.
     pub max_share: f64,
 }
 
@@ -65,7 +65,7 @@ impl Default for EjectSpec {
 }
 
 impl HealthSpec {
-    /// The parts of `eject` that also bound suspicion, which no option switches off.
+    /// The parts of `eject` that also bound suspicion, which no option can switch off.
     pub(crate) fn bounds(&self) -> EjectSpec {
         self.eject.unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl EjectSpec {
         share.clamp(1, peers - 1)
     }
 
-    /// How long the `nth` ejection in a row lasts, counted from 1.
+    /// Length of the `nth` consecutive ejection, counted from 1.
     pub(crate) fn length(&self, nth: u32) -> Duration {
         let factor = 1_u32.checked_shl(nth.saturating_sub(1)).unwrap_or(u32::MAX);
         self.time

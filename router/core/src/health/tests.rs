@@ -4,14 +4,14 @@ use crate::testing::start;
 const SECOND: Duration = Duration::from_secs(1);
 const STREAM: AnswerKind = AnswerKind::Stream;
 
-/// One peer of a tier that can do without it, and the clock.
+/// A peer in a tier that can do without it, and the clock.
 struct Peer {
     health: Health,
     spec: HealthSpec,
     may_leave: bool,
-    /// What its engine's metrics say.
+    /// Whether the engine's metrics show no progress.
     is_stuck: bool,
-    /// The longest recent wait of its siblings.
+    /// The longest recent wait of the other peers.
     siblings: Duration,
     epoch: Instant,
     now: Instant,
@@ -57,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// What the book does at each look.
+    /// The steps that the book performs at each check.
     fn judge(&mut self) -> Option<Instant> {
         let (siblings, epoch, now) = (self.siblings, self.epoch, self.now);
         let own = |kind| self.health.longest_wait(kind, epoch, now);

@@ -1,4 +1,4 @@
-//! Attempts that ended within a sliding window: how many, and how many of them failed.
+//! Counts the attempts that ended within a sliding window, and the failures among them.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use crate::window::window_number;
 
 const STEPS: usize = 10;
 
-/// Ten steps of a window; the oldest one leaves as a whole.
+/// A window of ten steps; the oldest step leaves as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FailureWindow {
     /// By step number modulo [`STEPS`].
     steps: [Step; STEPS],
     /// Number of the newest step.
     newest: u64,
-    /// What step numbers count from: the first end.
+    /// Start of the step numbers: the first ended attempt.
     epoch: Option<Instant>,
 }
 
@@ -24,7 +24,7 @@ struct Step {
 }
 
 impl FailureWindow {
-    /// Takes in the end of one attempt.
+    /// Records the end of one attempt.
     pub(super) fn add(&mut self, failed: bool, window: Duration, now: Instant) {
         self.forget_old(window, now);
         let step = &mut self.steps[(self.newest % STEPS as u64) as usize];
@@ -32,7 +32,7 @@ impl FailureWindow {
         step.failed = step.failed.saturating_add(u32::from(failed));
     }
 
-    /// Failures and ends within the window.
+    /// Failed and ended attempts within the window.
     pub(super) fn counts(&self) -> (u32, u32) {
         let sum = |(failed, ended): (u32, u32), step: &Step| {
             (
@@ -45,8 +45,8 @@ impl FailureWindow {
 
     fn forget_old(&mut self, window: Duration, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
-        // A reload that changes the window changes the numbers too; what is kept then counts in
-        // steps of another length until it leaves.
+        // A reload that changes the window changes the step numbers too. Kept steps count with the
+        // old length until they leave.
         let number = window_number(epoch, window / STEPS as u32, now);
         if number < self.newest {
             *self = Self::default();

@@ -1,28 +1,28 @@
-//! How long a peer has had nothing to do.
+//! How long a peer has been idle.
 
 use std::time::{Duration, Instant};
 
-/// How long a peer has had nothing to do, from the least attractive to the most.
+/// How long a peer has been idle, from the least attractive to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idle {
-    /// It has something to do.
+    /// The peer has work.
     Busy,
-    /// Nothing, and its engine has gone to sleep: a request has to wake it.
+    /// Idle, but its engine sleeps: a request has to wake it.
     Asleep,
-    /// Since so long.
+    /// Idle for this long.
     For(Duration),
-    /// It has never had anything to do.
+    /// The peer has never had any work.
     Always,
 }
 
-/// Since when a peer has had nothing to do: [`Idle`] without the clock.
+/// Since when a peer has been idle: [`Idle`] without the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleSince {
-    /// It has something to do, or nobody asks.
+    /// The peer has work, or no policy uses the value.
     Busy,
     Asleep,
     Since(Instant),
-    /// It was seen busy, and not when that ended.
+    /// The peer was seen busy, but the end of its work was not seen.
     Unknown,
     Always,
 }

@@ -1,31 +1,31 @@
-//! What is known of one peer's load, and what that is worth at a moment.
+//! The known load of one peer, and how far it can be trusted at a given time.
 
 use std::time::{Duration, Instant};
 
 use super::{Freshness, Idle, IdleSince, LoadModel, LoadSpec, Report, Sample, StalePolicy};
 
-/// An engine whose counts of running and queued requests stay the same for so long makes no
-/// progress.
+/// An engine makes no progress if its counts of running and queued requests stay the same for this
+/// long.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// The clock's own step.
+/// The resolution of the clock.
 const TICK: Duration = Duration::from_nanos(1);
 
-/// What is known of one peer's load. Lives as long as the peer's in-flight count.
+/// The known load of one peer. Lives as long as the peer's in-flight count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
     sample: Option<Taken>,
     last: Last,
     /// Polling has just begun on a peer in use, and no poll has ended yet.
     unasked: bool,
-    /// Of a peer that never gave a sample: since when its engine has been silent.
+    /// For a peer that never gave a sample: since when its engine has been silent.
     silent_since: Option<Instant>,
     sleeping: bool,
     /// When its load last went to zero.
     idle_since: Option<Instant>,
-    /// When two samples in a row last differed.
+    /// When two consecutive samples last differed.
     changed: Option<Instant>,
-    /// Whether it was ever seen busy, or ever served a request of ours.
+    /// Whether the peer was ever seen busy, or ever served one of our requests.
     was_used: bool,
 }
 
@@ -33,13 +33,13 @@ pub struct Reading {
 struct Taken {
     sample: Sample,
     at: Instant,
-    /// Own requests in flight when it came.
+    /// Our requests in flight when the sample came.
     own: u32,
-    /// Health answers instead of a sample: the load is our own.
+    /// The engine answers its health check instead of a sample: the load is our own.
     blind: bool,
 }
 
-/// The last poll that told something other than a sample.
+/// The last poll result that was not a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Last {
     #[default]
@@ -53,8 +53,9 @@ enum Last {
 }
 
 impl Reading {
-    /// Polling begins on a peer that was in use without it. Until a poll has ended nothing speaks against
-    /// the peer, and its load is our own requests: otherwise a reload would take every peer out at once.
+    /// Begins polling of a peer that was in use without it. Until the first poll has ended, the
+    /// peer stays a candidate and its load is our own requests. Otherwise a reload would take every
+    /// peer out at once.
     pub fn begin(&mut self) {
         *self = Self {
             unasked: true,
@@ -64,7 +65,7 @@ impl Reading {
         };
     }
 
-    /// Takes a poll's result in. `own`: our requests in flight on the peer now.
+    /// Records the result of a poll. `own`: our requests in flight on the peer now.
     pub fn report(&mut self, report: Report, own: u32, now: Instant) {
         let sampled = |sample, blind| Taken {
             sample,
@@ -111,7 +112,8 @@ impl Reading {
                 self.silent_since.get_or_insert(now);
                 Last::Hung { answers_health }
             }
-            // It answers, so it is not too busy to: nothing holds it any longer.
+            // The engine answers, so it is not too busy to answer, and there is no reason to hold
+            // it.
             Report::Unusable => match self.last {
                 Last::Hung { .. } => Last::Nothing,
                 last => last,
@@ -120,20 +122,20 @@ impl Reading {
         self.last = last;
     }
 
-    /// A request of ours was placed on the peer.
+    /// Records that one of our requests was placed on the peer.
     pub fn placed(&mut self) {
         self.was_used = true;
         self.sleeping = false;
     }
 
-    /// A request of ours ended; `own` are left.
+    /// Records that one of our requests ended; `own` are left.
     pub fn released(&mut self, own: u32, now: Instant) {
         if own == 0 && self.external() == 0 {
             self.idle_since = Some(now);
         }
     }
 
-    /// What the reading is worth. `own`: our requests in flight on the peer now.
+    /// Freshness of the reading. `own`: our requests in flight on the peer now.
     pub fn freshness(&self, spec: &LoadSpec, own: u32, now: Instant) -> Freshness {
         match self.last {
             Last::Dead => return Freshness::Dead,
@@ -148,7 +150,8 @@ impl Reading {
         let age = match self.sample {
             Some(taken) if age_of(taken.at) <= spec.stale_after => return Freshness::Fresh,
             Some(taken) => age_of(taken.at),
-            // It was silent from the start, as an engine is that prefills while the router restarts.
+            // The engine was silent from the start. This happens when it prefills while the router
+            // restarts.
             None => match self.silent_since {
                 Some(since) => age_of(since),
                 None => return Freshness::Stale,
@@ -165,8 +168,7 @@ impl Reading {
         }
     }
 
-    /// The first instant at which time alone makes the reading worth something else; `None` when
-    /// it never will.
+    /// The first instant at which time alone changes the freshness; `None` when it never will.
     pub fn stands_until(&self, spec: &LoadSpec, own: u32, now: Instant) -> Option<Instant> {
         let life = match self.freshness(spec, own, now) {
             Freshness::Fresh => spec.stale_after,
@@ -183,7 +185,7 @@ impl Reading {
         since.checked_add(life)?.checked_add(TICK)
     }
 
-    /// Requests on the peer, others' included. A held peer counts as full.
+    /// Requests on the peer, including those of others. A held peer counts as full.
     pub fn load(&self, spec: &LoadSpec, freshness: Freshness, own: u32, slots: u32) -> u32 {
         let busy = self.sample.map_or(0, |taken| taken.sample.busy());
         if freshness == Freshness::Held {
@@ -195,30 +197,30 @@ impl Reading {
         }
     }
 
-    /// Whether the peer can take no more, whatever its slots: by its engine's own account, or because
-    /// it is too busy to be read.
+    /// Whether the peer has no room, whatever its slots: its engine reports so, or is too busy to
+    /// answer the poll.
     pub fn is_saturated(&self, freshness: Freshness) -> bool {
         self.shows_saturation() || freshness == Freshness::Held
     }
 
-    /// Whether its engine's last sample shows that it can take no more.
+    /// Whether the engine's last sample shows that it has no room.
     pub fn shows_saturation(&self) -> bool {
         self.sample.is_some_and(|taken| taken.sample.is_saturated())
     }
 
-    /// How long nothing could be read of the peer: since its last sample, or since its engine fell
-    /// silent. `None` for one that was never asked.
+    /// How long the peer could not be read: since its last sample, or since its engine fell silent.
+    /// `None` for a peer that was never polled.
     pub fn silent_for(&self, now: Instant) -> Option<Duration> {
         let since = self.sample.map(|taken| taken.at).or(self.silent_since)?;
         Some(now.saturating_duration_since(since))
     }
 
-    /// How long the peer has been idle at `load`.
+    /// Idle time of the peer, given its `load`.
     pub fn idle(&self, load: u32, now: Instant) -> Idle {
         self.idle_since(load).idle(now)
     }
 
-    /// Since when the peer has been idle at `load`.
+    /// Since when the peer has been idle, given its `load`.
     pub(crate) fn idle_since(&self, load: u32) -> IdleSince {
         if load > 0 {
             return IdleSince::Busy;
@@ -233,7 +235,7 @@ impl Reading {
         }
     }
 
-    /// Whether fresh samples have shown load, and the same, for [`STUCK_AFTER`].
+    /// Whether fresh samples have shown the same load, above 0, for [`STUCK_AFTER`].
     pub fn is_stuck(&self, spec: &LoadSpec, now: Instant) -> bool {
         let same_for = self
             .changed
@@ -245,13 +247,14 @@ impl Reading {
             })
     }
 
-    /// Others' requests, as the last sample showed them.
+    /// Requests of others, from the last sample.
     pub fn external(&self) -> u32 {
         self.sample
             .map_or(0, |taken| taken.sample.busy().saturating_sub(taken.own))
     }
 
-    /// The last sample and its age; `None` before the first, and of an engine that has none to give.
+    /// The last sample and its age; `None` before the first one, and for an engine that provides
+    /// none.
     pub fn sample(&self, now: Instant) -> Option<(Sample, Duration)> {
         let taken = self.sample.filter(|taken| !taken.blind)?;
         Some((taken.sample, now.saturating_duration_since(taken.at)))

@@ -1,26 +1,27 @@
-//! A ban: imposed by evidence, refreshed by more of it, lifted by a healthy probe, by a good poll after
-//! a failed connection, or by time.
+//! A ban. Evidence imposes it and more evidence refreshes it. A healthy probe, a good poll after a
+//! failed connection, or time lifts it.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What a probe, or the request path, learned about a peer.
+/// An observation of a probe or of the request path about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// The probe got a 2xx.
     Healthy,
-    /// The probe got 429 or no answer in time: alive but busy, the state stays as it is.
+    /// The probe got 429 or no answer in time: the peer is alive but busy, and its state stays as
+    /// it is.
     Busy,
     /// The probe got anything else.
     Failed,
-    /// The address refused, is unreachable, does not resolve, or fails TLS: no request can succeed
+    /// The address refuses, is unreachable, does not resolve, or fails TLS: no request can succeed
     /// there now.
     Unreachable,
 }
 
-/// What changed in a peer's state, for the edge to log and count once.
+/// A change of a peer's state, for the edge to log and count once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The peer was usable and is now banned.
@@ -29,38 +30,38 @@ pub enum Change {
     Recovered,
 }
 
-/// Stands in for a time to live that the clock cannot express: thirty years.
+/// Replaces a time to live that the clock cannot express: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// Whether a peer is out, and until when.
+/// Whether a peer is banned, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ban {
     until: Option<Instant>,
-    /// It came from a connection, and not from an answer.
+    /// A failed connection caused the ban, not an answer.
     is_for_connection: bool,
 }
 
 impl Ban {
-    /// Whether the peer is out at `now`.
+    /// Whether the peer is banned at `now`.
     #[inline]
     pub fn is_active(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// The time until it ends by itself; `None` when the peer is not out.
+    /// Time until the ban ends by itself; `None` when the peer is not banned.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         let left = self.until?.checked_duration_since(now)?;
         (!left.is_zero()).then_some(left)
     }
 
-    /// When it ends by itself; `None` when the peer is not out.
+    /// When the ban ends by itself; `None` when the peer is not banned.
     #[inline]
     pub fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
     }
 
-    /// Takes evidence in. A change is reported on a transition only: failing again refreshes in
-    /// silence, and so does health after a ban that had already run out.
+    /// Records evidence. Only a transition is reported as a change: another failure refreshes the
+    /// ban silently, and so does health after a ban that had already expired.
     pub fn observe(&mut self, evidence: Evidence, ttl: Duration, now: Instant) -> Option<Change> {
         let before = self.is_active(now);
         match evidence {
@@ -74,8 +75,8 @@ impl Ban {
         self.changed(before, now)
     }
 
-    /// The peer has answered something else than a probe. That ends a ban that came from a
-    /// connection; after a bad answer to a probe only a good one will do.
+    /// Records that the peer has answered something other than a probe. This ends a ban that came
+    /// from a failed connection. After a bad answer to a probe only a good probe ends the ban.
     pub fn reached(&mut self, now: Instant) -> Option<Change> {
         let before = self.is_active(now);
         if self.is_for_connection {

@@ -1,21 +1,21 @@
-//! How much room there is: the active tier, its limit and its in-flight.
+//! The room of a pool: the active tier, its limit and its in-flight.
 
 use std::cmp::Ordering;
 
 use super::Slots;
 use crate::admission::concurrency::admits;
 
-/// How busy a peer is.
+/// The load of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests on it: ours in flight, and others' where its engine is polled.
+    /// Requests on the peer: ours in flight, and those of others where its engine is polled.
     pub in_flight: u32,
-    /// What it runs at once.
+    /// The number of requests that the peer runs at once.
     pub slots: Slots,
 }
 
 impl Load {
-    /// Orders by in-flight ÷ slots. Cross products, so that equal shares are equal.
+    /// Orders by in-flight ÷ slots. Uses cross products, so that equal shares compare as equal.
     #[inline]
     pub fn cmp_ratio(self, other: Self) -> Ordering {
         let ours = u64::from(self.in_flight) * u64::from(other.slots.0);
@@ -23,10 +23,10 @@ impl Load {
         ours.cmp(&theirs)
     }
 
-    /// Whether the peer is under its own maximum, `slots × factor`.
+    /// Whether the peer is below its own maximum, `slots × factor`.
     #[inline]
     pub fn has_room(self, factor: f64) -> bool {
-        // The common case without a conversion: it is asked of every peer in every decision.
+        // The common case avoids a conversion, because every decision calls this for every peer.
         if factor == 1.0 {
             return self.in_flight < self.slots.0;
         }
@@ -41,12 +41,13 @@ pub struct Capacity {
     pub tier: i64,
     /// Sum of slots.
     pub limit: u64,
-    /// Sum of requests in flight; others' on polled engines count up to each peer's own maximum.
+    /// Sum of requests in flight. On polled engines, others' requests count up to each peer's own
+    /// maximum.
     pub in_flight: u64,
-    /// How many usable peers there are; at least 1.
+    /// Number of usable peers; at least 1.
     pub healthy_peers: u32,
-    /// Sum of requests in flight over the whole tier, for a request that only some of its peers may
-    /// serve; else the same as `in_flight`.
+    /// In-flight of the whole tier, for a request that only some of its peers may serve; else the
+    /// same as `in_flight`.
     pub tier_in_flight: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Which part of a request a peer takes.
+//! The part of a request that a peer serves.
 
 use std::ops::{Index, IndexMut};
 
-/// What a peer is for. A pool keeps the roles apart: a request is placed among the peers of its own,
-/// and sessions live in a table of each.
+/// The role of a peer. A pool keeps the roles apart: a request is placed among the peers of its own
+/// role, and each role has its own session table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Whole requests.

@@ -1,4 +1,4 @@
-//! When a rule refuses: the grammar as types, and what it means.
+//! The condition of a rule: the grammar as types, and its meaning.
 
 use std::fmt;
 
@@ -6,50 +6,51 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::Fact;
 
-/// Longest literal text or pattern, bytes.
+/// Maximum length of a literal text or pattern, bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// Memory of one compiled pattern, bytes: a thousand letters with a few counted repeats fit.
+/// Maximum memory of one compiled pattern, bytes. A thousand letters with a few counted repeats
+/// fit.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// A condition over fields of kind `F`: [`Field`](super::Field)s as written, their numbers once
-/// compiled.
+/// A condition over fields of kind `F`: [`Field`](super::Field)s as written, or their numbers after
+/// compilation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition<F> {
-    /// Every one holds.
+    /// Every sub-condition holds.
     All(Vec<Self>),
-    /// At least one holds.
+    /// At least one sub-condition holds.
     Any(Vec<Self>),
     /// One field passes one test.
     Leaf(F, Test),
 }
 
-/// What is asked of one field. Nothing is converted: `"5"` is no number, and `1` equals `1.0`.
+/// The test of one field. Values are not converted: `"5"` is not a number, and `1` equals `1.0`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// `gt`, `ge`, `lt`, `le`: it is a number on that side of this one.
+    /// `gt`, `ge`, `lt`, `le`: the value is a number on that side of this one.
     Number(Order, f64),
-    /// `eq`: it has the same type and value.
+    /// `eq`: the value has the same type and content.
     Equals(Literal),
     /// `ne`: not `eq`; so it holds for a missing field.
     Differs(Literal),
-    /// `in`: it equals one of them.
+    /// `in`: the value equals one of these.
     In(Vec<Literal>),
-    /// `nin`: it equals none of them; so it holds for a missing field.
+    /// `nin`: the value equals none of these; so it holds for a missing field.
     NotIn(Vec<Literal>),
-    /// `match`: it is a text in which the pattern is found, anywhere.
+    /// `match`: the value is a text, and the pattern is found anywhere in it.
     Matches(Pattern),
-    /// `contains`: it is a text that holds this one.
+    /// `contains`: the value is a text that contains this one.
     Contains(Pattern),
-    /// `prefix`: it is a text that starts with this one.
+    /// `prefix`: the value is a text that starts with this one.
     Prefix(Box<str>),
-    /// `exists`: it is there, be it `null`.
+    /// `exists`: the field is present, even as `null`.
     Exists,
-    /// `absent`: it is not.
+    /// `absent`: the field is missing.
     Absent,
 }
 
-/// The side of a number.
+/// The direction of a comparison of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Above.
@@ -73,15 +74,15 @@ pub enum Literal {
     Bool(bool),
 }
 
-/// A text that is searched for: a regular expression, or itself. Searching takes time linear in the
-/// text, whatever the pattern.
+/// A text to search for: a regular expression, or a literal. Searching takes time linear in the
+/// text, for every pattern.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     written: Box<str>,
     regex: Regex,
 }
 
-/// Why a text is no pattern; one line.
+/// Why a text is not a valid pattern; one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(String);
 
@@ -102,7 +103,7 @@ impl Pattern {
         Self::new(text, text)
     }
 
-    /// A text that stands for itself.
+    /// A text that is matched literally.
     ///
     /// # Errors
     /// When it is too large.
@@ -129,7 +130,8 @@ impl Pattern {
                 Err(PatternError(message))
             }
             Err(error) => {
-                // The last line of a drawing that points into the pattern says what is wrong.
+                // In an error that points into the pattern, the last line of the drawing has the
+                // reason.
                 let text = error.to_string();
                 let last = text.lines().next_back().unwrap_or_default();
                 let reason = last.strip_prefix("error: ").unwrap_or(last);
@@ -162,7 +164,7 @@ impl<F> Condition<F> {
 }
 
 impl Condition<usize> {
-    /// Whether it holds for what was found, field by number.
+    /// Whether the condition holds for the found values, indexed by field number.
     pub(super) fn holds(&self, facts: &[Fact<'_>]) -> bool {
         match self {
             Self::All(list) => list.iter().all(|one| one.holds(facts)),
@@ -173,7 +175,7 @@ impl Condition<usize> {
 }
 
 impl Test {
-    /// Whether what was found passes.
+    /// Whether the found value passes.
     pub fn holds(&self, fact: &Fact<'_>) -> bool {
         match self {
             Self::Number(order, number) => match fact {

@@ -1,18 +1,19 @@
-//! What a rule may look at, and what was found there.
+//! The fields that a rule may read, and the values found there.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// How many steps a path may have. Deeper values cannot be named.
+/// Maximum number of steps in a path. Deeper values cannot be named.
 pub const STEPS_MAX: usize = 32;
 
-/// What a condition compares.
+/// A field that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
     /// `input_bytes`: length of the client's body, bytes.
     InputBytes,
-    /// `input_chars`: Unicode code points over `messages[].content`. A string counts whole; of a
-    /// list its strings count, and of its objects the `text`, or else the `content`, that is one.
+    /// `input_chars`: Unicode code points over `messages[].content`. A string counts fully. In a
+    /// list, its strings count, and of its objects the `text` or else the `content`, if that is a
+    /// string.
     InputChars,
     /// `messages_count`: length of the list `messages`, else 0.
     MessagesCount,
@@ -33,9 +34,9 @@ pub struct Step {
 }
 
 impl Field {
-    /// Reads a field's name. A path is split at its dots and empty parts are dropped, so a member
-    /// whose name holds a dot, or is empty, cannot be named. The four computed fields hide members of
-    /// the same name. `None` for a path without steps, or with more than [`STEPS_MAX`].
+    /// Parses the name of a field. A path is split at its dots and empty parts are dropped, so a
+    /// member whose name contains a dot or is empty cannot be named. The four computed fields hide
+    /// members of the same name. `None` for a path without steps, or with more than [`STEPS_MAX`].
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "input_bytes" => return Some(Self::InputBytes),
@@ -57,7 +58,7 @@ impl Field {
 
 impl Step {
     fn new(name: &str) -> Self {
-        // Only the plain spelling is an index: `01` and `+1` are names of members.
+        // Only the plain spelling is an index: `01` and `+1` are member names.
         let index = name.parse::<i64>().ok();
         Self {
             index: index.filter(|index| index.to_string() == name),
@@ -84,19 +85,20 @@ impl fmt::Display for Field {
     }
 }
 
-/// What one request has at a [`Field`].
+/// The value of one request at a [`Field`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact<'a> {
-    /// Nothing.
+    /// The field is missing.
     Missing,
-    /// `null`: something, that equals nothing.
+    /// `null`: present, but equal to no value.
     Null,
     /// A boolean.
     Bool(bool),
     /// A number, as a double.
     Number(f64),
-    /// A string's decoded bytes. They are UTF-8 but for lone surrogates, which JSON can spell.
+    /// The decoded bytes of a string. They are UTF-8, except for lone surrogates, which JSON can
+    /// spell.
     Text(Cow<'a, [u8]>),
-    /// An object or a list: something, that equals nothing.
+    /// An object or a list: present, but equal to no value.
     Composite,
 }

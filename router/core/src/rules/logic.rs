@@ -1,17 +1,17 @@
-//! What can be told of rules without a request: one that never holds, and one that an earlier rule
-//! always forestalls. Every answer is on the safe side: `false` means "not known".
+//! Finds defects of rules without a request: a rule that never holds, and a rule that an earlier
+//! rule always pre-empts. Every answer is conservative: `false` means "not known".
 
 use std::borrow::Cow;
 
 use super::condition::{Condition, Literal, Order, Test};
 use super::{Fact, Rules};
 
-/// Comparisons of two tests in one look at a route's rules. Nested lists compare each with each; what is
-/// left over when they run out counts as not known.
+/// Maximum number of test comparisons per analysis of a route's rules. Nested lists compare each
+/// element with each other; pairs beyond this number count as not known.
 const COMPARISONS_MAX: usize = 1_000_000;
 
 impl Rules {
-    /// The rules, by index, whose condition nothing can satisfy.
+    /// The indices of rules whose condition no request can satisfy.
     pub fn impossible(&self) -> Vec<usize> {
         let mut left = COMPARISONS_MAX;
         let rules = self.iter().enumerate();
@@ -21,7 +21,7 @@ impl Rules {
             .collect()
     }
 
-    /// The rules that never get their turn, each with the earlier one that holds whenever it does.
+    /// The rules that are never reached, each with the earlier rule that holds whenever it does.
     pub fn shadowed(&self) -> Vec<(usize, usize)> {
         let mut left = COMPARISONS_MAX;
         let mut shadowed = Vec::new();
@@ -37,7 +37,7 @@ impl Rules {
 }
 
 impl Condition<usize> {
-    /// Whether the other surely holds wherever this one does.
+    /// Whether the other condition certainly holds whenever this one does.
     fn implies(&self, other: &Self, left: &mut usize) -> bool {
         match (self, other) {
             (Self::Any(list), _) => list.iter().all(|one| one.implies(other, left)),
@@ -51,7 +51,7 @@ impl Condition<usize> {
         }
     }
 
-    /// Whether nothing can satisfy it.
+    /// Whether no request can satisfy the condition.
     fn is_impossible(&self, left: &mut usize) -> bool {
         match self {
             Self::Any(list) => list.iter().all(|one| one.is_impossible(left)),
@@ -71,7 +71,7 @@ impl Condition<usize> {
         }
     }
 
-    /// The tests that all have to pass.
+    /// The tests that must all pass.
     fn collect<'c>(&'c self, leaves: &mut Vec<(usize, &'c Test)>) {
         match self {
             Self::All(list) => list.iter().for_each(|one| one.collect(leaves)),
@@ -88,13 +88,13 @@ fn spend(left: &mut usize) -> bool {
 }
 
 impl Test {
-    /// Whether a value that passes this surely passes the other.
+    /// Whether a value that passes this test certainly passes the other.
     fn implies(&self, weaker: &Self) -> bool {
         if let Some(values) = self.values() {
             return values.iter().all(|value| weaker.holds(&fact(value)));
         }
         match (self, weaker) {
-            // What passes differs from a value exactly when that value does not pass.
+            // `Differs` passes exactly the values that the other test of the pair rejects.
             (_, Self::Differs(value)) => !self.holds(&fact(value)),
             (_, Self::NotIn(values)) => values.iter().all(|value| !self.holds(&fact(value))),
             (_, Self::Exists) => !self.holds(&Fact::Missing),
@@ -111,7 +111,7 @@ impl Test {
         }
     }
 
-    /// Whether no value passes both.
+    /// Whether no value passes both tests.
     fn excludes(&self, other: &Self) -> bool {
         for (one, other) in [(self, other), (other, self)] {
             if let Some(values) = one.values() {
@@ -133,7 +133,7 @@ impl Test {
         }
     }
 
-    /// The only values that pass, where they are few.
+    /// The only values that pass, if there are few.
     fn values(&self) -> Option<&[Literal]> {
         match self {
             Self::Equals(value) => Some(std::slice::from_ref(value)),
@@ -160,7 +160,7 @@ impl Order {
         matches!(self, Self::Gt | Self::Ge)
     }
 
-    /// Whether every number on this side of `number` is on the other's side of `bound`.
+    /// Whether every number on this side of `number` is also on the other side of `bound`.
     fn is_within(self, number: f64, other: Self, bound: f64) -> bool {
         let edge = matches!((self, other), (Self::Ge, Self::Gt) | (Self::Le, Self::Lt));
         match (self.is_upward(), other.is_upward()) {
@@ -301,7 +301,7 @@ mod tests {
         })
     }
 
-    /// Values that any two of the tests above can be told apart by, nearly.
+    /// Values that distinguish almost any two of the tests above.
     fn facts() -> Vec<Fact<'static>> {
         let mut facts = vec![
             Fact::Missing,

@@ -1,4 +1,4 @@
-//! One entry of `session_sources`: its grammar, its label, and the list used when there is none.
+//! One entry of `session_sources`: its grammar, its label, and the default list.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::visible;
 
-/// The lists that have a name.
+/// The named lists of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// What the clients we know send.
+    /// The sources that known clients send.
     Default,
-    /// What llm-openresty looks at.
+    /// The sources that llm-openresty reads.
     Openresty,
-    /// What vllm-router looks at, but for ids of single requests, which pin nothing.
+    /// The sources that vllm-router reads, except ids of single requests, which pin nothing.
     VllmRouter,
-    /// What LiteLLM sends and takes.
+    /// The sources that LiteLLM sends and reads.
     Litellm,
 }
 
@@ -29,7 +29,7 @@ impl Preset {
     ];
 
     /// Headers and body paths, in order. `metadata.user_id.session_id` stands before
-    /// `metadata.user_id`: a JSON text there is looked into before it counts as a plain string.
+    /// `metadata.user_id`, so that JSON text there is searched before it counts as a plain string.
     fn lists(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Default => (
@@ -84,7 +84,7 @@ impl Preset {
         }
     }
 
-    /// Its sources, in order.
+    /// The sources of the preset, in order.
     pub fn sources(self) -> Vec<SessionSource> {
         let (headers, paths) = self.lists();
         let headers = headers.iter().copied().map(SessionSource::header);
@@ -94,7 +94,7 @@ impl Preset {
     }
 }
 
-/// Headers that may be named without `header:`. `session_id` alone is the body's field.
+/// Headers that may be named without `header:`. A plain `session_id` means the body's field.
 const KNOWN_HEADERS: [&str; 7] = [
     "x-litellm-session-id",
     "x-claude-code-session-id",
@@ -105,7 +105,7 @@ const KNOWN_HEADERS: [&str; 7] = [
     "x-conversation-id",
 ];
 
-/// One place to look for a session id. `label` is what `X-Routed-Source` says.
+/// One place to look for a session id. `label` is the text of `X-Routed-Source`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionSource {
     /// Where to look.
@@ -114,17 +114,17 @@ pub struct SessionSource {
     pub label: Arc<str>,
 }
 
-/// Where a session id may stand.
+/// A place that may have a session id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A request header, lower case.
     Header(Arc<str>),
-    /// A dotted path into the JSON body. Strings and integers count. Where a path goes through a
-    /// string that holds JSON text, the text is looked into (`metadata.user_id.session_id`).
+    /// A dotted path into the JSON body. Strings and integers count. If the path goes through a
+    /// string with JSON text, that text is parsed (`metadata.user_id.session_id`).
     Body(Arc<[Box<str>]>),
 }
 
-/// The sources of a route that names none, in order.
+/// The sources of a route without `session_sources`, in order.
 pub fn default_sources() -> Vec<SessionSource> {
     Preset::Default.sources()
 }
@@ -147,7 +147,7 @@ impl SessionSource {
     }
 }
 
-/// `header:<name>`, `body:<dotted.path>`, a known session header, or a dotted path alone.
+/// Accepts `header:<name>`, `body:<dotted.path>`, a known session header, or a plain dotted path.
 impl FromStr for SessionSource {
     type Err = SourceError;
 
@@ -190,8 +190,8 @@ fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_tchar)
 }
 
-/// Names that read as a header, as a label of `X-Routed-Source`, or as a mistyped prefix; taken as
-/// a body path they would silently never match.
+/// Names that look like a header, like a label of `X-Routed-Source`, or like a mistyped prefix. As
+/// a body path they would never match, without any error.
 fn is_ambiguous(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.contains(':')
@@ -200,14 +200,14 @@ fn is_ambiguous(name: &str) -> bool {
             .any(|prefix| lower.starts_with(prefix))
 }
 
-/// Why an entry of `session_sources` is not a source.
+/// Why an entry of `session_sources` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceError {
-    /// What follows `header:` is no header name.
+    /// The text after `header:` is not a header name.
     HeaderName(String),
     /// A dotted path with an empty step, or a step that begins or ends with white space.
     BodyPath(String),
-    /// A bare name that could be a header as well as a body field.
+    /// A plain name that could be a header as well as a body field.
     Ambiguous(String),
 }
 

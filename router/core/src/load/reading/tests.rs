@@ -116,7 +116,7 @@ fn an_answer_without_numbers_ends_a_hold() {
     assert_eq!(reading.freshness(&SPEC, 0, after(4_000)), Freshness::Held);
     reading.report(Report::Unusable, 0, after(5_000));
     assert_eq!(reading.freshness(&SPEC, 0, after(5_000)), Freshness::Stale);
-    // Silent again: what is left of its time is that of its last sample.
+    // Silent again: the hold time still counts from the last sample.
     reading.report(silent, 0, after(6_000));
     assert_eq!(reading.freshness(&SPEC, 0, after(60_000)), Freshness::Held);
     assert_eq!(reading.freshness(&SPEC, 0, after(60_001)), Freshness::Stale);
@@ -137,7 +137,7 @@ fn an_engine_silent_from_the_start_is_held_for_as_long_as_one_that_fell_silent()
     assert_eq!(freshness(&SPEC, 60_000), Freshness::Held);
     assert_eq!(reading.load(&SPEC, Freshness::Held, 0, 4), 4);
     assert_eq!(freshness(&SPEC, 60_001), Freshness::Stale);
-    // Whatever it says in between begins its time anew.
+    // Any answer in between restarts the time.
     reading.report(Report::Loading, 0, after(61_000));
     reading.report(silent, 0, after(62_000));
     assert_eq!(reading.freshness(&SPEC, 0, after(62_000)), Freshness::Held);
