@@ -1,4 +1,4 @@
-//! Who may look and who may switch, on both ports.
+//! Access to status pages and switches on both ports.
 
 use serde_json::json;
 use system_tests::peer::Peer;

@@ -1,5 +1,5 @@
-//! The body log end to end: router, listener and exporter as real processes over a simulated engine.
-//! What was recorded is read back from the files, the listener and the exporter.
+//! The body log end to end: router, listener and exporter as real processes over a simulated
+//! engine. The records are read back from the files, the listener and the exporter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -72,7 +72,7 @@ fn spooled(address: SocketAddr) -> String {
     format!("bodylog: {{listener: \"{address}\", spool: {{dir: spool, max_bytes: 64m}}}}")
 }
 
-/// An address that nothing listens on yet, for a listener that comes later.
+/// An address without a listener, for a listener that starts later.
 async fn absent(dir: &TempDir) -> Listener {
     let mut listener = listener(dir).await;
     listener.kill().await;
@@ -84,14 +84,14 @@ fn chat(prompt: &str, max_tokens: u32) -> Value {
         "messages": [{"role": "user", "content": prompt}]})
 }
 
-/// One exchange with this request id, which must succeed.
+/// Sends one request with this id, which must succeed.
 async fn ask(public: SocketAddr, id: &str, body: &str) {
     let headers = [("content-type", "application/json"), ("x-request-id", id)];
     let reply = call(public, "POST", PATH, &headers, body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
-/// `count` exchanges; answers their ids.
+/// Sends `count` requests and returns their ids.
 async fn ask_many(router: &Router, name: &str, count: usize) -> BTreeSet<String> {
     let ids: BTreeSet<_> = (0..count).map(|n| format!("{name}-{n}")).collect();
     for id in &ids {
@@ -100,7 +100,7 @@ async fn ask_many(router: &Router, name: &str, count: usize) -> BTreeSet<String>
     ids
 }
 
-/// What the router says of its body log.
+/// A metric of the router's body log.
 async fn metric(router: &Router, series: &str) -> u64 {
     let page = router.admin_get("/metrics").await.text();
     sum(&page, &format!("llm_router_bodylog_capture_{series}"))
@@ -110,7 +110,7 @@ async fn acked(router: &Router) -> u64 {
     metric(router, "frames_total{result=\"acked\"}").await
 }
 
-/// Waits until the router's own figures satisfy `condition`, which is told how to read one.
+/// Waits until the router's own metrics satisfy `condition`, which gets a function to read one.
 async fn router_says(
     router: &Router,
     what: &str,
@@ -135,7 +135,7 @@ async fn router_says(
     }
 }
 
-/// Waits until everything that `count` exchanges left is stored or lost.
+/// Waits until all records of `count` exchanges are stored or lost.
 async fn settled(router: &Router, count: usize) {
     let what = format!("{count} records to be stored or lost");
     router_says(router, &what, |read| {
@@ -144,7 +144,7 @@ async fn settled(router: &Router, count: usize) {
     .await;
 }
 
-/// Waits until `count` records of this run wait on disk, and none in memory.
+/// Waits until `count` records of this run are on disk and none in memory.
 async fn spilled(router: &Router, count: u64) {
     router_says(router, "records to wait on disk", |read| {
         read("frames_total{result=\"queued\"}") == count && read("memory_bytes") == 0
@@ -152,7 +152,7 @@ async fn spilled(router: &Router, count: u64) {
     .await;
 }
 
-/// Waits until nothing waits on disk.
+/// Waits until no record is left in the spool.
 async fn spool_is_empty(router: &Router) {
     router_says(router, "the spool to be empty", |read| {
         read("spool_bytes") == 0
@@ -165,7 +165,7 @@ fn ids(lines: &[Value]) -> Vec<String> {
     lines.iter().map(id).collect()
 }
 
-/// Every one of these exchanges is on disk exactly once, as a record and as a row.
+/// Asserts that each of these exchanges is on disk exactly once, as a record and as a row.
 fn assert_once(listener: &Listener, expected: &BTreeSet<String>) {
     for (kind, lines) in [("records", listener.records()), ("rows", listener.rows())] {
         let found = ids(&lines);
@@ -199,7 +199,7 @@ fn streamed_text(events: &str) -> String {
     texts.collect()
 }
 
-/// These members of an object, for a comparison that shows all of them.
+/// Only these members of an object, so that a failed comparison shows all of them.
 fn only(object: &Value, names: &Value) -> Value {
     let names = names.as_object().unwrap().keys();
     names
@@ -368,7 +368,7 @@ async fn every_exchange_is_recorded_found_and_counted() {
     }
 }
 
-/// No file below `dir` has a key.
+/// Asserts that no file below `dir` contains a key.
 fn assert_no_secrets(dir: &Path) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -383,7 +383,8 @@ fn assert_no_secrets(dir: &Path) {
     }
 }
 
-/// Clients that ask without a pause until told to stop; each answers the ids it asked with.
+/// Clients that send requests without a pause until told to stop. Each returns the ids of its
+/// requests.
 struct Load {
     clients: JoinSet<BTreeSet<String>>,
     stop: watch::Sender<bool>,
@@ -452,7 +453,7 @@ async fn what_a_killed_router_had_on_disk_arrives_after_its_restart() {
         .await;
     let mut asked = ask_many(&router, "first", 60).await;
     spilled(&router, 60).await;
-    // Of the next run nothing arrives either: it is killed as soon as its listener comes.
+    // The next run delivers nothing either: it is killed as soon as its listener appears.
     let router = router.kill().await.start().await;
     asked.extend(ask_many(&router, "second", 20).await);
     spilled(&router, 20).await;
@@ -485,7 +486,7 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
         .main(&small)
         .start()
         .await;
-    // Bodies fill it, the records without them take what is left.
+    // Bodies fill the spool, and the records without bodies take the rest.
     let mut asked = BTreeSet::new();
     for round in 0.. {
         assert!(round < 200, "the spool is never full");
@@ -493,7 +494,7 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
         for n in 0..25 {
             let id = format!("full-{round}-{n}");
             let mut body = chat(&"x".repeat(large), 2);
-            // Bytes that do not pack.
+            // Incompressible bytes.
             let noise = (0..large / 8).map(|at| {
                 let seed = format!("{id}-{at}");
                 format!("{:08x}", crc32fast::hash(seed.as_bytes()))
@@ -527,12 +528,13 @@ async fn losses_of_a_full_spool_are_counted_by_reason_and_add_up() {
     let shed = records.iter().filter(|record| record["shed"] == "bodies");
     assert_eq!(shed.count() as u64, of("shed_total"), "{page}");
     assert!(of("shed_total") > 0, "{page}");
-    // With room again, whole records again. A segment goes a moment after its last acknowledgement.
+    // With free room, whole records are stored again. A segment is deleted shortly after its last
+    // acknowledgement.
     until_answer("room in the spool", async || {
         (metric(&router, "spool_bytes").await < (1 << 20) / 2).then_some(())
     })
     .await;
-    // What records are worth is judged anew now and then, not at each.
+    // The value of records is measured again from time to time, not for each record.
     for n in 1.. {
         assert!(n < 100, "records stay without bodies");
         let id = format!("last-{n}");

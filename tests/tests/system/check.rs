@@ -208,7 +208,7 @@ async fn healthcheck_probes_the_admin_port() {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_router-under-test"));
         command
             .current_dir(router.path())
-            // A small image has no root certificates, and plain http needs none.
+            // A small image has no root certificates, and plain http does not need them.
             .env("SSL_CERT_FILE", "/nonexistent")
             .env("SSL_CERT_DIR", router.path().join("routes"))
             .args(["healthcheck", "--admin-listen", &listen]);

@@ -1,4 +1,4 @@
-//! What every suite needs: a setup of the program under test, and requests of the usual kind.
+//! Shared by all suites: a setup of the program under test, and typical requests.
 
 use std::process::Output;
 
@@ -12,7 +12,7 @@ pub(crate) const CHAT: &str = r#"{"model":"tiny","messages":[{"role":"user","con
 pub(crate) const CHAT_STREAM: &str =
     r#"{"model":"tiny","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
 
-/// Where chat requests of the route `r` go.
+/// The path of chat requests to the route `r`.
 pub(crate) const CHAT_PATH: &str = "/r/v1/chat/completions";
 
 /// An empty setup.
@@ -26,7 +26,8 @@ pub(crate) fn peers(peers: &[&Peer]) -> String {
     format!("peers: [{}]\n", list.join(", "))
 }
 
-/// A setup with the one route `r` over these peers, probed once an hour so that probes decide nothing.
+/// A setup with the one route `r` over these peers. They are probed once an hour, so that probes do
+/// not influence the test.
 pub(crate) fn over(list: &[&Peer], options: &str) -> Setup {
     setup().route(
         "r",
@@ -42,7 +43,7 @@ pub(crate) fn session_at(index: u32, count: u32) -> String {
         .unwrap()
 }
 
-/// What `curl` makes of a path of the public port over HTTP/2 with prior knowledge.
+/// The output of `curl` for a path of the public port, over HTTP/2 with prior knowledge.
 pub(crate) async fn curl_h2(router: &Router, arguments: &[&str], path: &str) -> Output {
     tokio::process::Command::new("curl")
         .args(["-sS", "--noproxy", "*", "--http2-prior-knowledge"])

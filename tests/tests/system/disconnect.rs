@@ -1,4 +1,4 @@
-//! A client that goes away ends the upstream request at once, in every phase, and its slot is free.
+//! A client that disconnects ends the upstream request at once, in every phase, and frees its slot.
 
 use system_tests::peer::{Gate, Peer};
 use system_tests::router::Router;
@@ -16,7 +16,7 @@ async fn single_slot(peer: &Peer) -> Router {
     setup().route("r", &route).start().await
 }
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, Debug)]
 enum Leave {
     Fin,
@@ -106,7 +106,7 @@ async fn mid_stream_the_engine_sees_the_cancel() {
     }
 }
 
-/// A peer that streams more than every socket buffer between here and the client.
+/// A peer that streams more than all socket buffers between it and the client can hold.
 async fn flooding() -> Peer {
     Peer::spawn(|_, mut exchange| async move {
         exchange.open_stream().await;
@@ -159,7 +159,7 @@ async fn many_disconnects_leak_no_slot() {
         peer.arrived(n + 1).await;
         leave(wire, Leave::Rst);
         slot_is_free(&router, &peer).await;
-        // The engine learns of it a moment later; until then it would count both.
+        // The engine notices a moment later. Until then it would count both requests.
         peer.cancelled(n + 1).await;
     }
     gate.open(1);

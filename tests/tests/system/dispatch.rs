@@ -1,4 +1,4 @@
-//! Which route a path means, and what is forwarded.
+//! Which route a path selects, and what is forwarded.
 
 use serde_json::json;
 use system_tests::peer::Peer;

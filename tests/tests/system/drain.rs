@@ -1,4 +1,5 @@
-//! Leaving: readiness first, then nothing new, then nobody cut, then bounded.
+//! Draining: readiness goes first, then new requests are refused, running ones finish, and a time
+//! limit ends the rest.
 
 use rustix::process::Signal;
 use system_tests::peer::{Gate, Peer};

@@ -8,7 +8,7 @@ use crate::common::{CHAT, CHAT_PATH, over, setup};
 
 const MESSAGES: &str = "/r/v1/messages";
 
-/// Checks the shape of an OpenAI error and returns its inside.
+/// Checks the shape of an OpenAI error and returns its inner object.
 fn openai(reply: &Reply) -> Value {
     let json = reply.json();
     let error = &json["error"];
@@ -259,7 +259,7 @@ async fn a_route_that_hides_its_headers_hides_them_without_a_prefix_too() {
     assert_eq!(reply.headers.get("x-routed-session"), None);
 }
 
-/// One request that the router answers by itself: what the router needs for it, and what comes out.
+/// One request that the router answers itself: the setup it needs, and the expected answer.
 struct Refusal {
     options: &'static str,
     body: &'static str,
@@ -359,7 +359,7 @@ async fn an_invalid_route_file_makes_that_route_alone_answer_503() {
             (reply.status, openai(&reply)["code"].clone()),
             (503, json!("route_invalid"))
         );
-        // Until somebody mends the file.
+        // Until somebody repairs the file.
         assert_eq!(reply.header("x-should-retry"), "false");
     }
     assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);

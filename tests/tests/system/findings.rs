@@ -1,4 +1,4 @@
-//! `/_findings` names what is wrong, and says so no longer once it is right.
+//! `/_findings` names a problem, and drops it once it is solved.
 
 use serde_json::Value;
 use system_tests::peer::{COMPLETION, Peer};

@@ -1,6 +1,6 @@
-//! The load gates through the real program: each closes, lets probes through and opens again; the
-//! master switch, limits set for a while, warm sessions first, and a storm that is counted to the
-//! last request.
+//! The load gates through the real program. Each gate closes, lets probes through and opens again.
+//! Also tests the master switch, temporary limits, the precedence of warm sessions, and a storm
+//! that is counted to the last request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::common::{CHAT, CHAT_PATH, CHAT_STREAM, over, setup};
 
-/// Measures fast: the average is that of the last window, and windows are short.
+/// Fast measuring: the average is that of the last window, and windows are short.
 const QUICK: &str = "
 ttft_window: 100ms
 ttft_ewma_alpha: 1
@@ -27,7 +27,8 @@ tps_min_tokens: 1
 tps_min_decode_s: 0.01
 ";
 
-/// What the engine of a test does now: a delay before its first token, and the tokens it claims.
+/// The current behaviour of a test's engine: a delay before its first token, and the number of
+/// tokens it reports.
 #[derive(Default)]
 struct Mood {
     delay_ms: AtomicUsize,
@@ -48,7 +49,7 @@ impl Mood {
         exchange
             .chunk("data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n")
             .await;
-        // A rate needs some time to divide by.
+        // Some time, so that a rate can be computed.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let tokens = self.tokens.load(Ordering::SeqCst);
         let usage = format!(
@@ -61,7 +62,7 @@ impl Mood {
     }
 }
 
-/// An engine of this mood.
+/// An engine with this mood.
 async fn moody(mood: &Arc<Mood>) -> Peer {
     let mood = Arc::clone(mood);
     Peer::spawn(move |_, exchange| {
@@ -87,7 +88,8 @@ async fn until_refused(router: &Router, refused: &AtomicUsize) -> Reply {
     .await
 }
 
-/// Sends streams until the gate is open again: the one that found it closed took a probe slot.
+/// Sends streams until the gate is open again. The stream that found the gate closed took a probe
+/// slot.
 async fn until_open(router: &Router, signal: &str, refused: &AtomicUsize) {
     until_answer("the gate to open", async || {
         if stream(router).await.status == 429 {
@@ -118,7 +120,7 @@ async fn refusals(router: &Router) -> Value {
     router.admin_get("/r/_429_status").await.json()["by_reason"].clone()
 }
 
-/// What every refusal for slowness says.
+/// Checks the members of every refusal for slowness.
 fn assert_explains_itself(reply: &Reply, signal: &str) {
     let error = &reply.json()["error"];
     assert_eq!(error["code"], format!("{signal}_limit"), "{error}");
@@ -147,8 +149,8 @@ fn assert_explains_itself(reply: &Reply, signal: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_first_token_closes_the_gate_and_probes_open_it_again() {
     let mood = Arc::new(Mood::default());
-    // Slower than the limit, and faster than the probe window: a second stream of a window finds the
-    // slot taken.
+    // Slower than the limit but faster than the probe window, so that a second stream in a window
+    // finds the slot taken.
     mood.set(500, 5);
     let peer = moody(&mood).await;
     let options =
@@ -185,7 +187,7 @@ async fn slow_tokens_close_the_gate_and_probes_open_it_again() {
     let refused = AtomicUsize::new(0);
     let reply = until_refused(&router, &refused).await;
     assert_explains_itself(&reply, "tps");
-    // Above any limit, however slowly it comes.
+    // Above any limit, however slowly the tokens arrive.
     mood.set(0, 1_000_000);
     until_open(&router, "tps", &refused).await;
     assert_eq!(
@@ -272,7 +274,7 @@ async fn a_limit_set_for_a_while_ends_by_itself() {
             status["ewma_ms"]["_"].is_number()
         })
         .await;
-    // No stream is as fast as this. Without a life, so that only the next step can end it.
+    // No stream is this fast. The limit has no expiry, so only the next step can end it.
     let set = router.admin_post("/r/_ttft_limit?ms=1&ttl=0").await.json();
     assert_eq!(
         (&set["limit_ms"], &set["source"], &set["override_ttl_s"]),
@@ -302,7 +304,7 @@ async fn a_limit_set_for_a_while_ends_by_itself() {
     );
 }
 
-/// The header that names a session's turn.
+/// The header with a session's turn.
 fn turn(turn: u32) -> (&'static str, String) {
     (
         "x-phanrouter-session",
@@ -328,7 +330,7 @@ async fn new_sessions_are_turned_away_before_warm_ones() {
                 .status
         });
     };
-    // Nine of ten are for new sessions: ceil(10 × 0.85).
+    // New sessions may use nine of ten slots: ceil(10 × 0.85).
     for running in 1..=9 {
         send(&mut clients, 1);
         peer.running(running).await;
@@ -401,7 +403,7 @@ async fn new_sessions_are_turned_away_before_warm_ones() {
     }
 }
 
-/// What an engine of the storm saw.
+/// The observations of an engine during the storm.
 #[derive(Default)]
 struct Running {
     now: AtomicUsize,
@@ -409,7 +411,8 @@ struct Running {
     served: AtomicUsize,
 }
 
-/// An engine that takes a few milliseconds for each request, and has ended it before it says so.
+/// An engine that takes a few milliseconds per request, and stops counting a request before it
+/// answers.
 async fn busy(running: &Arc<Running>) -> Peer {
     let running = Arc::clone(running);
     Peer::spawn(move |_, mut exchange| {
@@ -477,7 +480,7 @@ async fn a_storm_at_three_times_capacity_is_counted_to_the_last_request() {
         "this was no storm: {served} served, {refused} refused"
     );
     let peak = running.peak.load(Ordering::SeqCst);
-    // That it was reached is what the refusals say: the engine may see a start after an end.
+    // The refusals prove that the limit was reached. The engine may see a start after an end.
     assert!(peak <= LIMIT, "{peak} ran at once");
     assert_eq!(running.served.load(Ordering::SeqCst), served);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A scripted llama.cpp, and how the router shows what it knows of one.
+//! A scripted llama.cpp, and the router's view of it.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -14,21 +14,21 @@ use system_tests::wire::{Reply, call};
 
 use crate::common::{CHAT, CHAT_PATH, setup};
 
-/// A llama.cpp that can be told what to say of itself.
+/// A llama.cpp whose reports the test controls.
 pub(crate) struct Gpu {
     pub(crate) peer: Peer,
-    /// Chats wait here.
+    /// Chats wait at this gate.
     pub(crate) gate: Gate,
-    /// `/metrics` accepts and says nothing.
+    /// Whether `/metrics` accepts requests and never answers.
     pub(crate) hangs: Arc<AtomicBool>,
-    /// Requests of others that it computes.
+    /// Running requests of other clients.
     pub(crate) others: Arc<AtomicU32>,
 }
 
-/// What a [`Gpu`] says of itself, fixed for its life.
+/// The fixed reports of a [`Gpu`].
 #[derive(Clone, Copy)]
 pub(crate) struct Says {
-    /// Requests of others that it computes.
+    /// Running requests of other clients.
     pub(crate) others: u32,
     pub(crate) model: &'static str,
     pub(crate) alias: &'static str,
@@ -64,7 +64,7 @@ impl Gpu {
         }
     }
 
-    /// One that lets every chat pass.
+    /// A `Gpu` that lets every chat pass.
     pub(crate) async fn open(says: Says) -> Self {
         let gpu = Self::new(says).await;
         gpu.gate.open(1000);
@@ -85,7 +85,7 @@ pub(crate) fn is_chat(seen: &Seen) -> bool {
     seen.method == "POST" && seen.target.starts_with("/v1/")
 }
 
-/// What a [`Gpu`] is doing when it is asked.
+/// The state of a [`Gpu`] at the time of a request.
 struct Now {
     hangs: bool,
     others: u32,
@@ -119,7 +119,7 @@ async fn answer(says: Says, now: Now, gate: Gate, seen: Seen, mut exchange: Exch
     exchange
 }
 
-/// The route `r` over one-slot peers at these addresses that never refuses for load.
+/// The route `r` over one-slot peers at these addresses. It never refuses for load.
 pub(crate) fn over(addresses: &[String], options: &str) -> Setup {
     let fixed = "poll_interval: 100ms\npoll_timeout: 1s\nhealth_check_interval: 1h\nfull_policy: overflow\n";
     setup().route("r", &format!("{}{fixed}{options}\n", peers_at(addresses)))
@@ -129,7 +129,7 @@ pub(crate) fn addresses<const N: usize>(gpus: [&Gpu; N]) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.address()).collect()
 }
 
-/// `/proxy/metrics`, by the peer's name.
+/// `/proxy/metrics` by peer name.
 pub(crate) async fn backends(router: &Router) -> BTreeMap<String, Value> {
     let json = [("accept", "application/json")];
     let reply = call(router.public, "GET", "/proxy/metrics", &json, "").await;
@@ -150,7 +150,7 @@ pub(crate) async fn until_backend(
     .await;
 }
 
-/// The name of the peer that served a chat, and the mode by which it was found.
+/// The name of the peer that served a chat, and the mode that chose it.
 pub(crate) fn placed(reply: &Reply) -> (String, String) {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let header = |name: &str| reply.header(name).to_owned();
@@ -161,7 +161,7 @@ pub(crate) async fn chat(router: &Router) -> (String, String) {
     placed(&router.post(CHAT_PATH, CHAT).await)
 }
 
-/// A number of `/proxy/metrics` whose labels all occur in its line; `None` without such a series.
+/// The value of the `/proxy/metrics` series with all these labels. `None` without such a series.
 pub(crate) async fn counted(router: &Router, name: &str, labels: &[&str]) -> Option<f64> {
     let page = router.get("/proxy/metrics").await.text();
     let found = page.lines().find(|line| {
@@ -181,11 +181,11 @@ pub(crate) fn peers_at(addresses: &[String]) -> String {
     format!("peers: [{}]\n", peers.join(", "))
 }
 
-/// Polled ten times a second, probed once.
+/// Options for ten polls a second and a single probe.
 pub(crate) const FAST: &str =
     "balance: least_busy\npoll_interval: 100ms\npoll_timeout: 1s\nhealth_check_interval: 1h\n";
 
-/// Asks `/proxy/metrics` until a series has a value.
+/// Polls `/proxy/metrics` until a series has a value.
 pub(crate) async fn until_counted(router: &Router, name: &str, labels: &[&str], value: f64) {
     let what = format!("{name} {labels:?} to be {value}");
     until_answer(&what, async || {
@@ -194,7 +194,7 @@ pub(crate) async fn until_counted(router: &Router, name: &str, labels: &[&str], 
     .await;
 }
 
-/// Waits until the router has taken up a changed file: the load at start was the first.
+/// Waits until the router has loaded a changed file. The load at start was the first.
 pub(crate) async fn until_reloaded(router: &Router) {
     let loads = || router.log().matches("configuration loaded").count();
     until("the reload", || loads() >= 2).await;

@@ -1,4 +1,4 @@
-//! What the router adds to, takes from and keeps of the headers.
+//! Headers that the router adds, removes and keeps.
 
 use system_tests::peer::Peer;
 use system_tests::wire::{Reply, call};

@@ -1,4 +1,4 @@
-//! Probes and bans: what takes a peer out, what does not, and how it comes back.
+//! Probes and bans: what takes a peer out, what does not, and how it returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -272,7 +272,7 @@ async fn a_router_out_of_descriptors_bans_no_peer() {
         .request("POST", CHAT_PATH, &[], CHAT.as_bytes())
         .await;
     let status = before.reply("POST").await.status;
-    // A probe that has just ended may have left its descriptor to the request.
+    // A probe that has just ended may have freed its descriptor for the request.
     assert!(matches!(status, 200 | 502), "{status}");
     drop(crowd);
     until_answer("the router to recover", async || {

@@ -248,7 +248,8 @@ async fn a_head_in_two_pieces_is_one_request() {
     let router = over(&[&peer], "").start().await;
     let mut wire = Wire::connect(router.public).await;
     wire.send("GET /r/v1/models HTTP/1.1\r\nhost:").await;
-    // The rest arrives late but arrives: the half head was neither answered nor taken for a request.
+    // The rest arrives late, but it arrives. The half head is neither answered nor taken for a
+    // request.
     router.get("/health").await;
     wire.send(" x\r\n\r\n").await;
     assert_eq!(wire.head("GET").await.status, 200);

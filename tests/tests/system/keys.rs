@@ -1,4 +1,4 @@
-//! Who may call: the key file, its rotation, per-route keys.
+//! Authentication: the key file, its rotation, and per-route keys.
 
 use serde_json::json;
 use system_tests::peer::Peer;
@@ -135,7 +135,7 @@ async fn each_file_status_is_reported_and_on_missing_allow_passes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_file_at_start_follows_on_missing() {
     let peer = Peer::plain().await;
-    // A directory cannot be read as a file, by root neither.
+    // A directory cannot be read as a file, not even by root.
     for (policy, expected) in [("allow", 200), ("deny", 401)] {
         let setup =
             over(&[&peer], "").main(&format!("keys: {{file: routes, on_missing: {policy}}}"));

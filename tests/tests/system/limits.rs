@@ -23,7 +23,7 @@ async fn burst_of_500_at_a_limit_of_64_never_runs_65() {
         let public = router.public;
         clients.spawn(async move {
             let session = format!("burst-{n}");
-            // Every second request has a session, so that homes and fallback race as well.
+            // Every second request has a session, so that homes and fallbacks race too.
             let headers = [("x-session-id", session.as_str())];
             let headers = if n % 2 == 0 { &headers[..] } else { &[] };
             call(public, "POST", CHAT_PATH, headers, CHAT).await.status
@@ -161,7 +161,7 @@ async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
             "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 700000\r\n\r\n"
         ))
         .await;
-    // The router asks for the body once it has charged for it.
+    // The router asks for the body after it has charged the budget.
     assert_eq!(holder.try_head("POST").await.unwrap().status, 100);
     holder.send(&body[1..]).await;
     let refused = router.post(CHAT_PATH, &body).await;

@@ -1,4 +1,4 @@
-//! Placement by what the engines are doing, by where sessions live, by model and by prefix.
+//! Placement by the live load of engines, by the homes of sessions, by model and by prefix.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::gpu::{Gpu, SAYS, Says, addresses, backends, chat, over, placed, until
 
 #[tokio::test(flavor = "multi_thread")]
 async fn six_chats_at_once_spread_evenly_over_three_engines_of_one_slot() {
-    // Nobody lists the model of the chats: `balance` alone decides.
+    // No engine lists the model of the chats, so `balance` alone decides.
     let says = Says {
         model: "other",
         ..SAYS
@@ -96,7 +96,7 @@ async fn load_that_others_bring_steers_requests_away_whatever_the_engine() {
         let what = format!("the load of {dialect:?} to be seen");
         until_backend(&router, "gpu0", &what, |gpu| gpu["external"] == 1).await;
         for _ in 0..3 {
-            // A poll that met the last chat says that the engine is busy until the next one.
+            // A poll during the last chat reports the engine as busy until the next poll.
             let what = format!("{dialect:?} without load to be seen");
             until_backend(&router, "gpu1", &what, |gpu| gpu["load"] == 0).await;
             assert_eq!(

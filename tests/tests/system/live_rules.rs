@@ -15,7 +15,7 @@ use crate::gpu::{
     until_backend, until_counted, until_reloaded,
 };
 
-/// An engine that others keep busy, and whose model pins nothing.
+/// An engine that is busy with requests of other clients. Its model pins nothing.
 const BUSY: Says = Says {
     others: 1,
     model: "other",
@@ -109,7 +109,8 @@ async fn a_hot_home_takes_no_new_session_and_keeps_the_warm_ones() {
         .collect();
     let mut turns = JoinSet::new();
     let mut counts = (0, 0);
-    // (session, where it goes): the bound is the mean, rounded up, of what runs and the new request.
+    // (session, expected peer). The bound is the mean of the running requests and the new one,
+    // rounded up.
     for (session, goes_home) in [
         (0, true),
         (1, false),
@@ -469,7 +470,8 @@ async fn every_series_exists_at_zero_from_registration_and_moves() {
     }
 }
 
-/// Three routes with one session each: `r` for the shared key, `own` for its own, `open` for all.
+/// Three routes with one session each: `r` with the shared key, `own` with its own key, `open` for
+/// everybody.
 async fn three_routes(gpu: &Gpu, server: &str) -> Router {
     let route = |keys: &str| {
         format!(
@@ -512,7 +514,7 @@ async fn with_key(router: &Router, method: &str, target: &str, key: &str) -> Rep
 async fn finish_session_releases_where_the_key_opens_and_says_why_not() {
     let gpu = Gpu::open(SAYS).await;
     let router = three_routes(&gpu, "status_access: loopback").await;
-    // The id is decoded once: the header's text is the id as it is.
+    // The id is decoded once: the text of the header is the id itself.
     let id = "session_id=a%2520b";
     let finish =
         async |path: &str, key: &str| with_key(&router, "POST", &format!("{path}?{id}"), key).await;

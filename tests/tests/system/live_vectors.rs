@@ -1,4 +1,5 @@
-//! Vectors of the written specification of live load and sessions that need sockets, under their numbers.
+//! Numbered vectors from the written specification of live load and sessions, as far as they need
+//! sockets.
 
 use std::sync::atomic::Ordering;
 
@@ -223,7 +224,7 @@ async fn the_routers_key_opens_and_never_reaches_an_engine() {
     for (gpu, credential) in [(&plain, None), (&keyed, Some("Bearer B"))] {
         let seen = gpu.peer.requests();
         assert_eq!(seen.iter().filter(|seen| is_chat(seen)).count(), 2);
-        // The polls and probes of an engine carry its key as well.
+        // Polls and probes of an engine carry its key too.
         for request in &seen {
             let shown = (
                 request.headers.get("authorization"),
@@ -234,7 +235,7 @@ async fn the_routers_key_opens_and_never_reaches_an_engine() {
     }
 }
 
-/// What the router made of a request's session.
+/// The router's findings on a request's session.
 async fn session_of(router: &Router, headers: &[(&str, &str)], body: &str) -> String {
     let reply = router.post_with(CHAT_PATH, headers, body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -272,7 +273,7 @@ async fn ids_come_from_the_listed_sources_and_nothing_else_is_a_session() {
             .collect::<Vec<_>>(),
         [&both]
     );
-    // The sources of vllm-router, for those who come from there.
+    // The session sources of vllm-router, for users who migrate from it.
     let upstream = route("session_sources: vllm-router\n");
     let router = setup().route("r", &upstream).start().await;
     assert_eq!(session_of(&router, &headers, "{}").await, "u");

@@ -1,5 +1,5 @@
 //! The promises of the interface contract, checked against the real programs over real sockets.
-//! Each test owns its directory, its ports and its engines; order and parallelism do not matter.
+//! Each test has its own directory, ports and engines, so order and parallelism do not matter.
 #![expect(
     clippy::unwrap_used,
     reason = "the lint spares test functions only; helpers here are tests as well"

@@ -21,7 +21,7 @@ const NAMES: [&str; 13] = [
     "llm_router_build_info",
 ];
 
-/// The sum of a metric's samples that carry every label; `None` without one.
+/// The sum of a metric's samples that carry every label. `None` if there is no such sample.
 fn sample(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let of_name = text.lines().filter(|line| {
         let rest = line.strip_prefix(name);

@@ -1,4 +1,5 @@
-//! `llmctl` against real routers: every command that asks one, and what it says when one is gone or refuses.
+//! `llmctl` against real routers: every command that queries a router, and its output when a router
+//! is down or refuses.
 
 use std::path::Path;
 use std::process::Output;
@@ -10,13 +11,13 @@ use system_tests::wait::until_answer;
 
 use crate::common::{CHAT, CHAT_PATH, over, setup};
 
-/// `llmctl` with these routers and nothing of this machine's settings.
+/// Runs `llmctl` with these routers and without any settings of this machine.
 async fn llmctl(routers: &[&Router], arguments: &[&str]) -> Output {
     let urls: Vec<_> = routers.iter().map(|router| url(router)).collect();
     at(&urls, arguments).await
 }
 
-/// `llmctl` with these admin URLs.
+/// Runs `llmctl` with these admin URLs.
 async fn at(urls: &[String], arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_llmctl-under-test"));
     command
@@ -33,13 +34,13 @@ fn url(router: &Router) -> String {
     format!("http://{}", router.admin)
 }
 
-/// The same port by a name that is none of loopback's, so that the token decides as it does for a
-/// caller from another machine.
+/// The same port under a host name that is not loopback, so that the token decides, as for a caller
+/// on another machine.
 fn from_afar(router: &Router) -> String {
     format!("http://[::ffff:127.0.0.1]:{}", router.admin.port())
 }
 
-/// The URL of a port that nobody listens on.
+/// The URL of a port without a listener.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -219,7 +220,7 @@ async fn a_session_is_shown_and_finished_on_every_replica() {
     assert_eq!(code(&usage), 2, "{usage:?}");
 }
 
-/// Commands that ask a router, each as somebody would type it.
+/// Commands that query a router, as a user would type them.
 const ASKING: [&[&str]; 9] = [
     &["status"],
     &["toggle", "rate-limit"],
@@ -386,7 +387,7 @@ async fn with_key(router: &Router, key: &str) -> u16 {
         .status
 }
 
-/// `llmctl keys …` on the router's own key file.
+/// Runs `llmctl keys …` on the router's own key file.
 async fn keys(router: &Router, arguments: &[&str]) -> Output {
     let file = router.path().join("keys").display().to_string();
     let all = [&["keys"], arguments, &["--file", &file]].concat();
@@ -588,7 +589,7 @@ async fn status_names_the_dead_engine_and_how_long_a_switch_has_been_off() {
     assert!(row.unwrap().contains(" s ago"), "{shown}");
 }
 
-/// A document with a word for each value: what programs rely on is which keys there are.
+/// A document with the type name in place of each value. Programs rely on which keys exist.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null => "null".into(),

@@ -1,4 +1,4 @@
-//! Handlers of answers: what a client sees of what an engine sent, and what the router keeps.
+//! Answer handlers: what a client sees of an engine's answer, and what the router keeps.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::common::{CHAT, CHAT_PATH, CHAT_STREAM, curl_h2, over};
 const VLLM: &str = "postprocess: vllm_format";
 const STRIP: &str = "postprocess: strip_actual_usage";
 
-/// A stream of vLLM, and what `vllm_format` makes of it for a client that asked for the usage.
+/// A stream of vLLM, and the output of `vllm_format` for a client that asked for the usage.
 const FRAMES: &str = concat!(
     "data: {\"id\":\"c\",\"model\":\"tiny\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"reasoning\":\"hm\"},\"logprobs\":null,\"finish_reason\":null}],\"prompt_token_ids\":null}\r\n\r\n",
     ": ping\n\n",
@@ -31,7 +31,7 @@ const FORMATTED: &str = concat!(
     "data: [DONE]\n\n",
 );
 
-/// A document of SGLang with its second count, and what `strip_actual_usage` leaves of it.
+/// A document of SGLang with its second count, and the output of `strip_actual_usage`.
 const SGLANG: &str = "{\"choices\": [], \"usage\": {\"prompt_tokens\": 3, \"completion_tokens\": 1},\n \"actual_usage\": {\"prompt_tokens\": 1}, \"x\": 1.50}";
 const STRIPPED: &str =
     "{\"choices\": [], \"usage\": {\"prompt_tokens\": 3, \"completion_tokens\": 1},\n \"x\": 1.50}";
@@ -58,7 +58,7 @@ async fn sends(status: u16, headers: &'static [(&'static str, &'static str)], bo
     .await
 }
 
-/// An engine that streams these bytes so many at a time.
+/// An engine that streams these bytes, `step` bytes at a time.
 async fn streams(bytes: &[u8], step: usize, encoding: &'static str) -> Peer {
     let bytes = bytes.to_vec();
     Peer::spawn(move |_, mut exchange| {
@@ -85,7 +85,8 @@ async fn open(exchange: &mut Exchange, encoding: &str) {
         .await;
 }
 
-/// Whether the router says that `count` answers ended so, once it says that it answered at all.
+/// Whether the router reports `count` answers with this outcome, after it reports the answer
+/// itself.
 async fn outcome(router: &Router, result: &str, count: u64) -> bool {
     let series =
         format!("llm_router_postprocessed_total{{route=\"r\",result=\"{result}\"}} {count}");

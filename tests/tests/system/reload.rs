@@ -1,4 +1,4 @@
-//! New files take effect by every way of telling, cut no stream, and never make things worse.
+//! New files take effect in every way of reloading, cut no stream, and never make things worse.
 
 use rustix::process::Signal;
 use serde_json::json;

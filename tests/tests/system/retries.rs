@@ -1,4 +1,4 @@
-//! What is tried again, where, and what never is.
+//! Retries: what is tried again, where, and what is never tried again.
 
 use serde_json::json;
 use system_tests::fault::{Fault, Proxy};
@@ -49,7 +49,7 @@ async fn refused_connection_goes_to_the_next_candidate() {
 async fn connect_timeout_goes_on_and_never_bans() {
     let (hole, sound) = (Blackhole::open().await, Peer::plain().await);
     let addresses = [hole.address.to_string(), sound.address.to_string()];
-    // Probes of the black hole only ever time out, which means busy.
+    // Probes of the black hole always time out, which counts as busy.
     let options = "health_timeout: 100ms";
     let setup = setup()
         .server("connect_timeout: 100ms")
@@ -184,7 +184,7 @@ async fn reset_on_a_fresh_connection_is_not_retried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_retried_after_a_response_byte() {
     let (engine, other) = (Peer::plain().await, Peer::plain().await);
-    // The first probes come through, whenever they come.
+    // The first probes succeed, whenever they come.
     let proxy = Proxy::spawn(engine.address, Fault::None).await;
     let addresses = [proxy.address.to_string(), other.address.to_string()];
     let router = setup()

@@ -1,4 +1,4 @@
-//! Content rules, from the file to the refusal and its traces.
+//! Content rules, from the file to the refusal and its records.
 
 use serde_json::{Value, json};
 use system_tests::peer::Peer;
@@ -57,7 +57,7 @@ async fn a_rule_refuses_before_anything_is_reserved_and_says_which_it_was() {
     for passes in [body("hi", 8).as_str(), "", "hello", "[]"] {
         assert_eq!(router.post(CHAT_PATH, passes).await.status, 200, "{passes}");
     }
-    // A path that health checks ask for is left alone, whatever the body says.
+    // A path of health checks is left alone, whatever the body contains.
     let probed = router
         .post("/r/v1/models", &body("a long question", 9))
         .await;

@@ -1,4 +1,5 @@
-//! HTTP as RFC 9110 and RFC 9112 have it: methods, hosts, redirects, framing, slashes and broken ends.
+//! HTTP according to RFC 9110 and RFC 9112: methods, hosts, redirects, framing, slashes and broken
+//! ends.
 
 use std::io::ErrorKind;
 
@@ -9,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::common::{CHAT, CHAT_PATH, over};
 
-/// The status that raw bytes get.
+/// The status of the answer to raw bytes.
 async fn status_of(address: std::net::SocketAddr, bytes: &str) -> u16 {
     let head = exchange(address, bytes.as_bytes()).await.unwrap();
     head.expect("an answer").status
@@ -63,7 +64,7 @@ async fn a_head_that_cannot_be_parsed_gets_an_answer_that_arrives() {
         (format!("GET /{}", "a".repeat(2_000_000)), 431),
     ] {
         let mut stream = TcpStream::connect(router.public).await.unwrap();
-        // The router may stop reading before all of it was sent.
+        // The router may stop reading before all bytes are sent.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

@@ -1,4 +1,4 @@
-//! Where a session id is found, and that it brings the conversation back to one engine.
+//! Where the router finds a session id, and that the id brings the conversation back to one engine.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use system_tests::wait::until_answer;
 
 use crate::common::{CHAT, CHAT_PATH, over, session_at};
 
-/// Headers, body, the id that is expected, the source that is expected.
+/// Headers, body, expected id, expected source.
 type SourceCase<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a str);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,7 +310,7 @@ async fn finish_session_counts_nothing_for_stateless_placement() {
     assert_eq!(reply.json()["released"], json!(0));
 }
 
-/// How ten clients send the id of a conversation, as docs/sessions.md lists them.
+/// How ten clients send the id of a conversation, as listed in docs/sessions.md.
 const CLIENTS: [(&str, &[&str], &str, &str); 10] = [
     (
         "Claude Code",

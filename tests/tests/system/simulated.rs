@@ -1,5 +1,5 @@
-//! The router in front of the simulated engines that `llmctl` ships: what affinity is worth, and
-//! what a client sees when an engine dies.
+//! The router in front of the simulated engines of `llmctl`: the gain from affinity, and what a
+//! client sees when an engine dies.
 
 use std::collections::HashSet;
 

@@ -1,11 +1,11 @@
-//! Requests that two readers could read differently are refused, and nothing of them is forwarded.
+//! Requests that two readers could read differently are refused, and no part of them is forwarded.
 
 use system_tests::peer::Peer;
 use system_tests::wire::Wire;
 
 use crate::common::over;
 
-/// What would be smuggled: if any reader takes it for a request of its own, the engine records it.
+/// The smuggled request. If any reader takes it for a separate request, the engine records it.
 const HIDDEN: &str = "GET /r/v1/smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
 
 /// Header lines of a POST, then what follows the blank line.

@@ -1,4 +1,4 @@
-//! Streams: as they come, byte for byte, and never a clean end after a broken one.
+//! Streams arrive unchanged, byte for byte, and a broken stream never ends cleanly.
 
 use system_tests::fault::{Fault, Proxy};
 use system_tests::http2::{self, StreamEnd};
@@ -93,8 +93,8 @@ async fn event_streams_are_marked_unbuffered_unless_the_engine_says_otherwise() 
     assert_eq!(reply.headers.get("x-accel-buffering"), None);
 }
 
-/// A stream with everything a splitter could trip over: CRLF and LF, comments, several data lines,
-/// multi-byte characters, an empty event, no newline at its end.
+/// A stream with everything that could confuse a splitter: CRLF and LF, comments, several data
+/// lines, multi-byte characters, an empty event, no newline at its end.
 const ODD_STREAM: &str = ": ping\r\n\r\nevent: message\r\ndata: {\"a\":\"é会😀\"}\r\n\r\ndata: one\ndata: two\n\n\n\
 id: 7\nretry: 10\ndata:no-blank\n\ndata: {\"usage\":null,\"choices\":[]}\n\ndata: [DONE]\n\n: bye";
 
@@ -150,7 +150,7 @@ async fn relay_is_byte_identical_one_byte_at_a_time() {
     assert_eq!((reply.text().as_str(), reply.end), (ODD_STREAM, End::Clean));
 }
 
-/// What a client sees of a stream that breaks after `before`.
+/// What a client receives of a stream that breaks after `before`.
 async fn broken_stream(path: &str, before: &'static str) -> (String, End) {
     let gate = Gate::default();
     let peer = Peer::streaming(&gate, before, &[DONE]).await;
@@ -221,7 +221,7 @@ async fn broken_responses_stream_ends_with_its_error_event_and_an_abort() {
         (&"error".into(), &1.into())
     );
     assert_eq!(json["code"], "upstream_error", "{stream}");
-    // What the SDKs know an error by.
+    // The members by which the SDKs recognise an error.
     assert_eq!(json["error"]["message"], json["message"], "{stream}");
 }
 
@@ -256,7 +256,7 @@ async fn broken_body_that_is_no_stream_is_aborted_without_additions() {
     let mut wire = Wire::connect(router.public).await;
     wire.request("POST", CHAT_PATH, &[], CHAT_STREAM.as_bytes())
         .await;
-    // The reset may overtake the bytes; what arrives is a prefix, and never a clean end.
+    // The reset may overtake the bytes. A prefix arrives, and never a clean end.
     if let Some(head) = wire.try_head("POST").await
         && head.status == 200
     {
@@ -281,7 +281,8 @@ async fn what_came_before_the_break_arrives() {
     });
     let peer = peer.await;
     let router = over(&[&peer], "max_more_tries: 0").start().await;
-    // The peer's end may be read together with its head: whatever the timing, the head arrives.
+    // The end of the peer's connection may be read together with its head. Whatever the timing, the
+    // head arrives.
     for _ in 0..300 {
         let mut wire = Wire::connect(router.public).await;
         wire.request("POST", CHAT_PATH, &[], b"{}").await;

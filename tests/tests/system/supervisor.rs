@@ -1,4 +1,4 @@
-//! What systemd is told: ready, reloading with its time and ready again, stopping.
+//! Notifications to systemd: ready, reloading with its time and ready again, stopping.
 
 use rustix::process::Signal;
 use system_tests::peer::Peer;
@@ -39,7 +39,7 @@ async fn systemd_hears_of_the_start_of_each_reload_and_of_the_end() {
     assert!(since.parse::<u64>().unwrap() > 0, "{reloading:?}");
     assert_eq!(told(&socket).await.trim_end(), "READY=1");
     router.program.signal(Signal::TERM);
-    // The watcher may have seen the same change a moment before the signal told of it.
+    // The watcher may have noticed the same change shortly before the signal.
     let mut last = told(&socket).await;
     while last.starts_with("RELOADING=1") || last.starts_with("READY=1") {
         last = told(&socket).await;

@@ -1,4 +1,4 @@
-//! `llmctl` on a terminal: pages drawn over each other, questions, and colour.
+//! `llmctl` on a terminal: redrawn pages, questions, and colour.
 
 use system_tests::peer::Peer;
 use system_tests::router::Router;
@@ -7,13 +7,13 @@ use tokio::process::Command;
 
 use crate::common::{CHAT, CHAT_PATH, over};
 
-/// What wipes a terminal.
+/// The sequence that clears a terminal.
 const WIPE: &str = "\x1b[H\x1b[2J";
 
-/// How a question ends.
+/// The end of a question.
 const QUESTION: &str = "[y/N] ";
 
-/// `llmctl` with nothing of this machine's settings but a terminal that can be trusted.
+/// `llmctl` without any settings of this machine, on a terminal of a known type.
 fn llmctl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_llmctl-under-test"));
     command
@@ -68,7 +68,7 @@ async fn keys_go_when_the_operator_says_yes() {
     let file = directory.path().join("keys");
     let before = "# ours\nsk-a:alice\nsk-b:bob\n";
     let revoke = ["keys", "revoke", "alice", "--file", file.to_str().unwrap()];
-    // The last is what Ctrl-D sends.
+    // The last input is that of Ctrl-D.
     for (keys, yes) in [
         ("y\n", true),
         ("YES\n", true),

@@ -1,4 +1,4 @@
-//! Requests put right for the engine: what it receives over a real socket.
+//! Requests corrected for the engine: what it receives over a real socket.
 
 use system_tests::peer::Peer;
 use system_tests::router::Router;
@@ -9,7 +9,7 @@ const HEADER: &str = "x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoi
 
 const MESSAGES_PATH: &str = "/r/v1/messages";
 
-/// Sends a body and expects the engine to get another.
+/// Sends a body and asserts what the engine gets.
 async fn received(peer: &Peer, router: &Router, path: &str, body: &str, expected: &str) {
     let before = peer.requests().len();
     let reply = router.post(path, body).await;
@@ -26,7 +26,7 @@ async fn counters(router: &Router, switch: &str) -> serde_json::Value {
     toggle.json()["counters"].clone()
 }
 
-/// A body that every transform has something to do with, and what each makes of it.
+/// A body in which every transform finds something, and the result of each.
 fn claude_style(header: &str) -> String {
     format!(
         r#"{{"model":"m", "temperature":1.0e0,"system":[{{"type":"text","text":"{header}"}},{{"type":"text","text":"Be brief."}}],"messages":[{{"role":"user","content":"{header} hi"}},{{"role":"user","content":[{{"type":"text","text":"{HEADER}?"}},{{"type":"tool_result","content":"{HEADER}"}}]}}]}}"#
@@ -98,7 +98,7 @@ async fn system_messages_move_where_the_messages_api_has_them() {
     for path in [MESSAGES_PATH, "/r/v1/messages/count_tokens"] {
         received(&peer, &router, path, &body, moved).await;
     }
-    // The chat API has system messages.
+    // The chat API supports system messages.
     let stripped = body.replace(HEADER, "");
     received(&peer, &router, CHAT_PATH, &body, &stripped).await;
     assert_eq!(

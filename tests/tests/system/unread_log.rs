@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 
 use crate::common::{CHAT, CHAT_PATH, over};
 
-/// Broken reloads, each of which logs several lines: more than a pipe holds.
+/// Broken reloads. Each logs several lines, in total more than a pipe holds.
 const RELOADS: usize = 222;
-/// Connections that do not speak the protocol, each of which could log a line.
+/// Connections that do not speak the protocol. Each could log a line.
 const STRANGERS: usize = 734;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_listener_whose_log_nobody_reads_survives_strangers_and_ends() {
     let mut listener = Listener::start(start).await;
     for _ in 0..STRANGERS {
         let mut stranger = TcpStream::connect(listener.frames).await.unwrap();
-        // The listener may hang up in the middle of it.
+        // The listener may close in the middle of it.
         let _ = stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
     }
     within("its health", listener.get("/healthz")).await;

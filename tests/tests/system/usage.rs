@@ -1,4 +1,5 @@
-//! `include_usage`: every stream tells its usage to the router, and to the client that asked.
+//! `include_usage`: every stream reports its usage to the router, and also to the client if it
+//! asked.
 
 use system_tests::peer::Peer;
 use system_tests::router::Router;
@@ -11,7 +12,7 @@ const USAGE: &str =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\r\n\r\n";
 const LAST: &str = ": bye\n\ndata: [DONE]\n\n";
 
-/// An engine that tells its usage whether asked or not, a few bytes at a time.
+/// An engine that reports its usage whether asked or not, a few bytes at a time.
 async fn talkative(step: usize) -> Peer {
     Peer::spawn(move |_, mut exchange| async move {
         exchange.open_stream().await;

@@ -1,13 +1,13 @@
-//! The vectors of the written request-path specification that need a whole router, under their
-//! numbers. Those that placement alone decides are the core's, those of keys are the key file's.
+//! Numbered vectors from the written request-path specification, as far as they need a whole
+//! router. The core tests the vectors of placement, and the key file tests those of keys.
 
 use serde_json::json;
 use system_tests::peer::Peer;
 
 use crate::common::{CHAT, over, setup};
 
-/// The vector names 10m as the default of a route; a 5 MiB body passes, 20 MiB does not, and a
-/// route that says 64m takes 60 MiB and refuses 110 MiB.
+/// The vector has 10m as the default of a route: a 5 MiB body passes and 20 MiB does not. A route
+/// with 64m accepts 60 MiB and refuses 110 MiB.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_bounded_by_their_route() {
     let peer = Peer::plain().await;
@@ -26,8 +26,8 @@ async fn bodies_are_bounded_by_their_route() {
     }
 }
 
-/// The specification's implementation answers 502 and leaves 404 to a new design: the contract says
-/// 404, so that an unknown route cannot be taken for a dead engine.
+/// The implementation in the specification answers 502 and leaves 404 to a new design. The contract
+/// requires 404, so that an unknown route does not look like a dead engine.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_route_is_404() {
     let peer = Peer::plain().await;
@@ -44,7 +44,7 @@ async fn healthz_says_ok() {
     assert_eq!((reply.status, reply.text().as_str()), (200, "ok\n"));
 }
 
-/// The contract's error shape in place of the specification's.
+/// This uses the contract's error shape instead of the specification's.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_model_of_a_by_model_route_gets_the_list() {
     let peer = Peer::plain().await;

@@ -1,4 +1,4 @@
-//! `full_policy: wait`: first come, first served, and every way out of the queue.
+//! `full_policy: wait`: first come, first served, and every way to leave the queue.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::{CHAT, CHAT_PATH, setup};
 
-/// A route over one slot whose requests wait, with more options.
+/// A route with one slot, whose requests wait, with more options.
 async fn one_slot(peer: &Peer, options: &str) -> Router {
     let route = format!(
         "peers: [{{address: {}, max_concurrency: 1}}]\nhealth_check_interval: 1h\nfull_policy: wait\n{options}\n",
@@ -20,7 +20,7 @@ async fn one_slot(peer: &Peer, options: &str) -> Router {
     setup().route("r", &route).start().await
 }
 
-/// A request in the background; its `user` tells it from the others.
+/// Sends a request in the background. Its `user` distinguishes it from others.
 #[expect(
     clippy::disallowed_methods,
     reason = "each test awaits what it asked for"

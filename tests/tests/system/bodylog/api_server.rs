@@ -1,5 +1,5 @@
-//! An API server of one test's own: objects that are listed, got and watched as a cluster's are, with
-//! versions, and that misbehaves on command.
+//! An API server for one test. It lists, gets and watches objects with versions, as a cluster does,
+//! and misbehaves on command.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,35 +23,35 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// Where ModelRoutes are.
+/// The path of ModelRoutes.
 pub(super) const ROUTES: &str = "/apis/routing.modelsphere.dev/v1alpha1/modelroutes";
 
-/// Where a namespace's slices are.
+/// The path of a namespace's slices.
 pub(super) fn slices(namespace: &str) -> String {
     format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
 }
 
-/// What is wrong with every answer.
+/// The fault of every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// An error of this status.
     Status(u16),
-    /// Success, and nonsense.
+    /// Success, with an invalid body.
     Garbage,
-    /// Success, an answer that is larger than any may be.
+    /// Success, with an answer above any allowed size.
     Endless,
-    /// None, until the fault is over.
+    /// No answer until the fault is over.
     Silence,
 }
 
-/// Nobody connects from here, so no connection takes the port of a server that is dead.
+/// No test connects from here, so no outgoing connection takes the port of a dead server.
 const ADDRESS: &str = "127.77.0.1:0";
 
 type Answer = Response<Either<Full<Bytes>, Events>>;
 
-/// Events that wait for a watcher; tests make few.
+/// Events that may wait for a watcher. Tests make few.
 const EVENTS: usize = 64;
 
 #[derive(Default)]
@@ -61,12 +61,12 @@ struct Cluster {
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     /// Every change: version, collection, event.
     changes: Vec<(u64, String, Value)>,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are no longer available.
     forgotten: u64,
     watchers: Vec<Watcher>,
-    /// What was asked for, without what does not tell one question from another.
+    /// The requests so far, without the parameters that do not matter.
     asked: Vec<String>,
-    /// What every question must be asked with.
+    /// The token that every request must carry.
     token: Option<String>,
 }
 
@@ -76,7 +76,7 @@ struct Watcher {
     events: mpsc::Sender<Bytes>,
 }
 
-/// The services whose slices are asked for; all objects without.
+/// The services whose slices are requested. `None` means all objects.
 #[derive(Clone)]
 struct Selector(Option<Vec<String>>);
 
@@ -114,7 +114,7 @@ impl Cluster {
         let event = json!({"type": kind, "object": object});
         for watcher in &self.watchers {
             if watcher.collection == collection && watcher.selector.takes(&object) {
-                // Whoever is gone, or takes nothing, is none.
+                // A watcher that has closed, or does not read, loses the event.
                 let _ = watcher.events.try_send(line(&event));
             }
         }
@@ -196,12 +196,13 @@ impl Body for Events {
     }
 }
 
-/// An API server that may die and come back where it was. It ends with its value.
+/// An API server that may die and come back at the same address. It stops when the value is
+/// dropped.
 pub(super) struct ApiServer {
     pub(super) address: SocketAddr,
     shared: Shared,
     acceptor: Option<TlsAcceptor>,
-    /// Accepts, and owns the connections.
+    /// The accept loop, which owns the connections.
     life: JoinSet<()>,
 }
 
@@ -216,7 +217,7 @@ impl ApiServer {
         Self::serve(None).await
     }
 
-    /// Over TLS, for whoever has this token.
+    /// Starts it over TLS; clients need this token.
     pub(super) async fn start_tls(authority: &Authority, token: &str) -> Self {
         let server = Self::serve(Some(authority.acceptor())).await;
         server.shared.cluster.lock().token = Some(format!("Bearer {token}"));
@@ -238,7 +239,7 @@ impl ApiServer {
         server
     }
 
-    /// Comes back where it was.
+    /// Starts it again at the same address.
     pub(super) async fn revive(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
@@ -293,7 +294,7 @@ impl ApiServer {
         cluster.change("DELETED", collection, object);
     }
 
-    /// What is wrong from now on. Watches end where anything is.
+    /// Sets the fault from now on. Any fault ends the watches.
     pub(super) fn set(&self, fault: Fault) {
         self.shared.fault.send_replace(fault);
         if fault != Fault::None {
@@ -301,7 +302,8 @@ impl ApiServer {
         }
     }
 
-    /// Forgets every change, and ends the watches: those that go on ask for what is forgotten.
+    /// Forgets every change and ends the watches. Watches that resume then ask for a forgotten
+    /// version.
     pub(super) fn forget(&self) {
         let mut cluster = self.shared.cluster.lock();
         cluster.version += 1;
@@ -310,7 +312,7 @@ impl ApiServer {
         cluster.watchers.clear();
     }
 
-    /// How often this was asked for, `watch` before what is watched.
+    /// How often this was requested. A watch has `watch` in front.
     pub(super) fn asked(&self, what: &str) -> usize {
         let cluster = self.shared.cluster.lock();
         cluster.asked.iter().filter(|asked| *asked == what).count()
@@ -322,7 +324,7 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, sh
         let shared = shared.clone();
         async move { Ok::<_, std::convert::Infallible>(shared.answer(request).await) }
     });
-    // Clients leave as they like.
+    // Clients may close at any time.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;

@@ -1,4 +1,4 @@
-//! Starts that cannot be: each says what is wrong and with what.
+//! Failed starts: each error names the problem and its place.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +33,7 @@ async fn a_directory_that_another_one_has_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_cannot_be_written_is_refused() {
-    // Root may write anywhere but on a disk that is mounted read-only.
+    // Root can write everywhere except on a disk that is mounted read-only.
     let disk = Tmpfs::mount(1).ok();
     let home = directory();
     let store = disk.as_ref().map_or(home.path().join("store"), Tmpfs::path);
@@ -47,7 +47,7 @@ async fn a_directory_that_cannot_be_written_is_refused() {
     refused(start, &["failed to", &path]).await;
     refused(exporter_over(&store), &["failed to", &path]).await;
 
-    // The exporter only reads it when its checkpoint lies elsewhere.
+    // With its checkpoint elsewhere, the exporter only reads the directory.
     let elsewhere = home.path().join("exporter.checkpoint");
     let exporter = exporter_over(&store).option("--checkpoint", &elsewhere.display());
     Exporter::start(exporter).await.page().await;

@@ -1,14 +1,14 @@
-//! A clock that steps under all three programs while requests go on.
+//! The wall clock of all three programs steps while requests run.
 
 use system_tests::clock::SteppedClock;
 
 use super::*;
 
-/// 2026-01-03, midnight, seconds since the Unix epoch.
+/// Midnight of 2026-01-03, in seconds since the Unix epoch.
 const MIDNIGHT: i64 = 1_767_398_400;
 const HOUR: i64 = 3600;
 
-/// Waits until records are stored in this hour, and more than there were.
+/// Waits until more records are stored, all in this hour.
 async fn stored_in(listener: &Listener, hour: &str) {
     let before = listener.lines()[0];
     until(&format!("records in {hour}"), || {
@@ -37,12 +37,12 @@ async fn a_clock_that_steps_over_hours_and_midnight_and_back_costs_no_record() {
     let router = setup.start().await;
     let load = Load::begin(&router, 2);
 
-    // An hour ends by itself, and a day by a step.
+    // An hour ends by itself; a day ends by a step.
     stored_in(&listener, "2026-01-02/23.jsonl").await;
     clock.set(MIDNIGHT - 1);
     stored_in(&listener, "2026-01-03/00.jsonl").await;
 
-    // Back over midnight: an hour that is over is not written again, by this run nor the next.
+    // Back over midnight: neither this run nor the next writes to an hour that is over.
     let earlier = listener.hours();
     clock.set(MIDNIGHT - 2 * HOUR);
     stored_in(&listener, "2026-01-03/00.jsonl").await;
@@ -51,7 +51,7 @@ async fn a_clock_that_steps_over_hours_and_midnight_and_back_costs_no_record() {
     stored_in(&listener, "2026-01-03/00.jsonl").await;
     assert_eq!(listener.hours(), earlier);
 
-    // Forward: what is over is packed, here by the next run, and read on where it is.
+    // Forward: the next run packs what is over, and the exporter reads on from its position.
     clock.set(MIDNIGHT + 2 * HOUR + 1200);
     stored_in(&listener, "2026-01-03/02.jsonl").await;
     listener.kill().await;

@@ -1,4 +1,4 @@
-//! What the exporter learns from a cluster, from an API server made of a few objects.
+//! The exporter with a cluster: an API server that holds a few objects.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use system_tests::tls::Authority;
 use super::api_server::{ApiServer, Fault, ROUTES, slices};
 use super::*;
 
-/// Rows of one hour. Sequences go up by themselves.
+/// Rows of one hour. Sequences increase by themselves.
 struct Rows {
     store: TempDir,
     seq: u64,
@@ -21,7 +21,7 @@ impl Rows {
         Self { store, seq: 0 }
     }
 
-    /// A row with this backend; of this route, if any.
+    /// Appends a row with this backend, and with this route unless it is empty.
     fn append(&mut self, backend: &str, route: &str) {
         self.seq += 1;
         let row = json!({
@@ -37,7 +37,7 @@ impl Rows {
         file.write_all(format!("{row}\n").as_bytes()).unwrap();
     }
 
-    /// An exporter of them that asks this API server, and asks again soon.
+    /// An exporter of these rows that polls this API server at short intervals.
     async fn exporter(&self, api: &ApiServer) -> Exporter {
         Exporter::start(
             exporter_over(self.store.path())
@@ -55,8 +55,8 @@ fn route(name: &str, service: &str) -> Value {
     })
 }
 
-/// A slice of the service with endpoints as `address`, or `address!` when it is not ready; the first
-/// is the pod `pod-0`.
+/// A slice of the service. An endpoint is `address`, or `address!` when it is not ready. The first
+/// one is the pod `pod-0`.
 fn slice(service: &str, endpoints: &[&str]) -> Value {
     let endpoints = endpoints.iter().enumerate().map(|(n, text)| {
         json!({
@@ -81,7 +81,7 @@ async fn small_cluster() -> ApiServer {
 
 /// Waits until the page has each of these samples.
 async fn shows(exporter: &Exporter, samples: &[&str]) -> String {
-    // However a number is written.
+    // Numbers are compared by value, not as text.
     let read = |line: &str| -> Option<(String, f64)> {
         let (series, value) = line.rsplit_once(' ')?;
         Some((series.to_owned(), value.parse().ok()?))
@@ -97,7 +97,7 @@ async fn shows(exporter: &Exporter, samples: &[&str]) -> String {
     .await
 }
 
-/// The sample of a count of requests.
+/// The sample with a number of requests.
 fn requests(service: &str, route: &str, backend: &str, count: u64) -> String {
     format!(
         "bodylog_requests_total{{service=\"{service}\",route=\"{route}\",backend=\"{backend}\",model=\"m\",status_class=\"2xx\",stream=\"unknown\"}} {count}"
@@ -162,7 +162,7 @@ async fn rows_get_the_route_and_service_of_their_pod_and_changes_arrive() {
     )
     .await;
 
-    // A pod more, and then a route more.
+    // First one more pod, then one more route.
     api.put(
         &slices("inference"),
         "vllm-1",
@@ -275,7 +275,7 @@ async fn a_version_that_the_api_server_forgot_is_listed_anew() {
         &exporter.page().await,
         "bodylog_route_resolver_errors_total",
     );
-    // Nobody is told of this one.
+    // No watcher gets this change.
     api.forget();
     api.put(&slices("inference"), "vllm-2", slice("vllm", &["10.9.0.2"]));
     until_answer("routes and slices to be listed again", async || {
@@ -315,7 +315,7 @@ async fn the_topmost_owner_says_how_many_pods_there_should_be() {
     let pods = "/api/v1/namespaces/inference/pods";
     api.put(pods, "pod-0", json!({"metadata": {"ownerReferences": pod}}));
     let set = owned("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "vllm");
-    // While something is rolled out, it is larger than what is wanted.
+    // During a rollout it is larger than wanted.
     let set = json!({"metadata": {"ownerReferences": set}, "spec": {"replicas": 9}});
     api.put(&format!("{apps}/statefulsets"), "vllm", set);
     let rows = Rows::new();
@@ -364,7 +364,7 @@ async fn outside_a_cluster_nothing_is_asked_or_said() {
     for (host, option) in [("", "auto"), ("127.0.0.1", "auto"), ("127.0.0.1", "off")] {
         let mut rows = Rows::new();
         rows.append("10.9.0.1:8000", "chat");
-        // The host alone does not make a cluster: a pod may have no service account.
+        // The host variable alone does not mean a cluster: a pod may have no service account.
         let host = [("KUBERNETES_SERVICE_HOST".to_owned(), host.to_owned())];
         let start = exporter_over(rows.store.path()).environment(host);
         let exporter = Exporter::start(start.option("--kubernetes", option)).await;
@@ -391,7 +391,8 @@ async fn in_a_cluster_the_service_account_opens_the_api_server() {
     for (name, text) in files {
         fs::write(account.path().join(name), text).unwrap();
     }
-    // The files have one place, which is the whole machine's: the exporter gets a view of its own.
+    // The files have one fixed path on the machine, so the exporter gets its own view of the file
+    // system.
     let view = "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && cp \"$0\"/* /run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
     let account = account.path().to_str().unwrap().to_owned();
     let arguments = [

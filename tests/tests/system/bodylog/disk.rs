@@ -1,4 +1,4 @@
-//! Disks that are full: real ones, of a few megabytes.
+//! Full disks: real ones, of a few megabytes.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use system_tests::tmpfs::Tmpfs;
 
 use super::*;
 
-/// A small disk, or a word on why this test proves nothing here.
+/// A small disk. Without one, prints why the test proves nothing here.
 fn small_disk(mib: u64) -> Option<Tmpfs> {
     match Tmpfs::mount(mib) {
         Ok(disk) => Some(disk),
@@ -17,7 +17,7 @@ fn small_disk(mib: u64) -> Option<Tmpfs> {
     }
 }
 
-/// Text that does not pack.
+/// Incompressible text.
 static NOISE: LazyLock<String> = LazyLock::new(|| {
     let mut state = 1_u32;
     let letters = std::iter::repeat_with(|| {
@@ -30,7 +30,7 @@ static NOISE: LazyLock<String> = LazyLock::new(|| {
         .collect()
 });
 
-/// A body of about `size` bytes that do not pack.
+/// An incompressible body of about `size` bytes.
 fn noise(size: usize) -> String {
     chat(&NOISE[..size], 2).to_string()
 }
@@ -47,7 +47,7 @@ async fn a_listener_whose_disk_is_full_says_so_and_has_everything_once_there_is_
     let mut asked = ask_many(&router, "roomy", 5).await;
     settled(&router, asked.len()).await;
 
-    // The last write fits in part only.
+    // The last write fits only in part.
     disk.fill_but(100 << 10);
     for n in 0..40 {
         let id = format!("full-{n}");
@@ -66,7 +66,7 @@ async fn a_listener_whose_disk_is_full_says_so_and_has_everything_once_there_is_
     assert_eq!(listener.get("/healthz").await.status, 200);
     let stored = acked(&router).await;
     assert!(stored < asked.len() as u64, "all {stored} fitted");
-    // A crash on a full disk loses nothing that was acknowledged.
+    // After a crash on a full disk, all acknowledged records are still there.
     listener.kill().await;
     let [records, rows] = listener.lines();
     assert!(
@@ -141,7 +141,7 @@ async fn a_disk_that_fills_costs_bodies_before_records() {
     assert_eq!(metric(&router, "dropped_total{").await, 0);
 }
 
-/// Waits until the listener has seen how much room there is.
+/// Waits until the listener has noticed the state of its disk.
 async fn listener_is(listener: &Listener, level: &str) {
     until_answer(&format!("the listener to be at {level}"), async || {
         let stats = listener.get("/stats").await.json();
@@ -176,7 +176,7 @@ async fn a_router_whose_spool_disk_is_full_goes_on_counts_what_it_loses_and_reco
             break;
         }
     }
-    // From one page: records are still on their way.
+    // Read from one page, because records are still on their way.
     let page = router.admin_get("/metrics").await.text();
     let lost = |of: &str| {
         sum(
@@ -187,7 +187,7 @@ async fn a_router_whose_spool_disk_is_full_goes_on_counts_what_it_loses_and_reco
     let explained = lost("reason=\"disk\"}") + lost("reason=\"budget\"}");
     assert_eq!(lost(""), explained);
 
-    // Room again, and still nobody listening: the spool takes records again.
+    // With free room and still no listener, the spool takes records again.
     listener.restart().await;
     settled(&router, asked.len()).await;
     let lost = metric(&router, "dropped_total{").await;

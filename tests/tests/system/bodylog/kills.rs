@@ -1,11 +1,12 @@
-//! Listener and exporter killed while requests go on, and a listener that stays away.
+//! Listener and exporter are killed while requests run, and a listener stays away.
 
 use super::*;
 
-/// Rounds of each of the four runs: a hundred kills in all, in four so that they fit beside other tests.
+/// Rounds of each of the four runs. That makes a hundred kills, in four runs so that they fit
+/// beside other tests.
 const ROUNDS: u32 = 25;
 
-/// A number of the environment, for whoever wants a longer run, or the same one again.
+/// A number from the environment, to make a run longer or to repeat it.
 fn asked_for(name: &str) -> Option<u32> {
     let text = std::env::var(name).ok()?;
     Some(
@@ -14,7 +15,7 @@ fn asked_for(name: &str) -> Option<u32> {
     )
 }
 
-/// Numbers that look random and come again with the seed.
+/// Pseudo-random numbers that repeat with the seed.
 struct Draws {
     seed: u32,
     drawn: u32,
@@ -34,8 +35,8 @@ impl Draws {
     }
 }
 
-/// Kills the listener at points in time that no event chooses, and one time in four the exporter
-/// too, while requests go on. Afterwards everything is there once and is counted once.
+/// Kills the listener at random times, and in one of four rounds the exporter too, while requests
+/// run. Afterwards every record is there once and counted once.
 async fn killed_under_load(rounds: u32) {
     let mut draws = Draws::new();
     let engine = engine(Options::default()).await;
@@ -115,10 +116,10 @@ async fn a_listener_killed_at_a_fourth_set_of_moments_stores_every_record_once()
     a_quarter_of_the_kills().await;
 }
 
-/// Seconds without a listener in the ordinary run.
+/// Seconds without a listener in a normal run.
 const ABSENCE_SECONDS: u32 = 10;
 
-/// Whether answers are slower meanwhile is measured by the bench `relay`.
+/// The bench `relay` measures whether answers are slower meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_stays_away_under_load_costs_no_request_and_no_record() {
     let engine = engine(Options::default()).await;
@@ -138,7 +139,7 @@ async fn a_listener_that_stays_away_under_load_costs_no_request_and_no_record() 
         assert!(of("memory_bytes") < 64 << 20, "{page}");
     }
     listener.restart().await;
-    // It is delivered while requests go on.
+    // The spool is delivered while requests run.
     until_answer("the first to be stored", async || {
         (acked(&router).await > 0).then_some(())
     })

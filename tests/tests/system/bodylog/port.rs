@@ -1,4 +1,4 @@
-//! Strangers on the listener's port while a router goes on sending.
+//! Strangers on the listener's port while a router keeps sending.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -28,7 +28,7 @@ fn data(seq: u64, meta: &'static str) -> Frame {
     })
 }
 
-/// Somebody who writes bytes.
+/// A connection that writes arbitrary bytes.
 struct Stranger(TcpStream);
 
 impl Stranger {
@@ -39,18 +39,18 @@ impl Stranger {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The listener may have closed already, which is its right.
+        // The listener may have closed already, which is allowed.
         let _ = self.0.write_all(bytes);
     }
 
-    /// Says that this was all, and waits until the listener has closed as well.
+    /// Closes the writing side and waits until the listener has closed too.
     fn leave(mut self) {
         let _ = self.0.shutdown(Shutdown::Write);
         let mut rest = Vec::new();
         let _ = self.0.read_to_end(&mut rest);
     }
 
-    /// A sender of its own name.
+    /// A sender with its own name that has completed the introduction.
     fn introduced(listener: &Listener) -> Self {
         let hello = Hello {
             proto: vec![2],
@@ -68,7 +68,7 @@ impl Stranger {
         stranger
     }
 
-    /// The answers, until `wanted` is among them.
+    /// Reads answers until one is `wanted`.
     fn until(&mut self, wanted: impl Fn(&Frame) -> bool) {
         let (mut codec, mut buffer) = (Codec::default(), BytesMut::new());
         loop {
@@ -91,7 +91,7 @@ fn resident_bytes(listener: &Listener) -> u64 {
     status.unwrap().vmrss.unwrap() * 1024
 }
 
-/// What can be wrong with bytes: the name of the counter, and the bytes.
+/// Kinds of bad input: the name of the counter, and the bytes.
 fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
     let mut header = bytes_of(&Frame::Ping);
     header[20] ^= 1;
@@ -135,7 +135,7 @@ async fn rubbish_on_the_port_is_counted_and_disturbs_no_sender() {
             *expected.entry(kind).or_insert(0) += 1;
         }
     }
-    // Soundly introduced, and then not.
+    // A valid introduction, then bad input.
     let mut stranger = Stranger::introduced(&listener);
     let mut flipped = bytes_of(&data(
         1,
@@ -214,7 +214,7 @@ async fn a_length_that_lies_takes_no_memory() {
     let mut liars = Vec::new();
     for _ in 0..50 {
         let mut liar = Stranger::connect(&listener);
-        // 64 MiB are to follow.
+        // Announces 64 MiB.
         liar.write(b"\x04\0\0\0\0\x02{}");
         liars.push(liar);
     }

@@ -1,4 +1,4 @@
-//! What happens to the files under a running exporter.
+//! Changes to the files under a running exporter.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -28,7 +28,7 @@ impl Hour {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Puts a file with this text in its place.
+    /// Replaces the file by one with this text.
     fn replace(&self, text: &str) {
         let aside = self.0.with_extension("new");
         fs::write(&aside, text).unwrap();
@@ -40,7 +40,7 @@ impl Hour {
         file.set_len(text.len() as u64).unwrap();
     }
 
-    /// Closes it as a listener does: both files are there for a moment.
+    /// Closes it as a listener does. For a moment both files exist.
     fn pack(&self) {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(&fs::read(&self.0).unwrap()).unwrap();
@@ -49,7 +49,7 @@ impl Hour {
     }
 }
 
-/// Rows of these sequences.
+/// Rows with these sequences.
 fn rows(seqs: std::ops::RangeInclusive<u64>) -> String {
     seqs.map(|seq| {
         let row = json!({
@@ -63,13 +63,14 @@ fn rows(seqs: std::ops::RangeInclusive<u64>) -> String {
     .collect()
 }
 
-/// How often reading did not simply go on.
+/// How often the exporter had to start a file anew, by cause.
 async fn resets(exporter: &Exporter, cause: &str) -> u64 {
     let series = format!("bodylog_exporter_file_resets_total{{cause=\"{cause}\"}}");
     sum(&exporter.page().await, &series)
 }
 
-/// Waits until it has noticed, and crashes it sometimes: counts survive that in every state.
+/// Waits until the exporter has noticed. Crashes it sometimes, because the counts must survive in
+/// every state.
 async fn noticed(exporter: &mut Exporter, cause: &str, count: u64) {
     until_answer(&format!("{count} files {cause}"), async || {
         (resets(exporter, cause).await == count).then_some(())
@@ -85,7 +86,7 @@ async fn rows_are_counted_once_whatever_happens_to_their_files() {
     let mut exporter = exporter(&store).await;
     let first = Hour::of(&store, 3);
     first.append(&rows(1..=50));
-    // Half a row is none yet.
+    // Half a row does not count yet.
     first.append(&rows(51..=51)[..40]);
     exported(&exporter, 50).await;
     first.append(&rows(51..=51)[40..]);
@@ -98,20 +99,20 @@ async fn rows_are_counted_once_whatever_happens_to_their_files() {
 
     first.replace(&rows(1..=70));
     exported(&exporter, 70).await;
-    // Of a file that is shorter than its print nobody can tell whether it was cut.
+    // If a file is shorter than its fingerprint, nobody can tell whether it was cut.
     first.cut_to(&rows(1..=2));
     noticed(&mut exporter, "replaced", 1).await;
     first.append(&rows(3..=75));
     exported(&exporter, 75).await;
 
-    // Packed under its hands, and another hour begins.
+    // The file is packed while the exporter reads it, and another hour begins.
     first.append(&rows(76..=80));
     first.pack();
     let second = Hour::of(&store, 4);
     second.append(&rows(81..=85));
     exported(&exporter, 85).await;
 
-    // Packed while it is down, with rows it has not seen.
+    // The file is packed while the exporter is down, with rows that it has not read.
     exporter.kill().await;
     second.append(&rows(86..=90));
     second.pack();

@@ -1,4 +1,5 @@
-//! Records over TLS: the certificate is verified, and files are read anew at each connection.
+//! Records over TLS: the router verifies the certificate, and reads its files again for each
+//! connection.
 
 use std::fs;
 
@@ -13,7 +14,7 @@ fn over_tls(authority: &Authority, store: &TempDir) -> Start {
         .option("--tls-key", &key.display())
 }
 
-/// As [`spooled`], with `more` keys.
+/// Like [`spooled`], with `more` keys.
 fn spooled_with(listener: &Listener, more: &str) -> String {
     let plain = spooled(listener.frames);
     format!("{}, tls: true{more}}}", plain.strip_suffix('}').unwrap())
