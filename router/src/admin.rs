@@ -1,8 +1,8 @@
-//! The admin port, and the status paths it shares with the public port.
+//! The admin port, and the status paths that it shares with the public port.
 //!
-//! `/healthz`, `/readyz` and `/metrics` are open; the rest is guarded by [`access`]. Handlers read
-//! the table in force and change nothing but a route's runtime switches; reload and drain only pull
-//! the strings of [`Control`].
+//! `/healthz`, `/readyz` and `/metrics` are open; [`access`] guards everything else. Handlers read
+//! the current table and change only a route's runtime switches. Reload and drain are requests to
+//! [`Control`].
 
 pub mod access;
 mod answer;
@@ -41,7 +41,7 @@ pub use answer::Answer;
 pub use findings::watch;
 pub(crate) use process::ready;
 
-/// What the admin port's handlers share. Cheap to clone.
+/// Shared state of the admin port's handlers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdminState {
     tables: Arc<ArcSwap<RouteTable>>,
@@ -54,29 +54,29 @@ pub struct AdminState {
     page: Arc<Page>,
 }
 
-/// The parts of the process that the admin port shows or acts on.
+/// The parts of the process that the admin port reads or acts on.
 #[derive(Debug)]
 pub struct Parts {
-    /// The routes in force.
+    /// The current routes.
     pub tables: Arc<ArcSwap<RouteTable>>,
     /// Whether the process serves or drains.
     pub lifecycle: Lifecycle,
-    /// Reload, drain, cut.
+    /// Requests for reload, drain and cut.
     pub control: Control,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Log lines with their counters.
+    /// Log lines and their counters.
     pub events: Arc<Events>,
-    /// Bytes of bodies in memory.
+    /// The budget for bodies in memory, bytes.
     pub budget: ByteBudget,
     /// Records of exchanges.
     pub bodylog: Arc<BodyLog>,
-    /// Counts for findings.
+    /// Counts for the findings.
     pub findings: Arc<Watch>,
 }
 
 impl AdminState {
-    /// The state over the process's parts.
+    /// Builds the state from the process's parts.
     pub fn new(parts: Parts) -> Self {
         let Parts {
             tables,
@@ -107,8 +107,8 @@ impl AdminState {
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// The admin port. Requests carry their [`PeerAddr`] as an extension; one without is refused
-/// wherever the caller matters.
+/// The admin port. Requests carry their [`PeerAddr`] as an extension; without it, endpoints that
+/// check the caller refuse the request.
 pub fn router(state: AdminState) -> Router {
     let reads = Router::new()
         .route("/_routes", get(process::routes))
@@ -133,7 +133,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/healthz", get(process::healthz))
         .route("/readyz", get(process::readyz))
         .route("/metrics", get(process::metrics))
-        // Guarded by itself: whether a request writes depends on the endpoint.
+        // The handler checks the caller itself: whether a request writes depends on the endpoint.
         .route("/{route}/{endpoint}", any(route_status))
         .merge(reads)
         .merge(writes)
@@ -181,7 +181,7 @@ fn caller(parts: &request::Parts) -> Caller {
     caller
 }
 
-/// `/<route>/_…`.
+/// Answers `/<route>/_…`.
 async fn route_status(
     State(state): State<AdminState>,
     Path((route, name)): Path<(String, String)>,
@@ -223,7 +223,7 @@ async fn collect(body: Body, limit: u64) -> Result<Bytes, Answer> {
     }
 }
 
-/// From our answers to axum's.
+/// Converts our answers to axum's.
 trait IntoAxum {
     fn into_axum(self) -> Response;
 }

@@ -20,9 +20,9 @@ use router_config::load::Sources;
 use router_config::report::{self, Style};
 use service::log::{self, LogFormat};
 
-/// Everything went well.
+/// Success.
 const FINE: u8 = 0;
-/// A file is wrong, or the router could not start or was cut short.
+/// A file is invalid, the router could not start, or it cut requests at the end.
 const WRONG: u8 = 1;
 /// No router answered.
 const UNREACHABLE: u8 = 3;
@@ -98,7 +98,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Reports what a start would find.
+/// Reports the problems that a start would find.
 fn check(loaded: &Loaded) -> u8 {
     let _ = write!(
         io::stderr(),
@@ -155,7 +155,7 @@ fn serve(sources: Sources, args: &Args) -> u8 {
         log_format: format,
     };
     let ended = runtime.block_on(serve_until_stopped(options));
-    // Work that hangs on a disk must not keep the process.
+    // A task that hangs on a disk must not keep the process alive.
     runtime.shutdown_background();
     match ended {
         Ok(ended) => {
@@ -188,8 +188,8 @@ async fn serve_until_stopped(options: Options) -> Result<Ended, StartError> {
     }
 }
 
-/// The ready line, which tells whoever started the process where it listens. It comes before the
-/// access lines, so it is JSON where they are.
+/// The ready line, which gives a parent process the addresses. It comes before the access lines, so
+/// it is JSON when they are.
 fn ready_line(ready: &Ready, format: LogFormat) -> String {
     let Ready { public, admin } = ready;
     match format {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Now, as tokio sees it: a test that pauses tokio's clock pauses this one.
+/// The current time of tokio's clock: a test that pauses tokio's clock pauses this one.
 pub fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

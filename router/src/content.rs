@@ -1,4 +1,5 @@
-//! What a body says: read once, never built into a tree, never re-encoded.
+//! Reads the parts of a body that the router needs: scans it once, builds no tree, never re-encodes
+//! it.
 
 #[cfg(test)]
 mod corpora;

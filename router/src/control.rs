@@ -1,4 +1,4 @@
-//! The strings an operator can pull on a running router: reload, drain, cut.
+//! Control requests to a running router: reload, drain, cut.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tokio_util::sync::CancellationToken;
 
 use router_config::report::Problem;
 
-/// How long a process that a signal stops while it still starts may take to end.
+/// Time that the process has to end when a signal stops it during the start.
 const START: Duration = Duration::from_secs(20);
 
-/// Reloads waiting at once; a further caller waits its turn.
+/// Maximum number of waiting reloads; further callers wait until there is room.
 const RELOADS_WAITING_MAX: usize = 8;
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug)]
 pub struct Reloaded {
-    /// Names of the routes in force now, ascending.
+    /// Names of the routes in force, ascending.
     pub routes: Vec<String>,
     /// Every problem of every file; empty when all files are in force as they are on disk.
     pub problems: Vec<Problem>,
-    /// True when some file has an error and its last good version, or nothing, is in force.
+    /// True when some file has an error, so that its last good version is in force, or nothing.
     pub refused: bool,
 }
 
 impl Reloaded {
-    /// True when everything that the files say is in force.
+    /// True when all files are in force as they are on disk.
     pub fn is_whole(&self) -> bool {
         !self.refused && !self.problems.iter().any(Problem::is_error)
     }
 }
 
-/// Held by whoever may pull a string. Cheap to clone.
+/// The sending side, for the parts that may control the process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
     reload: mpsc::Sender<oneshot::Sender<Reloaded>>,
@@ -41,21 +41,21 @@ pub struct Control {
     grace: Grace,
 }
 
-/// Held by the composition root.
+/// The receiving side, for the composition root.
 #[derive(Debug)]
 pub struct Controlled {
-    /// Reloads asked for.
+    /// Requested reloads.
     pub reload: mpsc::Receiver<oneshot::Sender<Reloaded>>,
-    /// Cancelled when the process is to drain.
+    /// Cancelled when the process has to drain.
     pub drain: CancellationToken,
-    /// Cancelled when the process is to end at once.
+    /// Cancelled when the process has to end at once.
     pub cut: CancellationToken,
-    /// How long the process may take to end once a signal asked it to.
+    /// Time that the process has to end after a signal.
     pub grace: Grace,
 }
 
 impl Control {
-    /// Both ends of the strings.
+    /// Both sides of the control.
     pub fn new() -> (Self, Controlled) {
         let (sender, receiver) = mpsc::channel(RELOADS_WAITING_MAX);
         let (drain, cut) = (CancellationToken::new(), CancellationToken::new());
@@ -77,20 +77,20 @@ impl Control {
         )
     }
 
-    /// Reads every file again and says what came of it. `None` when the process is ending.
-    /// Cancel safe: a reload once begun is carried out.
+    /// Reads every file again and returns the result. `None` when the process is ending. Cancel
+    /// safe: a reload that has started is completed.
     pub async fn reload(&self) -> Option<Reloaded> {
         let (reply, answer) = oneshot::channel();
         self.reload.send(reply).await.ok()?;
         answer.await.ok()
     }
 
-    /// How long the process may take to end once a signal asked it to.
+    /// The time that the process has to end after a signal.
     pub fn grace(&self) -> &Grace {
         &self.grace
     }
 
-    /// Begins to drain; a second call ends the process at once.
+    /// Starts the drain; a second call ends the process at once.
     pub fn stop(&self) {
         if self.drain.is_cancelled() {
             self.cut.cancel();
@@ -98,7 +98,7 @@ impl Control {
         self.drain.cancel();
     }
 
-    /// Begins to drain; calling it again changes nothing.
+    /// Starts the drain; further calls change nothing.
     pub fn drain(&self) {
         self.drain.cancel();
     }

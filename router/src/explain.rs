@@ -1,6 +1,6 @@
-//! What a router that just started would decide about one request: every peer is up and idle.
+//! Explains the decision of a freshly started router about one request: every peer is up and idle.
 //!
-//! The decision is the router's own, over a table that holds this one route.
+//! The router's own code decides, with a table that holds only this route.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use router_config::valid::{self, AffinityKind};
 /// A request as a client would send it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Its headers.
+    /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// Its body, whole.
+    /// The complete body.
     pub body: &'a [u8],
-    /// A session id that replaces what headers and body say.
+    /// A session ID that replaces the one from headers and body.
     pub session: Option<SessionGiven<'a>>,
 }
 
@@ -36,27 +36,27 @@ pub struct SessionGiven<'a> {
     pub source: &'a str,
 }
 
-/// What would happen to the request.
+/// The decision about the request.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The model that the body asks for.
+    /// The requested model.
     pub model: Option<String>,
-    /// The session as `X-Routed-Session` shows it, `-` without one.
+    /// The session in the form of `X-Routed-Session`; `-` without one.
     pub session: String,
-    /// The session's source as `X-Routed-Source` shows it.
+    /// The session's source in the form of `X-Routed-Source`.
     pub source: String,
-    /// Whether sessions are placed, and which layer says so.
+    /// Whether affinity is on, and which layer decides that.
     pub affinity: SwitchState,
-    /// The content rule that refuses the request before anything else is decided.
+    /// The content rule that refuses the request before all other decisions.
     pub rule: Option<RuleVerdict>,
     /// The decision and its facts.
     pub explanation: Explanation,
 }
 
-/// The route serves no such model.
+/// The route does not serve the requested model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownModel {
-    /// The model that the body asks for.
+    /// The requested model.
     pub asked: Option<String>,
     /// The models that the route serves.
     pub served: Vec<String>,
@@ -65,7 +65,7 @@ pub struct UnknownModel {
 /// Decides about a request to a route.
 ///
 /// # Errors
-/// When the route serves models by name and not this one.
+/// When the route serves models by name and does not have this one.
 pub fn explain(route: valid::Route, request: &Request<'_>) -> Result<Explained, UnknownModel> {
     let route = TableBuilder::new(Arc::default()).attach(route);
     let fields = Fields::new(route.body_fields());
@@ -77,7 +77,7 @@ pub fn explain(route: valid::Route, request: &Request<'_>) -> Result<Explained, 
             served: route.models().map(str::to_owned).collect(),
         });
     };
-    // No engine was polled, so a peer whose load would be read counts as idle.
+    // No engine was polled, so a peer without a load reading counts as idle.
     for peer in route.distinct_peers() {
         let _ = route.report_load(&peer.spec.key, Report::Blind);
     }
@@ -109,7 +109,7 @@ pub fn explain(route: valid::Route, request: &Request<'_>) -> Result<Explained, 
     })
 }
 
-/// Whether sessions are placed, and the layer of the option that says so.
+/// Whether affinity is on, and the layer of the option that decides that.
 fn affinity(route: &Route) -> SwitchState {
     let options = &route.options;
     let source = if options.affinity.value == AffinityKind::None {

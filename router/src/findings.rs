@@ -1,8 +1,8 @@
-//! What is wrong right now: the shell around [`router_findings`].
+//! The current problems: counts and state around [`router_findings`].
 //!
-//! Every request that is over is counted, by route. A task judges the counts beside the router's own
-//! state every few seconds, so that a finding has an age even if nobody looks; whoever asks for the
-//! page gets a fresh judgement.
+//! Every finished request is counted, by route. A task evaluates the counts and the router's own
+//! state every few seconds, so that a finding has an age even when nobody asks. A request for the
+//! page triggers a fresh evaluation.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -19,24 +19,24 @@ use router_findings::{Board, Ended, Refused, RouteTraffic, Trouble};
 use crate::settled::Settled;
 use crate::state::{Entry, Route, RouteTable};
 
-/// How long a finding outlives its cause.
+/// Time that a finding stays after its cause has gone.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Losses of records are counted over this time.
+/// Time window for counting lost records.
 const LOSSES_SPAN: Duration = Duration::from_secs(300);
 
-/// Counts of ended requests, and what they lead to.
+/// Counts of finished requests, and the resulting findings.
 #[derive(Debug)]
 pub struct Watch {
     board: Mutex<Board>,
-    /// Requests that found no route.
+    /// Requests without a route.
     unrouted: Mutex<RouteTraffic>,
     losses: Mutex<Losses>,
-    /// Sessions are kept as hashes with a seed of this process.
+    /// Sessions are stored as hashes, with a seed of this process.
     hasher: RandomState,
 }
 
-/// How many records were lost when, so that old losses stop being a finding.
+/// Numbers and times of lost records, so that old losses stop being a finding.
 #[derive(Debug)]
 struct Losses {
     before: u64,
@@ -46,7 +46,7 @@ struct Losses {
 }
 
 impl Watch {
-    /// Nothing counted yet.
+    /// A watch without any counts.
     pub fn new(now: Instant) -> Self {
         Self {
             board: Mutex::new(Board::new(LINGER)),
@@ -61,7 +61,7 @@ impl Watch {
         }
     }
 
-    /// Counts a request that is over. Requests of the router's own pages are not counted.
+    /// Counts a finished request. Requests for the router's own pages are not counted.
     pub fn observe(&self, settled: &Settled, route: Option<&Route>) {
         let refused = refused(settled);
         if route.is_none() && refused.is_none() {
@@ -87,11 +87,11 @@ impl Watch {
             .observe(&ended, attempts, settled.times.ended);
     }
 
-    /// Judges what is wrong `now`, from the page of all routes and what was counted.
+    /// Evaluates the findings at `now`, from the page of all routes and the counts.
     pub fn judge(&self, table: &RouteTable, status: &Routes, bodylog: &BodyLog, now: Instant) {
         let facts = self.bodylog_facts(bodylog, now);
         let mut causes = judge::router(status, &self.unrouted.lock(), facts.as_ref(), now);
-        // The page lists the entries of the table in their order.
+        // The page lists the routes in the order of the table's entries.
         for (shown, entry) in status.routes.iter().zip(&table.entries) {
             if let Entry::Ready { route, .. } = entry {
                 let mut traffic = route.state.traffic.lock();
@@ -101,7 +101,7 @@ impl Watch {
         self.board.lock().update(causes, now);
     }
 
-    /// The page, as of the last judgement.
+    /// The page with the results of the last evaluation.
     pub fn page(&self, now: Instant) -> Findings {
         let wall = Utc::now();
         let at = |moment: Instant| -> String {
@@ -112,7 +112,7 @@ impl Watch {
         self.board.lock().page(now, &at)
     }
 
-    /// Findings in force, by code.
+    /// The current findings, by code.
     pub fn in_force(&self) -> Vec<(proto::admin::FindingCode, u64)> {
         let board = self.board.lock();
         let of = |code| board.in_force().filter(|cause| cause.code == code).count() as u64;
@@ -176,7 +176,7 @@ fn refused(settled: &Settled) -> Option<Refused<'_>> {
     }
 }
 
-/// What went wrong at the peer that was tried last, although the peer did not fail.
+/// The problem at the last peer, in cases where the peer did not fail.
 fn blameless(settled: &Settled) -> Option<Trouble> {
     match (settled.end, settled.status) {
         (End::Left, _) if settled.times.first_chunk.is_none() => Some(Trouble::WaitedInVain),

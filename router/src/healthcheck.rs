@@ -1,8 +1,8 @@
-//! `router healthcheck`: what a container's health check runs, where no curl is at hand.
+//! `router healthcheck`: the health check of a container, for images without curl.
 //!
-//! Without `--ready` it asks whether the process is up. With it, whether the router can do its work:
-//! a route has a usable peer, and the key file it was given could be read. What is wrong is said in
-//! one sentence, which the container engine keeps beside the red light.
+//! Without `--ready` it checks that the process is up. With it, it checks that the router can work:
+//! a route has a usable peer, and the key file could be read. A failure prints one sentence, which
+//! the container engine stores with the unhealthy state.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use proto::admin::{Readiness, RouteStatus, Routes};
 use serde::de::DeserializeOwned;
 use service::healthcheck::{Answer, Unhealthy, ask};
 
-/// Asks the admin port at `address`; an unspecified address means this machine.
+/// Sends the check to the admin port at `address`; an unspecified address means this machine.
 pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Unhealthy> {
     if !ready {
         return service::healthcheck::run(address, "/healthz");
@@ -18,14 +18,15 @@ pub(crate) fn run(address: SocketAddr, ready: bool) -> Result<(), Unhealthy> {
     is_ready(address)?.map_or(Ok(()), |why| Err(Unhealthy::Unready(why)))
 }
 
-/// Why it cannot work, if it cannot.
+/// The reason why the router cannot work, if any.
 fn is_ready(address: SocketAddr) -> Result<Option<String>, Unhealthy> {
     let answer = ask(address, "/readyz")?;
     if !matches!(answer.status, 200 | 503) {
         answer.verdict()?;
     }
     let readiness: Readiness = read(&answer)?;
-    // Only for callers on this machine: an admin port bound to one outer address keeps it back.
+    // This page is only for callers on this machine: an admin port that is bound to one external
+    // address refuses it.
     let listing = ask(address, "/_routes")?;
     let routes: Option<Routes> = match listing.status {
         200 => Some(read(&listing)?),
@@ -39,7 +40,7 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Unhealthy> {
     serde_json::from_str(&answer.body).map_err(not_ours)
 }
 
-/// The one sentence, if there is something to say.
+/// The sentence about the problem, if there is one.
 fn verdict(readiness: &Readiness, routes: Option<&Routes>) -> Option<String> {
     let bad_keys = routes
         .map(|routes| &routes.keys)

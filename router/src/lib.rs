@@ -1,7 +1,8 @@
-//! The router. [`run`] is the composition root: it builds the parts in order and hands each only
-//! what it uses. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own process.
+//! The router. [`run`] is the composition root: it builds the parts in order and gives each part
+//! only what it needs. `main` only calls [`cli::main`], and `llmctl up` calls [`run`] in its own
+//! process.
 
-// The fuzzers' checks name the crate; its own tests include them.
+// The checks of the fuzzers name this crate, and the crate's own tests include these checks.
 #[cfg(test)]
 extern crate self as router;
 

@@ -1,6 +1,6 @@
-//! What places a request: its session, its turn, its prefixes, the peers that serve its model, and
-//! the content rules it meets. Shared by the request path and by `explain`, so that both ask the
-//! core the same question.
+//! Prepares the placement of a request: its session, its turn, its prefixes, the peers that serve
+//! its model, and its content rules. Shared by the request path and by `explain`, so that both ask
+//! the core the same question.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -16,12 +16,12 @@ use router_core::session::{Place, Session, SessionId, is_blank, pick};
 use crate::content::{Inspection, Turn, prefix};
 use crate::state::{Pin, Route, Switch};
 
-/// Whether a path is one that health checks ask for: content rules and load gates leave it alone.
+/// Whether health checks use this path: content rules and load gates do not apply to it.
 pub fn is_probe(path: &str) -> bool {
     matches!(path, "/v1/models" | "/v1/models/" | "/health")
 }
 
-/// The content rule that refuses a body, and its index, while the rules are on.
+/// The content rule that refuses a body, and its index, when the rules are on.
 pub fn rule_against<'r>(
     route: &'r Route,
     body: &[u8],
@@ -33,10 +33,10 @@ pub fn rule_against<'r>(
     route.rules.first_match(body, inspection.is_object())
 }
 
-/// What one request says about itself, under the switches in force.
+/// The facts that one request carries, with the current switches applied.
 #[derive(Debug)]
 pub struct RequestContext<'a> {
-    /// The session it names, with the affinity switch applied.
+    /// The session of the request, with the affinity switch applied.
     pub session: Session<'a>,
     turn: Option<u32>,
     switches: Switches,
@@ -80,7 +80,7 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// The request as the core sees it; `exempt` for a [probe](is_probe).
+    /// The request in the form for the core; `exempt` for a [probe](is_probe).
     pub fn ask(&self, pool: PoolId, exempt: bool) -> PlacementRequest<'_> {
         PlacementRequest {
             turn: self.turn,
@@ -92,19 +92,19 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// What a route's options make of a request's session, model and conversation.
+/// The results of a route's options for a request's session, model and conversation.
 #[derive(Debug)]
 pub struct PlacementLookups<'s> {
     hashed: Option<Hashed>,
     key: Option<Cow<'s, [u8]>>,
     prefix: Vec<Prefix>,
-    /// Which peers may serve its model.
+    /// The peers that may serve the request's model.
     pub pin: Pin,
     pin_falls_back: bool,
 }
 
 impl<'s> PlacementLookups<'s> {
-    /// Allocates only where sessions or prefixes are remembered, models pin, or an id is long.
+    /// Allocates only when sessions or prefixes are remembered, models pin, or an ID is long.
     pub fn of(
         route: &Route,
         pool: PoolId,
@@ -132,7 +132,7 @@ impl<'s> PlacementLookups<'s> {
         }
     }
 
-    /// The request with what was looked up.
+    /// Combines the request with these results.
     pub fn on<'a>(&'a self, ask: PlacementRequest<'a>) -> PlacementRequest<'a> {
         PlacementRequest {
             hashed: self.hashed.as_ref(),
@@ -152,7 +152,7 @@ fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
-/// What `X-Routed-Source` says of an id that `session_prio`'s header named.
+/// The value of `X-Routed-Source` for an ID from the header of `session_prio`.
 fn turn_source() -> Arc<str> {
     static SOURCE: LazyLock<Arc<str>> = LazyLock::new(|| format!("header.{}", Turn::NAME).into());
     Arc::clone(&SOURCE)

@@ -1,8 +1,8 @@
 //! The life of one request on the public port.
 //!
-//! `handle` strings the steps together; each step decides one thing. Nothing here touches an
-//! in-flight count: the [`Reservation`](crate::state::Reservation) inside the
-//! [`phase`] a request is in is released by being dropped.
+//! `handle` runs the steps in order; each step makes one decision. No code here changes an
+//! in-flight count: the [`Reservation`](crate::state::Reservation) inside the current [`phase`] of
+//! a request releases its slot when it is dropped.
 
 mod answer;
 mod backends;

@@ -1,9 +1,9 @@
-//! From files on disk to the table in force, again and again.
+//! Builds the current table from the files on disk, at the start and at every reload.
 //!
-//! Validity is per file. A broken file leaves its last good version in force and says so; at start,
-//! where there is none, its route answers 503. Routes whose file and defaults did not change keep
-//! their very snapshot. The main file is the exception: what a route file means depends on it, so
-//! while it is broken nothing but the keys moves.
+//! Validity is per file. When a file is broken, its last good version stays in force and the status
+//! shows that; at the start, when there is none, its route answers 503. Routes whose file and
+//! defaults did not change keep the same snapshot. The main file is the exception: the meaning of a
+//! route file depends on it, so while the main file is broken only the keys can change.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -31,7 +31,7 @@ use router_config::valid::{Main, Server};
 use router_core::layered::Source;
 use service::supervisor;
 
-/// Owns everything a reload compares with.
+/// Owns everything that a reload compares with.
 #[derive(Debug)]
 pub struct Reloader {
     sources: Sources,
@@ -39,7 +39,7 @@ pub struct Reloader {
     keys: Option<Arc<KeyState>>,
     events: Arc<Events>,
     main: Main,
-    /// What the process began with and keeps to its end.
+    /// The options that stay as they were at the start.
     fixed: Fixed,
     main_hash: Option<ContentHash>,
     routes_dir: Option<PathBuf>,
@@ -50,10 +50,10 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads everything for the first time.
+    /// Reads all files for the first time.
     ///
     /// # Errors
-    /// The problems of an invalid main file: there is no last good version to fall back to.
+    /// The problems of an invalid main file: at the start there is no last good version.
     pub async fn start(
         mut sources: Sources,
         metrics: Arc<Metrics>,
@@ -64,8 +64,8 @@ impl Reloader {
             Ok(main) => main.clone(),
             Err(problems) => return Err(problems.clone()),
         };
-        // From here on a main file that vanishes is one that cannot be read, not one that was never
-        // there: what it said stays in force.
+        // From now on a missing main file counts as unreadable, not as absent: its last content
+        // stays in force.
         sources.config = sources.config.or_else(|| loaded.main.path.clone());
         let mut reloader = Self {
             sources,
@@ -86,7 +86,7 @@ impl Reloader {
         Ok((reloader, table))
     }
 
-    /// The files and directories whose change may mean a reload, by the main file in force.
+    /// The files and directories to watch, according to the current main file.
     pub fn watched(&self) -> Watched {
         let main = self
             .main
@@ -103,12 +103,12 @@ impl Reloader {
         }
     }
 
-    /// Marked changed whenever another table is in force.
+    /// Signals a change whenever a new table is in force.
     pub fn replaced(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Reloads whenever files change or somebody asks, until cancelled.
+    /// Reloads when files change or a caller requests it, until cancelled.
     pub async fn run(
         mut self,
         tables: Arc<ArcSwap<RouteTable>>,
@@ -123,7 +123,7 @@ impl Reloader {
                 () = cancelled.cancelled() => return,
                 reply = asked.recv() => reply,
                 true = changes.changed() => None,
-                // The watcher ended with the process, or nobody can ask any more.
+                // The watcher ended with the process, or no caller is left.
                 else => return,
             };
             let loaded = read(self.sources.clone()).await;
@@ -136,7 +136,7 @@ impl Reloader {
                 .file
                 .clone();
             let keys = read_keys(key_file).await;
-            // An event that changed no content is no reload.
+            // Skip the reload when an event changed no content.
             if reply.is_none() && self.seen.as_ref() == Some(&Seen::of(&loaded, &keys)) {
                 continue;
             }
@@ -144,13 +144,14 @@ impl Reloader {
             let (table, reloaded) = self.apply(loaded, keys);
             changes.follow(self.watched());
             connect_timeout.set(table.server.connect_timeout);
-            // Before anybody can see the new table: what it says is recorded from its first request on.
+            // Apply the recording settings before the new table is visible, so that its first
+            // request is recorded by them.
             records.follow(recording::settings(&table.bodylog)).await;
             tables.store(Arc::new(table));
             self.generation.send_modify(|generation| *generation += 1);
             supervisor::ready();
             if let Some(reply) = reply {
-                // Whoever asked may have left.
+                // The caller may have gone.
                 let _ = reply.send(reloaded);
             }
         }
@@ -166,7 +167,7 @@ impl Reloader {
         match loaded.main.result {
             Ok(main) => {
                 problems.extend(self.fixed.kept_from(&main));
-                // Without a main file both are `None`; one that is new brings its defaults along.
+                // Without a main file both are `None`; a new main file also brings its defaults.
                 let same_defaults = self.main_hash == loaded.main.hash;
                 let flaws = |problem: &&Problem| {
                     problem.is_error() && Some(problem.path()) == main.path.as_deref()
@@ -209,8 +210,8 @@ impl Reloader {
         )
     }
 
-    /// Refuses a file that drops the keys of its route without saying what opens it now: an editor
-    /// that writes in place shows us the first half of the file first.
+    /// Refuses a file that drops the keys of its route without new access rules: an editor that
+    /// writes in place may show only the first half of the file.
     fn keep_own_keys(&self, loaded: &mut Loaded) {
         for load in &mut loaded.routes {
             let before = self.entries.iter().find(|entry| *entry.name() == load.name);
@@ -237,7 +238,8 @@ impl Reloader {
             .collect();
         let hashes = std::mem::take(&mut self.hashes);
         let mut after: BTreeMap<Arc<str>, Entry> = BTreeMap::new();
-        // Valid files first: of two files with one name the broken one only adds its problems.
+        // Valid files first: if two files have the same name, the broken one only adds its
+        // problems.
         let (valid, broken): (Vec<_>, Vec<_>) =
             loads.into_iter().partition(|load| load.result.is_ok());
         for load in valid {
@@ -264,8 +266,8 @@ impl Reloader {
         }
         for load in broken {
             let Err(problems) = load.result else { continue };
-            // The file's last good version, whatever it was called: a file that cannot be read does
-            // not say its name.
+            // The file's last good version, under any route name: an unreadable file does not tell
+            // its name.
             let own = before.values().find(|entry| {
                 let in_force = entry.route();
                 in_force.is_some_and(|route| route.path == load.path)
@@ -302,7 +304,7 @@ impl Reloader {
         self.entries = after.into_values().collect();
     }
 
-    /// The keys in force after a read, under the main file's word on a missing file.
+    /// The keys in force after a read; the main file decides about a missing key file.
     fn take_keys(&mut self, read: KeyRead, main: Option<&Main>) -> Arc<KeyState> {
         let settings = &main.unwrap_or(&self.main).keys;
         let (state, note) = KeyState::next(
@@ -358,7 +360,7 @@ impl Reloader {
     }
 }
 
-/// The server options that a running process cannot take up.
+/// The server options that a running process cannot change.
 #[derive(Clone, Copy, Debug)]
 struct Fixed {
     listen: SocketAddr,
@@ -375,7 +377,7 @@ impl Fixed {
         }
     }
 
-    /// A warning for each option that `main` sets to something else.
+    /// A warning for each such option that differs in `main`.
     fn kept_from(&self, main: &Main) -> Vec<Problem> {
         let asked = Self::of(&main.server);
         let path = main.path.as_deref().unwrap_or(Path::new("router.yaml"));
@@ -397,7 +399,7 @@ impl Fixed {
     }
 }
 
-/// The content of everything that was read.
+/// The content of all files from the last read.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     main: Option<ContentHash>,
@@ -437,7 +439,7 @@ fn dropped_keys(path: &Path) -> Problem {
     }
 }
 
-/// A problem as one line of a log.
+/// A problem as one log line.
 fn line(problem: &Problem) -> String {
     let (line, column) = problem.position();
     format!(
@@ -471,8 +473,8 @@ async fn read(sources: Sources) -> Loaded {
         .expect("reading files does not panic")
 }
 
-/// A warning when the admin token's file cannot be opened now. No part of the check, which may run
-/// where the secrets are not.
+/// A warning when the admin token's file cannot be opened now. It is not part of `--check`, which
+/// may run on a machine without the secrets.
 fn unreadable_token(loaded: &Loaded) -> Option<Problem> {
     let main = loaded.main.result.as_ref().ok()?;
     let file = main.server.admin_token_file.as_deref()?;

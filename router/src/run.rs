@@ -1,4 +1,4 @@
-//! The composition root: from files to a serving process, and from a serving process to its end.
+//! The composition root: starts a serving process from files, and ends it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,45 +32,45 @@ use service::listener::{Inherited, ListenError};
 use service::log::{self, LogFormat};
 use service::supervisor;
 
-/// Time beyond the drain that the end may take before the process is ended by force: the last events
-/// of streams, the last records, the last log lines, and something to spare.
+/// Time beyond the drain before the process is ended by force. It covers the last events of
+/// streams, the last records, the last log lines, and a margin.
 const END_SLACK: Duration = Duration::from_secs(20);
 
-/// How long those may take that are told of the end.
+/// Time for streams and requests to receive the notice of the end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long the last records may take to be delivered; what is left goes to the spool.
+/// Time to deliver the last records; the rest goes to the spool.
 const RECORDS_DRAIN: Duration = Duration::from_secs(10);
 
-/// The same for a process that was told not to wait.
+/// The same time when the process has to end at once.
 const RECORDS_CUT: Duration = Duration::from_secs(1);
 
-/// What a process is started with.
+/// The start options of a process.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the configuration is.
+    /// The location of the configuration.
     pub sources: Sources,
-    /// In place of `server.listen`.
+    /// Replaces `server.listen`.
     pub listen: Option<SocketAddr>,
-    /// In place of `server.admin_listen`.
+    /// Replaces `server.admin_listen`.
     pub admin_listen: Option<SocketAddr>,
-    /// Where access lines go.
+    /// The output for access lines.
     pub access_lines: AccessLines,
-    /// Form of access lines.
+    /// The format of access lines.
     pub log_format: LogFormat,
 }
 
-/// Where access lines go.
+/// The output for access lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLines {
-    /// To stdout, as the `router` binary has it.
+    /// stdout, as in the `router` binary.
     #[default]
     Stdout,
     /// To stderr, for a program whose stdout is its result.
     Stderr,
 }
 
-/// Where a started process listens.
+/// The addresses of a started process.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// The public port.
@@ -82,9 +82,9 @@ pub struct Ready {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Every request ended by itself.
+    /// Every request finished.
     Drained,
-    /// Time ran out, or it was told not to wait: requests were cut.
+    /// The time was up, or the process had to end at once: requests were cut.
     Cut,
 }
 
@@ -94,21 +94,21 @@ pub enum StartError {
     /// The main file is invalid.
     #[error("the main configuration is invalid")]
     Config(Vec<Problem>),
-    /// An address cannot be listened on.
+    /// An address could not be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// No signal handler.
+    /// A signal handler could not be installed.
     #[error("signals cannot be handled: {0}")]
     Signals(#[source] io::Error),
-    /// No thread for the access log.
+    /// The thread for the access log could not be started.
     #[error("the access log cannot start: {0}")]
     AccessLog(#[source] io::Error),
 }
 
-/// Runs a router until it has drained or was cut. `ready` is called once both ports listen.
+/// Runs a router until it has drained or was cut. Calls `ready` when both ports listen.
 ///
 /// # Errors
-/// [`StartError`]; after `ready` was called it ends only with an [`Ended`].
+/// [`StartError`]; after the call of `ready` only [`Ended`] is possible.
 pub async fn run(
     options: Options,
     control: Control,
@@ -241,11 +241,11 @@ pub async fn run(
     Ok(ended)
 }
 
-/// Waits until every engine was asked once for what dispatch and placement need, at most one poll's
-/// time. A peer that was never polled is no candidate; while lists of models are missing, a model
-/// that is served has no route and `GET /v1/models` lacks it, and a pin would move sessions away from
-/// where they live; and readiness counts peers that nobody has met. Connections made meanwhile wait
-/// in the listeners' backlogs.
+/// Waits until every engine was polled once for the data that dispatch and placement need, at most
+/// the time of one poll. A peer that was never polled is no candidate. While lists of models are
+/// missing, a served model has no route, `GET /v1/models` lacks it, and a pin would move sessions
+/// away from their home. Readiness would count peers that were never reached. Connections meanwhile
+/// wait in the listeners' backlogs.
 async fn wait_for_first_round(
     tables: &ArcSwap<RouteTable>,
     first_round: &TaskTracker,
@@ -267,7 +267,7 @@ async fn wait_for_first_round(
     }
 }
 
-/// Waits for the word to drain, then: not ready, still accepting; not accepting; cut.
+/// Waits for the drain request. Then: not ready, but still accepting; no longer accepting; cut.
 async fn wind_down(
     tables: &ArcSwap<RouteTable>,
     lifecycle: &Lifecycle,
@@ -300,7 +300,7 @@ async fn wind_down(
     if !cut.is_cancelled() {
         tracing::warn!("`drain_timeout` has passed: what is left is cut");
     }
-    // Streams and requests without an answer are told, if nobody is in a hurry.
+    // Notify streams and waiting requests, unless the process has to end at once.
     let told = tokio::select! {
         _ = &mut serving => true,
         () = tokio::time::sleep(LAST_WORDS) => false,
@@ -308,7 +308,7 @@ async fn wind_down(
     };
     stop.cut.cancel();
     if !told {
-        // Cutting drops every connection, so this ends at once.
+        // The cut drops every connection, so this ends at once.
         let _ = serving.await;
     }
     Ended::Cut

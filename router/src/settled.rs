@@ -1,5 +1,5 @@
-//! One exchange at its end. The access line, the metrics, the receipt and the body log's record all
-//! read this value, so that they agree; nothing changes it.
+//! A finished exchange. The access line, the metrics, the receipt and the body log's record all
+//! read this value, so that they agree. The value does not change.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,78 +13,78 @@ use router_core::pool::PeerKey;
 
 use answers::{Meter, Usage};
 
-/// What is known of one exchange at its end. An absent fact means that the exchange ended before
-/// there was one.
+/// The facts about one exchange at its end. A fact is absent when the exchange ended before it was
+/// known.
 #[derive(Debug)]
 pub struct Settled {
     /// `x-request-id`.
     pub rid: Arc<str>,
     /// Request method.
     pub method: Method,
-    /// As the client sent it.
+    /// The target, as the client sent it.
     pub uri: Uri,
-    /// The path without the route prefix starts here.
+    /// Offset of the path without the route prefix.
     pub path_at: usize,
-    /// The trace id of `traceparent`.
+    /// The trace ID from `traceparent`.
     pub trace_id: Option<Box<str>>,
     /// The route.
     pub route: Option<Arc<str>>,
-    /// Owner of the key.
+    /// The owner of the key.
     pub owner: Option<Arc<str>>,
-    /// The body's `model`, its first 128 bytes.
+    /// The body's `model`, limited to 128 bytes.
     pub model: Option<Arc<str>>,
-    /// The session as `X-Routed-Session` shows it, `-` without one.
+    /// The session in the form of `X-Routed-Session`; `-` without one.
     pub session: Arc<str>,
-    /// Where the session id was found, as `X-Routed-Source` shows it.
+    /// The source of the session ID, in the form of `X-Routed-Source`.
     pub source: Arc<str>,
     /// The decision.
     pub choice: Option<Choice>,
     /// One entry per peer tried.
     pub attempts: Vec<Attempt>,
-    /// The operator's name of the peer tried last.
+    /// The configured name of the peer that was tried last.
     pub peer_name: Option<Arc<str>>,
-    /// Status sent to the client; 499 when it left before one was.
+    /// Status sent to the client; 499 when the client disconnected before that.
     pub status: u16,
     /// Bytes of the request body.
     pub bytes_in: u64,
-    /// Bytes of the response body that the client was sent.
+    /// Bytes of the response body that were sent to the client.
     pub bytes_out: u64,
     /// Monotonic times.
     pub times: Times,
-    /// When it ended.
+    /// End time of the exchange.
     pub ended_at: DateTime<Utc>,
     /// How the answer ended.
     pub end: End,
-    /// What was read in the answer; absent where it was not read.
+    /// Measurements from the answer; absent when the answer was not parsed.
     pub meter: Option<Meter>,
 }
 
-/// When the steps of an exchange happened.
+/// The times of the steps of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The request's headers were read.
     pub arrived: Instant,
-    /// Its body was read.
+    /// The request's body was read.
     pub received: Option<Instant>,
-    /// It was first handed to a peer's connection.
+    /// The request was first passed to a peer's connection.
     pub sent: Option<Instant>,
-    /// The first body bytes of a peer's answer came.
+    /// The first body bytes of a peer's answer arrived.
     pub first_chunk: Option<Instant>,
-    /// The first event of a stream with generated content came.
+    /// The first event with generated content arrived.
     pub first_token: Option<Instant>,
-    /// The last ones came.
+    /// The last body bytes arrived.
     pub last_chunk: Option<Instant>,
-    /// The exchange was over.
+    /// The exchange ended.
     pub ended: Instant,
 }
 
 impl Times {
-    /// From arrival to `at`.
+    /// Time from arrival to `at`.
     pub fn since_arrival(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.arrived)
     }
 
-    /// From the request's last byte to its first send: the router's own share of the wait.
+    /// Time from the request's last byte to its first send: the router's own part of the latency.
     pub fn overhead(&self) -> Option<Duration> {
         Some(self.sent?.saturating_duration_since(self.received?))
     }
@@ -96,7 +96,7 @@ impl Settled {
         self.uri.path().get(self.path_at..).unwrap_or_default()
     }
 
-    /// `host:port` of the peer that answered, or was tried last.
+    /// `host:port` of the peer that answered, or that was tried last.
     pub fn peer(&self) -> Option<&PeerKey> {
         self.attempts.last().map(|attempt| &attempt.peer)
     }
@@ -106,7 +106,7 @@ impl Settled {
         self.attempts.len().saturating_sub(1)
     }
 
-    /// How the peer was found.
+    /// How the router found the peer.
     pub fn mode(&self) -> Option<Mode> {
         match self.choice {
             Some(Choice::Send { mode, .. }) => Some(mode),
@@ -114,20 +114,20 @@ impl Settled {
         }
     }
 
-    /// Arrival to the last byte.
+    /// Time from arrival to the last byte.
     pub fn took(&self) -> Duration {
         self.times.since_arrival(self.times.ended)
     }
 
-    /// Arrival to the first body byte of whatever a peer answered.
+    /// Time from arrival to the first body byte of any peer's answer.
     pub fn ttfb(&self) -> Option<Duration> {
         self.times
             .first_chunk
             .map(|at| self.times.since_arrival(at))
     }
 
-    /// Arrival to the first event of a stream that carries generated content. A stream that is not
-    /// read, because it is compressed in a way that is not decoded, has none.
+    /// Time from arrival to the first event of a stream with generated content. Absent for a stream
+    /// with a compression that the router does not decode.
     pub fn ttft(&self) -> Option<Duration> {
         self.times
             .first_token
@@ -140,12 +140,12 @@ impl Settled {
         Some(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// Tokens, where the answer told them.
+    /// Token counts, when the answer reports them.
     pub fn usage(&self) -> Option<Usage> {
         self.meter.as_ref().and_then(Meter::usage)
     }
 
-    /// Tokens generated, where the answer told them.
+    /// Generated tokens, when the answer reports them.
     pub fn completion(&self) -> Option<u64> {
         self.meter.as_ref().and_then(Meter::completion)
     }
@@ -155,7 +155,7 @@ impl Settled {
         (self.ended_at - self.took()).timestamp_millis()
     }
 
-    /// Its receipt, where it had a route and a decision was made.
+    /// The receipt; absent without a route or a decision.
     pub fn receipt(&self) -> Option<Receipt> {
         let meter = self.meter.as_ref();
         Some(Receipt {
@@ -217,13 +217,13 @@ fn receipt_usage(usage: Usage) -> decision::Usage {
     }
 }
 
-/// What a header says where there is nothing to say.
+/// The header value for an absent fact.
 pub fn dash() -> Arc<str> {
     static DASH: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("-"));
     Arc::clone(&DASH)
 }
 
-/// What `X-Routed-Source` says of a request without a session.
+/// The value of `X-Routed-Source` for a request without a session.
 pub fn no_source() -> Arc<str> {
     static NONE: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| Arc::from("none"));
     Arc::clone(&NONE)

@@ -1,4 +1,4 @@
-//! Signals become pulls on the [`Control`]: TERM, INT and QUIT drain and then cut, HUP reloads.
+//! Converts signals to [`Control`] calls: TERM, INT and QUIT drain and then cut, HUP reloads.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 
 use crate::control::Control;
 
-/// Passes signals on until dropped.
+/// Forwards signals until dropped.
 ///
 /// # Errors
-/// When the system refuses a handler.
+/// When the system refuses to install a handler.
 pub fn listen(control: Control) -> io::Result<impl Future<Output = ()> + Send> {
     let mut signals = Signals::listen(control.grace().clone())?;
     let mut reloads = JoinSet::new();
@@ -18,8 +18,8 @@ pub fn listen(control: Control) -> io::Result<impl Future<Output = ()> + Send> {
         loop {
             match signals.next().await {
                 Signal::Stop => control.stop(),
-                // A reload may hang on a disk, and a stop must not wait for it. One that waits
-                // behind the one at work covers every further signal.
+                // A reload may hang on a disk, and a stop must not wait for it. One reload in the
+                // queue covers all further signals.
                 Signal::Reload => {
                     while reloads.try_join_next().is_some() {}
                     if reloads.len() < 2 {

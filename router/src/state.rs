@@ -1,8 +1,8 @@
-//! What outlives a reload, and the immutable snapshot a request runs under.
+//! State that survives a reload, and the immutable snapshot for each request.
 //!
-//! A [`RouteTable`] is replaced whole; a [`RouteState`] is created once per route name and
-//! re-attached by every table that follows. Nothing but a [`Reservation`], and an operator who
-//! [holds units back](Route::set_in_flight), touches in-flight counts.
+//! A reload replaces the whole [`RouteTable`]. A [`RouteState`] is created once per route name, and
+//! every later table attaches to it again. Only a [`Reservation`], and an operator who [holds units
+//! back](Route::set_in_flight), changes in-flight counts.
 
 mod carried;
 mod decisions;

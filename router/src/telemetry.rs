@@ -1,7 +1,7 @@
-//! What the router says about itself: counters and the `/metrics` page, events, logs, access lines.
+//! Telemetry of the router: counters and the `/metrics` page, events, logs, access lines.
 //!
-//! The request path holds an `Arc<RouteMetrics>` and hands finished numbers over; everything that
-//! describes the present (in-flight, limits, bans) is read when the page is asked for.
+//! The request path holds an `Arc<RouteMetrics>` and passes finished numbers to it. Values of the
+//! present (in-flight, limits, bans) are read when the page is requested.
 
 pub mod access;
 pub mod events;

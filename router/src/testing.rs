@@ -1,4 +1,4 @@
-//! Tables made from configuration text, and settled exchanges, for the tests of the edge.
+//! Builds tables from configuration text, and settled exchanges, for the tests of the edge.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::telemetry::metrics::Metrics;
 use router_config::keys::{KeyState, read};
 use router_config::{Env, RoutesAt, Sources, load};
 
-/// Makes tables over states that outlive them, as the process does.
+/// Builds tables over states that outlive them, as the process does.
 pub(crate) struct Tables {
     pub(crate) metrics: Arc<Metrics>,
     builder: TableBuilder,
@@ -36,13 +36,13 @@ impl Tables {
         }
     }
 
-    /// Where the files of the last table are.
+    /// The directory with the files of the last table.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The table of a main file (without `keys:`; the file is `keys` in the directory) and of route
-    /// files by stem. A broken route file gives an invalid route.
+    /// Builds a table from a main file (without `keys:`; the file is `keys` in the directory) and
+    /// from route files by stem. A broken route file gives an invalid route.
     pub(crate) fn table(&mut self, main: &str, routes: &[(&str, &str)]) -> RouteTable {
         let directory = self.directory.path();
         let routes_dir = directory.join("routes");
@@ -93,7 +93,7 @@ impl Tables {
     }
 }
 
-/// An exchange that ended well before any route was found.
+/// An exchange that ended well before a route was found.
 pub(crate) fn settled() -> Settled {
     let arrived = now();
     Settled {
@@ -128,7 +128,7 @@ pub(crate) fn settled() -> Settled {
     }
 }
 
-/// The one attempt at a peer.
+/// A single attempt at a peer.
 pub(crate) fn attempt(peer: &str) -> Attempt {
     Attempt {
         peer: PeerKey::new(peer),

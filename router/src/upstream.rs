@@ -1,4 +1,4 @@
-//! The other side: how a peer is reached, probed and retried.
+//! Access to the peers: connections, probes and retries.
 
 mod body;
 pub mod client;

@@ -1,10 +1,10 @@
-//! Notices that a file may have changed.
+//! Detects that a file may have changed.
 //!
-//! Directories are watched, not files: an editor renames a new file over the old one, and Kubernetes
-//! swaps the symlink `..data` beside it, and neither fires on a watched file. Any event only wakes
-//! the watcher; what it tells is a changed *content*, found by hashing, so touching a file is no news.
-//! A poll stands behind the events for file systems that have none. It decides nothing about what is
-//! loaded: it says "look again", and the loader compares for itself.
+//! The watcher watches directories instead of files: an editor renames a new file over the old one,
+//! and Kubernetes swaps the symlink `..data` beside it; a watch on the file sees neither. An event
+//! only wakes the watcher. It reports changed *content*, which it finds by hashing, so touching a
+//! file reports nothing. A poll covers file systems without events. The watcher does not decide
+//! what is loaded: it reports a possible change, and the loader compares for itself.
 
 mod file_watcher;
 mod fingerprint;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::file_watcher::FileWatcher;
 use self::fingerprint::Fingerprint;
 
-/// What to watch.
+/// The paths to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// Files, whether they exist or not.
@@ -29,14 +29,15 @@ pub struct Watched {
     pub directories: Vec<PathBuf>,
 }
 
-/// How fast.
+/// The delays of the watcher.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// A change is told once nothing more has happened for this long.
+    /// A change is reported when nothing more has happened for this long.
     pub debounce: Duration,
-    /// A change is told at the latest this long after its first event, however busy the directory.
+    /// A change is reported at the latest this long after its first event, however busy the
+    /// directory is.
     pub debounce_max: Duration,
-    /// The pause between two looks without any event.
+    /// The poll interval without any event.
     pub poll: Duration,
 }
 
@@ -50,7 +51,7 @@ impl Default for Timing {
     }
 }
 
-/// The watching task, not yet running.
+/// The watching task, before it runs.
 pub struct Watcher {
     timing: Timing,
     eyes: Option<FileWatcher>,
@@ -60,19 +61,19 @@ pub struct Watcher {
     last: Fingerprint,
 }
 
-/// What the owner of the configuration holds.
+/// The receiving side, for the owner of the configuration.
 #[derive(Debug)]
 pub struct Changes {
     follow: watch::Sender<Watched>,
     changes: watch::Receiver<u64>,
 }
 
-/// A watcher of `what`, which must be run, and the other end of it.
+/// Creates a watcher of `what`, which the caller must run, and its receiving side.
 ///
-/// Blocking: reads the files once. Make it before they are loaded, so that a change in between is
-/// seen.
+/// Blocking: reads the files once. Create the watcher before loading the files, so that it sees a
+/// change in between.
 pub fn watch(what: Watched, timing: Timing) -> (Watcher, Changes) {
-    // One place is enough: an event that finds it taken says nothing new.
+    // One place is enough: further events add nothing.
     let (wake, woken) = mpsc::channel(1);
     let last = Fingerprint::of(&what);
     let mut eyes = FileWatcher::new(wake);
@@ -99,14 +100,14 @@ pub fn watch(what: Watched, timing: Timing) -> (Watcher, Changes) {
 }
 
 impl Changes {
-    /// Waits until something may have changed; changes during a wait elsewhere are told by the next
-    /// call, once. `false` when the watcher is gone. Cancel safe.
+    /// Waits until something may have changed. Changes between two calls are reported by the next
+    /// call, once. `false` when the watcher has ended. Cancel safe.
     pub async fn changed(&mut self) -> bool {
         self.changes.changed().await.is_ok()
     }
 
-    /// Watches something else from now on. If it differs from what was watched, a change is told:
-    /// nobody knows what happened to the new paths before.
+    /// Watches other paths from now on. If they differ from the current ones, the watcher reports a
+    /// change, because the new paths may have changed before.
     pub fn follow(&self, what: Watched) {
         self.follow.send_if_modified(|now| {
             let differs = *now != what;
@@ -133,7 +134,8 @@ impl Watcher {
         loop {
             let mut moved = false;
             tokio::select! {
-                // Without eyes the other end is gone, and `recv` would answer at once for ever.
+                // Without event watches the sender is gone, and `recv` would return at once,
+                // forever.
                 Some(()) = self.woken.recv() => self.settle().await,
                 _ = poll.tick() => {}
                 followed = self.follow.changed() => {
@@ -162,13 +164,14 @@ impl Watcher {
         {}
     }
 
-    /// Points the eyes at what is there now and takes its fingerprint. `None` when the runtime is
+    /// Watches the existing paths and computes their fingerprint. `None` when the runtime is
     /// shutting down.
     async fn look(&mut self, what: Watched) -> Option<Fingerprint> {
         let mut eyes = self.eyes.take();
         let looked = spawn_blocking(move || {
             if let Some(eyes) = &mut eyes {
-                // Before the fingerprint is taken: what happens after it wakes us again.
+                // Start the watches before the fingerprint: a later change then wakes the watcher
+                // again.
                 eyes.look_at(&what);
             }
             (eyes, Fingerprint::of(&what))

@@ -1,7 +1,7 @@
-//! Who may look and who may switch. Pure: everything here is decided from an address and headers.
+//! Access rules for reads and writes. Pure: every decision depends only on an address and headers.
 //!
-//! A proxy on the same host must not turn the world into loopback, and no web page may flip a switch
-//! through the operator's browser.
+//! A proxy on the same host must not make every remote caller a loopback caller, and no web page
+//! may set a switch through the operator's browser.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use http::request::Parts;
 
 use router_config::valid::{AdminRead, StatusAccess};
 
-/// What is known about a caller.
+/// The facts about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// It is on this host, and nobody spoke for it: see [`is_loopback`].
+    /// The caller is on this host, and no proxy is in between: see [`is_loopback`].
     pub is_loopback: bool,
-    /// It may have been sent by a web page: see [`is_from_a_page`].
+    /// A web page may have sent the request: see [`is_from_a_page`].
     pub is_from_a_page: bool,
 }
 
@@ -30,41 +30,41 @@ impl Caller {
     }
 }
 
-/// Why a caller is turned away.
+/// Why a caller is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The path does not exist, at least for this caller.
     Hidden,
-    /// A key of the route would help.
+    /// A key of the route would give access.
     NoKey,
-    /// The admin token would help.
+    /// The admin token would give access.
     NoToken,
-    /// Nothing would help.
+    /// Nothing would give access.
     Forbidden,
-    /// A page may have sent it.
+    /// A web page may have sent the request.
     FromAPage,
 }
 
-/// Whether a caller is on this host and speaks for itself: the TCP peer is a loopback address, no
-/// header says that a proxy handed the request on, and the request was addressed to this host by one
-/// of its own names. `authority` is the one of an absolute or HTTP/2 target.
+/// Whether a caller is on this host without a proxy in between: the TCP peer is a loopback address,
+/// no header indicates a proxy, and the request names this host by one of its own names.
+/// `authority` is the one of an absolute or HTTP/2 target.
 pub fn is_loopback(peer: IpAddr, authority: Option<&str>, headers: &HeaderMap) -> bool {
     peer.to_canonical().is_loopback()
         && !is_handed_on(headers)
         && is_addressed_here(authority, headers)
 }
 
-/// Whether a browser may have sent this on behalf of a page. Only browsers send these headers, and
-/// no page can leave them out.
+/// Whether a browser may have sent this for a page. Only browsers send these headers, and a page
+/// cannot suppress them.
 pub fn is_from_a_page(headers: &HeaderMap) -> bool {
     let own_site = |value: &http::HeaderValue| matches!(value.as_bytes(), b"same-origin" | b"none");
     headers.contains_key(header::ORIGIN) || !headers.get_all("sec-fetch-site").iter().all(own_site)
 }
 
-/// Reads below a route, on the public port. `has_key`: the caller's key opens the route.
+/// Checks reads below a route, on the public port. `has_key`: the caller's key opens the route.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub fn public_read(class: StatusAccess, caller: Caller, has_key: bool) -> Result<(), Denied> {
     match class {
         StatusAccess::Off => Err(Denied::Hidden),
@@ -76,10 +76,10 @@ pub fn public_read(class: StatusAccess, caller: Caller, has_key: bool) -> Result
     }
 }
 
-/// Writes on the public port: loopback callers only, whatever the class.
+/// Checks writes on the public port: loopback callers only, whatever the class.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub fn public_write(class: StatusAccess, caller: Caller) -> Result<(), Denied> {
     match (class, caller) {
         (StatusAccess::Off, _) => Err(Denied::Hidden),
@@ -100,21 +100,21 @@ pub fn public_write(class: StatusAccess, caller: Caller) -> Result<(), Denied> {
     }
 }
 
-/// What a caller of the admin port showed.
+/// The result of comparing the caller's admin token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     /// The admin token.
     Right,
-    /// Nothing, or something else.
+    /// No token, or a different one.
     Wrong,
-    /// There is no admin token to show.
+    /// No admin token is configured.
     NotConfigured,
 }
 
-/// Reads on the admin port, beyond health and metrics.
+/// Checks reads on the admin port, beyond health and metrics.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub fn admin_read(class: AdminRead, caller: Caller, token: Token) -> Result<(), Denied> {
     match class {
         AdminRead::Open => Ok(()),
@@ -122,10 +122,10 @@ pub fn admin_read(class: AdminRead, caller: Caller, token: Token) -> Result<(), 
     }
 }
 
-/// Writes on the admin port.
+/// Checks writes on the admin port.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub fn admin_write(caller: Caller, token: Token) -> Result<(), Denied> {
     if caller.is_from_a_page {
         Err(Denied::FromAPage)
@@ -149,7 +149,7 @@ fn is_handed_on(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Every name the request was addressed by is one of this host's, and there is at least one.
+/// Whether the request names at least one host, and every named host is this one.
 fn is_addressed_here(authority: Option<&str>, headers: &HeaderMap) -> bool {
     let hosts = headers
         .get_all(header::HOST)

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::access::Denied;
 
-/// A whole answer. Bodies are small and made at once.
+/// A complete answer. Bodies are small and built at once.
 pub type Answer = Response<Bytes>;
 
 /// A JSON answer.
@@ -18,7 +18,7 @@ pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     typed(status, "application/json", body)
 }
 
-/// An answer of some media type.
+/// An answer of the given media type.
 pub(super) fn typed(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
@@ -28,7 +28,7 @@ pub(super) fn typed(status: StatusCode, media: &'static str, body: impl Into<Byt
     answer
 }
 
-/// What went wrong, in the shape of every error.
+/// The error in the common error form.
 pub(super) fn detail(status: StatusCode, code: &str, message: impl Into<String>) -> ErrorDetail {
     let kind = match status.as_u16() {
         401 => "authentication_error",
@@ -46,7 +46,7 @@ pub(super) fn detail(status: StatusCode, code: &str, message: impl Into<String>)
     }
 }
 
-/// An error. One that asking again does not help says so, as on the client port.
+/// An error. As on the client port, `x-should-retry: false` marks errors that a retry cannot fix.
 pub(super) fn error(status: StatusCode, code: &str, message: impl Into<String>) -> Answer {
     let error = detail(status, code, message);
     let mut answer = json(status, &ErrorBody { error });
@@ -57,7 +57,7 @@ pub(super) fn error(status: StatusCode, code: &str, message: impl Into<String>) 
     answer
 }
 
-/// 400: the request says something that means nothing; nothing was changed.
+/// 400: the request is invalid, and nothing was changed.
 pub(super) fn bad_request(message: impl Into<String>) -> Answer {
     error(StatusCode::BAD_REQUEST, "bad_request", message)
 }
@@ -67,7 +67,7 @@ pub(super) fn not_found(message: &str) -> Answer {
     error(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// 405 with what is allowed.
+/// 405 with the allowed methods.
 pub(super) fn method_not_allowed(allow: &'static str) -> Answer {
     let message = format!("this endpoint takes {allow}");
     let mut answer = error(
@@ -81,7 +81,7 @@ pub(super) fn method_not_allowed(allow: &'static str) -> Answer {
     answer
 }
 
-/// 405 where the router of paths says in `Allow` what is allowed.
+/// 405, when axum's router lists the allowed methods in `Allow`.
 pub(super) fn wrong_method() -> Answer {
     let message = "this endpoint does not take this method";
     error(
@@ -110,7 +110,7 @@ pub(super) fn ending() -> Answer {
 }
 
 impl Denied {
-    /// What the caller is told: it learns nothing but that it is turned away.
+    /// The answer for a refused caller. It reveals nothing but the refusal.
     pub fn answer(self) -> Answer {
         match self {
             Denied::Hidden => not_found("no such path"),

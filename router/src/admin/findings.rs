@@ -1,4 +1,4 @@
-//! `GET /_findings`: what is wrong right now.
+//! `GET /_findings`: the current problems.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::{AdminState, IntoAxum, answer, routes as listing};
 use crate::clock::now;
 
-/// Pause between two judgements. It bounds how late a finding begins that nobody asks for.
+/// Interval of the evaluation. It bounds the delay until a finding starts when nobody asks for the
+/// page.
 const JUDGED_EVERY: Duration = Duration::from_secs(5);
 
 /// `GET /_findings`.
@@ -19,7 +20,8 @@ pub(super) async fn page(State(state): State<AdminState>) -> Response {
     answer::json(StatusCode::OK, &state.findings.page(now())).into_axum()
 }
 
-/// Judges from time to time until cancelled. Cancel safe: a judgement is not interrupted.
+/// Evaluates the findings at this interval until cancelled. Cancel safe: an evaluation is not
+/// interrupted.
 pub async fn watch(state: AdminState, cancelled: CancellationToken) {
     loop {
         tokio::select! {

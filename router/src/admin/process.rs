@@ -18,12 +18,12 @@ pub(super) async fn healthz() -> Response {
     answer::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok\n").into_axum()
 }
 
-/// `GET /readyz`: at least one route has a usable peer and the process is not going away.
+/// `GET /readyz`: at least one route has a usable peer, and the process is not draining.
 pub(super) async fn readyz(State(state): State<AdminState>) -> Response {
     ready(&state.tables.load(), &state.lifecycle).into_axum()
 }
 
-/// The readiness of the process, the same on both ports.
+/// The readiness of the process; the same on both ports.
 pub(crate) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Answer {
     let readiness = readiness(table, lifecycle);
     let status = if readiness.status == READY {
@@ -93,7 +93,7 @@ pub(super) async fn keys(State(state): State<AdminState>, uri: Uri) -> Response 
     answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 
-/// `GET /_decisions` and `GET /_sessions`: of all routes together.
+/// `GET /_decisions` and `GET /_sessions` for all routes together.
 pub(super) async fn together(
     State(state): State<AdminState>,
     Extension(what): Extension<Together>,
@@ -103,7 +103,7 @@ pub(super) async fn together(
     status::together(what, state.tables.load_full().routes(), &parts).into_axum()
 }
 
-/// `POST /finish_session?session_id=`: on every route.
+/// `POST /finish_session?session_id=` on every route.
 pub(super) async fn finish_session(State(state): State<AdminState>, uri: Uri) -> Response {
     let table = state.tables.load_full();
     let answered = Params::of(&uri).and_then(|params| status::finish(table.routes(), &params));
@@ -125,7 +125,7 @@ pub(super) async fn finish_session_on(
     answered.unwrap_or_else(answer::bad_request).into_axum()
 }
 
-/// `POST /_reload`: 200 when everything that the files say is in force, else 422 with the reasons.
+/// `POST /_reload`: 200 when all files are in force as they are on disk, else 422 with the reasons.
 pub(super) async fn reload(State(state): State<AdminState>) -> Response {
     match state.control.reload().await {
         Some(reloaded) => reload_answer(reloaded).into_axum(),
@@ -153,8 +153,8 @@ fn reload_answer(reloaded: crate::control::Reloaded) -> Answer {
     answer::json(status, &body)
 }
 
-/// `POST /_drain`: readiness goes off and the process ends when its requests have. Asking again
-/// changes nothing.
+/// `POST /_drain`: readiness turns off, and the process ends after its last request. Further calls
+/// change nothing.
 pub(super) async fn drain(State(state): State<AdminState>) -> Response {
     tracing::info!("drain asked for through the admin port");
     state.control.drain();

@@ -1,4 +1,4 @@
-//! `/<route>/_…` and, of many routes together, `/_…` on the public port.
+//! `/<route>/_…` on the public port, and `/_…` for many routes together.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use super::status::Endpoint;
 use crate::state::RouteTable;
 use router_config::valid::StatusAccess;
 
-/// Whether a caller may use an endpoint of a route; nobody may use one that does not exist. `peer` is
-/// the TCP peer; `has_key` says whether the caller's key opens the route, open routes included
+/// Whether a caller may use an endpoint of a route; unknown endpoints are always refused. `peer` is
+/// the TCP peer. `has_key` is true when the caller's key opens the route, also for an open route
 /// (false for a route that is not in force).
 ///
 /// # Errors
-/// Why not; [`Denied::answer`] says it.
+/// The reason for the refusal; [`Denied::answer`] converts it to an answer.
 pub fn admit(
     table: &RouteTable,
     endpoint: Option<Endpoint>,
@@ -26,11 +26,11 @@ pub fn admit(
     let caller = Caller::of(peer, parts);
     let allowed = match endpoint {
         Some(endpoint) if endpoint.writes(&parts.method) => public_write(class, caller),
-        // A key opens its own route and shows no other.
+        // A key opens its own route and reveals no other route.
         Some(endpoint) if class == StatusAccess::Key && endpoint.spans_routes(parts) => {
             public_read(StatusAccess::Loopback, caller, has_key)
         }
-        // A caller that may not read does not learn which endpoints there are.
+        // A caller without read access does not learn which endpoints exist.
         _ => public_read(class, caller, has_key),
     };
     allowed?;
@@ -40,19 +40,20 @@ pub fn admit(
     }
 }
 
-/// What a caller sees of an endpoint at the root.
+/// The routes that a caller sees at an endpoint of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every route.
     All,
-    /// The routes that its key opens, open ones included.
+    /// The routes that the caller's key opens, open ones included.
     Opened,
 }
 
-/// Whether this caller may look at routes together. `has_key`: the caller's key opens at least one.
+/// Whether this caller may read many routes together. `has_key`: the caller's key opens at least
+/// one route.
 ///
 /// # Errors
-/// Why none.
+/// The reason for the refusal.
 pub fn admit_together(
     table: &RouteTable,
     parts: &Parts,
@@ -62,7 +63,7 @@ pub fn admit_together(
     public_read(table.server.status_access, Caller::of(peer, parts), has_key)
 }
 
-/// What a caller that was admitted sees.
+/// The scope of an admitted caller.
 pub fn scope(table: &RouteTable) -> Scope {
     match table.server.status_access {
         StatusAccess::Key => Scope::Opened,

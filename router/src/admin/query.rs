@@ -1,17 +1,17 @@
-//! Query parameters, read strictly: what means nothing is an error, never a default.
+//! Query parameters, parsed strictly: an invalid value is an error and never becomes a default.
 
 use axum::extract::Query;
 use http::Uri;
 
-/// Decoded parameters in the order they came.
+/// Decoded parameters in the order of the query.
 #[derive(Debug)]
 pub(super) struct Params(Vec<(String, String)>);
 
-/// Why parameters are refused, for the client.
+/// Why parameters are refused, as text for the client.
 pub(super) type Refused = String;
 
 impl Params {
-    /// Reads a query.
+    /// Parses a query.
     pub(super) fn of(uri: &Uri) -> Result<Self, Refused> {
         match Query::<Vec<(String, String)>>::try_from_uri(uri) {
             Ok(Query(pairs)) => Ok(Self(pairs)),
@@ -19,7 +19,7 @@ impl Params {
         }
     }
 
-    /// A parameter; given twice it is refused.
+    /// Returns a parameter. A parameter that is given twice is refused.
     pub(super) fn get(&self, name: &str) -> Result<Option<&str>, Refused> {
         let mut values = self
             .0
@@ -34,7 +34,7 @@ impl Params {
         }
     }
 
-    /// Whether any of these is there.
+    /// Whether any of these parameters is present.
     pub(super) fn has_any(&self, names: &[&str]) -> bool {
         self.0.iter().any(|(key, _)| names.contains(&key.as_str()))
     }
@@ -55,7 +55,7 @@ impl Params {
         }
     }
 
-    /// A parameter that is there as `1` or not at all.
+    /// A parameter that is `1` or absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refused> {
         match self.get(name)? {
             None => Ok(false),
@@ -75,7 +75,7 @@ impl Params {
         }
     }
 
-    /// A whole number of at least 1, however large.
+    /// A whole number of at least 1, without an upper bound.
     pub(super) fn count(&self, name: &str) -> Result<Option<usize>, Refused> {
         let Some(text) = self.get(name)? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `GET /_routes`: every route, whether its file is in force, and why not.
+//! `GET /_routes`: every route, whether its file is in force, and the reason if not.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::telemetry::metrics::ReloadTally;
 use router_config::keys::{Digest, InForce, KeyState};
 use router_config::report;
 
-/// The whole answer.
+/// Builds the answer.
 pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) -> Routes {
     let last_success = reloads.last_success_unix_ms();
     Routes {
@@ -42,7 +42,7 @@ pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) ->
     }
 }
 
-/// Problems for programs.
+/// Problems in the form for programs.
 pub(super) fn problems<'p>(
     problems: impl IntoIterator<Item = &'p report::Problem>,
 ) -> Vec<Problem> {
@@ -174,7 +174,7 @@ fn auth(table: &RouteTable, keys: &RouteKeys) -> Auth {
     }
 }
 
-/// The answer about the shared keys; `asked` is the fingerprint of keys that somebody holds.
+/// The answer about the shared keys. `asked` is the fingerprint of the key set to compare with.
 pub(super) fn keys_answer(state: &KeyState, asked: Option<Digest>) -> KeysAnswer {
     KeysAnswer {
         keys: keys(state),

@@ -1,5 +1,5 @@
-//! `/<route>/_…`: what one route says about itself, and its switches. The same answers on both
-//! ports; who may ask is in [`access`](super::access).
+//! `/<route>/_…`: the status pages and switches of one route. The answers are the same on both
+//! ports; [`access`](super::access) has the access rules.
 
 mod average;
 mod bodylog;
@@ -88,7 +88,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a path's last segment.
+    /// The endpoint for the last segment of a path.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "_health_status" => Self::HealthStatus,
@@ -120,7 +120,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether this method may change something here: such a request passes the write guard.
+    /// Whether requests with this method may change state: then they have to pass the write guard.
     pub fn writes(self, method: &Method) -> bool {
         let may_write = matches!(
             self,
@@ -129,14 +129,13 @@ impl Endpoint {
         may_write && method == Method::POST
     }
 
-    /// Whether the answer tells of other routes than the one in the path, so that the key of this
-    /// one is not enough.
+    /// Whether the answer also reveals other routes, so that a key of this route is not sufficient.
     pub fn spans_routes(self, parts: &Parts) -> bool {
         let asks_for_all = |params: Params| params.has_any(&["all"]);
         self == Self::Refusals && Params::of(&parts.uri).is_ok_and(asks_for_all)
     }
 
-    /// Whether the request's body matters.
+    /// Whether the endpoint uses the request's body.
     pub fn reads_body(self) -> bool {
         matches!(self, Self::RouteInspect | Self::CchTest)
     }
@@ -145,14 +144,14 @@ impl Endpoint {
         match self {
             Self::ActiveConnsSet => POSTS,
             Self::Toggle(_) | Self::Limit(_) | Self::Refusals => BOTH,
-            // They write nothing; a request without a body can be tried as well.
+            // These endpoints write nothing, and they also accept requests without a body.
             Self::RouteInspect | Self::CchTest => BOTH,
             _ => READS,
         }
     }
 }
 
-/// What answers at the root as well, there of many routes together.
+/// The endpoints that also exist at the root, for many routes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together {
     /// `/_decisions`
@@ -162,7 +161,7 @@ pub enum Together {
 }
 
 impl Together {
-    /// The endpoint of a path's only segment.
+    /// The endpoint for the only segment of a path.
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "_decisions" => Some(Self::Decisions),
@@ -172,7 +171,7 @@ impl Together {
     }
 }
 
-/// Answers a request at the root that passed its guard, of the routes that its caller may see.
+/// Answers a request at the root that passed its guard, for the routes that the caller may see.
 pub fn together<'r>(
     what: Together,
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
@@ -188,10 +187,10 @@ pub fn together<'r>(
     answered.unwrap_or_else(answer::bad_request)
 }
 
-/// The route of a name, when it is in force.
+/// The route with this name, when it is in force.
 ///
 /// # Errors
-/// What is answered when it is not.
+/// The answer when it is not.
 pub(super) fn in_force<'t>(
     table: &'t RouteTable,
     name: &str,
@@ -265,7 +264,7 @@ pub fn answer(
     answered.unwrap_or_else(answer::bad_request)
 }
 
-/// 503 of a route whose peer list is empty.
+/// The 503 of a route without peers.
 fn no_peers() -> proto::admin::ErrorDetail {
     answer::detail(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -274,7 +273,7 @@ fn no_peers() -> proto::admin::ErrorDetail {
     )
 }
 
-/// A pool's key in every map of pools.
+/// The key of a pool in every map of pools.
 fn pool_name(route: &Route, pool: PoolId) -> String {
     let model = route.spec().pools[pool.0].model.as_deref();
     model.unwrap_or(FLAT_POOL).to_owned()

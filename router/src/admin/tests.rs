@@ -1,4 +1,4 @@
-//! The admin port without its sockets.
+//! Tests of the admin port without its sockets.
 
 mod gates;
 mod guard;

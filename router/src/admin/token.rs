@@ -1,5 +1,5 @@
-//! The admin token: read from its file when somebody shows one, so that a rotated secret counts at
-//! once.
+//! The admin token. The file is read again for each request with a token, so a rotated secret works
+//! at once.
 
 use std::io;
 use std::path::Path;
@@ -11,11 +11,11 @@ use tokio::io::AsyncReadExt;
 
 use super::access::Token;
 
-/// Largest token file, bytes. Real tokens are a line.
+/// Maximum size of the token file, bytes. Real tokens are one line.
 const FILE_MAX: u64 = 4096;
 
-/// Compares what a caller shows with the token in `file`. A file that cannot be read, is empty or
-/// too large lets nobody in.
+/// Compares the caller's token with the one in `file`. A file that cannot be read, is empty or is
+/// too large gives nobody access.
 pub(super) async fn check(file: Option<&Path>, headers: &HeaderMap) -> Token {
     let Some(file) = file else {
         return Token::NotConfigured;
@@ -49,7 +49,8 @@ async fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(token)
 }
 
-/// Whether two secrets are equal. Their digests are compared, so that not even a length shows.
+/// Whether two secrets are equal. Compares their digests, so that timing does not reveal the length
+/// either.
 fn same(shown: &[u8], token: &[u8]) -> bool {
     Sha256::digest(shown).ct_eq(&Sha256::digest(token)).into()
 }

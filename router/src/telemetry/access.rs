@@ -1,7 +1,7 @@
 //! The access line: one per request, to stdout.
 //!
-//! A request formats its line and offers it to the process's writer; it never waits for the reader of
-//! stdout.
+//! A request formats its line and passes it to the process's writer; it never waits for the reader
+//! of stdout.
 
 use std::fmt::Write as _;
 
@@ -13,12 +13,11 @@ use serde::{Serialize, Serializer};
 use crate::settled::Settled;
 use service::log::{LogFormat, LogWriter};
 
-/// One exchange as a line. In JSON every key is always there; `null` means that there was no such
-/// fact.
+/// One exchange as a line. JSON lines always have every key; `null` means that the fact is absent.
 struct Line<'a>(&'a Settled);
 
 impl Line<'_> {
-    /// The line in one format, with its newline.
+    /// Formats the line, with its newline.
     fn render(&self, format: LogFormat) -> String {
         match format {
             LogFormat::Text => self.text(),
@@ -88,7 +87,7 @@ fn or_dash(text: Option<&str>) -> Printable<'_> {
     Printable(text.unwrap_or("-"))
 }
 
-/// A text in which no character can end the line or steer a terminal.
+/// Escapes a text, so that no character can end the line or control a terminal.
 struct Printable<'a>(&'a str);
 
 impl std::fmt::Display for Printable<'_> {
@@ -112,7 +111,7 @@ fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Takes access lines. Cheap to share by reference.
+/// Accepts access lines. Shared by reference.
 #[derive(Debug)]
 pub struct AccessLog {
     format: LogFormat,
@@ -120,12 +119,12 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// Access lines in this format, written by `lines`.
+    /// A log in this format, written by `lines`.
     pub fn new(format: LogFormat, lines: LogWriter) -> Self {
         Self { format, lines }
     }
 
-    /// Offers the line of one exchange. Never blocks: when the writer's queue is full, the line is
+    /// Queues the line of one exchange. Never blocks: when the writer's queue is full, the line is
     /// dropped and counted.
     pub fn write(&self, settled: &Settled) {
         let line = Line(settled).render(self.format);

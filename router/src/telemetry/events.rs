@@ -1,7 +1,8 @@
-//! What happened, each in one place: a function here writes the log line *and* moves the counter.
+//! Events of the router. Each event has one function, which writes the log line *and* moves the
+//! counter.
 //!
 //! Warnings that a broken peer would repeat are written once a minute per peer; the counters count
-//! every one.
+//! all of them.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -18,25 +19,25 @@ use router_core::pool::{Change, PeerKey};
 use super::metrics::{Metrics, RouteMetrics};
 use crate::state::recording::CaptureSettings;
 
-/// How long a warning about one peer stays quiet after it was written.
+/// Minimum time between two equal warnings about one peer.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Peers whose warnings are remembered; at the bound those that may speak again are forgotten, and
-/// if none may, the new one speaks.
+/// Maximum number of peers whose warnings are remembered. At the bound, expired entries are
+/// dropped; if none has expired, the new warning is written.
 const QUIET_PEERS_MAX: usize = 1024;
 
-/// Where a peer stands: what the log names it by.
+/// The identity of a peer in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRef<'a> {
-    /// Its route.
+    /// The peer's route.
     pub route: &'a str,
     /// `host:port`.
     pub peer: &'a PeerKey,
-    /// The operator's name for it.
+    /// The configured name of the peer.
     pub name: &'a str,
 }
 
-/// A limit in force before and after an operator's change, and how long the new one lasts.
+/// The limit before and after an operator's change, and the lifetime of the new one.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitChange {
     /// Milliseconds or tokens per second.
@@ -55,7 +56,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events that count into `metrics`.
+    /// An event log that counts into `metrics`.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             metrics,
@@ -63,7 +64,7 @@ impl Events {
         }
     }
 
-    /// A peer was banned or came back; `why` is the evidence in a few words.
+    /// A peer was banned or returned; `why` is the evidence in a few words.
     pub fn peer_changed(&self, at: PeerRef<'_>, change: Change, why: &dyn Display) {
         let PeerRef { route, peer, name } = at;
         match change {
@@ -93,7 +94,7 @@ impl Events {
         }
     }
 
-    /// A peer answered a probe with 429 or not in time: it keeps its state.
+    /// A peer answered a probe with 429 or too late: it keeps its state.
     pub fn probe_busy(&self, at: PeerRef<'_>, why: &dyn Display, now: Instant) {
         let PeerRef { route, peer, name } = at;
         if self.speaks(Warning::ProbeBusy, at, now) {
@@ -101,7 +102,8 @@ impl Events {
         }
     }
 
-    /// What a poll of a peer's engine found. What keeps the peer out is warned of, now and then.
+    /// The result of polling a peer's engine. Results that exclude the peer cause a warning, at a
+    /// limited rate.
     pub fn peer_polled(
         &self,
         at: PeerRef<'_>,
@@ -126,7 +128,7 @@ impl Events {
         }
     }
 
-    /// An engine has another number of slots than its peer's configuration says.
+    /// An engine reports a number of slots that differs from its peer's configuration.
     pub fn slots_differ(&self, at: PeerRef<'_>, configured: u32, reported: u32) {
         let PeerRef { route, peer, name } = at;
         tracing::warn!(route, %peer, name, configured, reported, "the engine reports another number of slots; the configured one holds");
@@ -172,14 +174,14 @@ impl Events {
         }
     }
 
-    /// Every file was valid and is in force. `wall_unix_ms` is the time now.
+    /// All files were valid and are in force. `wall_unix_ms` is the current time.
     pub fn reload_applied(&self, routes: usize, wall_unix_ms: u64) {
         self.metrics.reload().applied(wall_unix_ms);
         tracing::info!(routes, "configuration loaded");
     }
 
     /// Some file was invalid: its old version stays in force, or its route answers 503. `problems`
-    /// name file, line and column.
+    /// give file, line and column.
     pub fn reload_refused<P: Display>(&self, routes: usize, problems: impl IntoIterator<Item = P>) {
         self.metrics.reload().refused();
         for problem in problems {
@@ -191,12 +193,13 @@ impl Events {
         );
     }
 
-    /// The shared key set was read again.
+    /// The shared key set was loaded again.
     pub fn keys_changed(&self, file: &Path, keys: usize) {
         tracing::info!(file = %file.display(), keys, "keys loaded");
     }
 
-    /// The key file is unusable and the last good set stays in force. `status` is the file's.
+    /// The key file is unusable, and the last good set stays in force. `status` is the file's
+    /// status.
     pub fn keys_kept(&self, file: &Path, status: &str, keys: usize) {
         tracing::error!(
             file = %file.display(),
@@ -206,7 +209,8 @@ impl Events {
         );
     }
 
-    /// The key file is unusable and there never was a good set: every caller gets in, or nobody.
+    /// The key file is unusable, and there never was a good set: either every caller gets access,
+    /// or none.
     pub fn keys_absent(&self, file: &Path, status: &str, open: bool) {
         let file = file.display();
         if open {
@@ -216,19 +220,19 @@ impl Events {
         }
     }
 
-    /// An operator flipped or reset a switch.
+    /// An operator set or reset a switch.
     pub fn switch_set(&self, route: &str, switch: &str, before: bool, after: bool, source: &str) {
         tracing::info!(route, switch, before, after, source, "switch set");
     }
 
-    /// An operator set or removed a limit on the running router; `None` is no limit at all.
+    /// An operator set or removed a limit on the running router; `None` means no limit.
     pub fn limit_set(&self, route: &str, signal: &str, model: Option<&str>, limit: LimitChange) {
         let LimitChange { before, after, ttl } = limit;
         tracing::info!(route, signal, model, before, after, ttl = ?ttl, "limit set");
     }
 
-    /// Too many requests of a minute had no usable `x-phanrouter-session` header while
-    /// `session_prio` was on: the core says so at most once a minute.
+    /// Too many requests of one minute had no usable `x-phanrouter-session` header while
+    /// `session_prio` was on. The core reports this at most once a minute.
     pub fn no_session_header(&self, route: &str, seen: NoHeader) {
         let NoHeader {
             no_header,
@@ -244,7 +248,7 @@ impl Events {
         );
     }
 
-    /// An operator set or reset what of a route is recorded.
+    /// An operator set or reset the recording of a route.
     pub fn capture_set(&self, route: &str, before: &CaptureSettings, after: &CaptureSettings) {
         let (bodies_before, bodies) = (before.bodies.value, after.bodies.value);
         tracing::info!(
@@ -278,14 +282,14 @@ enum Warning {
 
 type Subject = (Warning, Box<str>, PeerKey);
 
-/// When each repeated warning may be written again.
+/// The times from which each repeated warning may be written again.
 #[derive(Debug, Default)]
 struct Quiet {
     until: HashMap<Subject, Instant>,
 }
 
 impl Quiet {
-    /// Whether the warning may be written now; if so it is quiet for [`QUIET`] from here on.
+    /// Whether the warning may be written now; if so, it is suppressed for [`QUIET`] from now on.
     fn speaks(&mut self, subject: Subject, now: Instant) -> bool {
         if self.until.get(&subject).is_some_and(|until| now < *until) {
             return false;

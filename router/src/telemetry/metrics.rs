@@ -1,6 +1,6 @@
-//! Metric families. [`Metrics`] is what is counted; [`Page`] is what is scraped.
+//! Metric families. [`Metrics`] holds the counters; [`Page`] renders the page for scrapers.
 //!
-//! Series exist, at zero, as soon as a route or a peer is configured, and disappear with it.
+//! Series start at zero when a route or a peer is configured, and disappear together with it.
 
 mod backends;
 mod bodylog;
@@ -30,22 +30,22 @@ pub use placement::{Reason, WaitTimer};
 pub use refusals::{Gate, Unplaced};
 pub use route::RouteMetrics;
 
-/// The route label of requests that no route answered: unknown paths, keys refused before the
-/// body chose a route.
+/// The route label of requests without a route: unknown paths, and keys that were refused before
+/// the body selected a route.
 pub const UNROUTED: &str = "-";
 
-/// What a route must have series for.
+/// The labels for which a route must have series.
 #[derive(Clone, Debug)]
 pub struct RouteLabels {
     /// The route.
     pub route: Arc<str>,
-    /// Its pools: the `peers_by_model` key, or `None`, and the peers.
+    /// The route's pools: the `peers_by_model` key, or `None`, and the peers.
     pub pools: Vec<(Option<Arc<str>>, Vec<PeerKey>)>,
-    /// First turns of its `session_prio` buckets.
+    /// The first turns of the route's `session_prio` buckets.
     pub buckets: Vec<u32>,
 }
 
-/// Everything that is counted. One per process.
+/// All counters. One per process.
 #[derive(Debug)]
 pub struct Metrics {
     routes: RwLock<BTreeMap<Arc<str>, Arc<RouteMetrics>>>,
@@ -64,7 +64,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The counters of a route, created at first sight. Look it up once per snapshot, not per request.
+    /// The counters of a route, created at the first call. Look it up once per snapshot, not per
+    /// request.
     pub fn route(&self, route: &Arc<str>) -> Arc<RouteMetrics> {
         if let Some(known) = self.routes.read().get(route) {
             return Arc::clone(known);
@@ -74,28 +75,28 @@ impl Metrics {
         Arc::clone(slot.or_insert_with(|| Arc::new(RouteMetrics::new(Arc::clone(route)))))
     }
 
-    /// The counters of requests that no route answered.
+    /// The counters of requests without a route.
     pub fn unrouted(&self) -> &Arc<RouteMetrics> {
         &self.unrouted
     }
 
-    /// Counts a ban of a configured peer; a route that is gone gets no series back.
+    /// Counts a ban of a configured peer. A removed route does not get its series back.
     pub(super) fn banned(&self, route: &str, peer: &str) {
         if let Some(known) = self.routes.read().get(route) {
             known.banned(peer);
         }
     }
 
-    /// Counts a poll of a configured peer; a route that is gone gets no series back.
+    /// Counts a poll of a configured peer. A removed route does not get its series back.
     pub(super) fn polled(&self, route: &str, peer: &str, report: Report) {
         if let Some(known) = self.routes.read().get(route) {
             known.polled(peer, report);
         }
     }
 
-    /// Brings the series in line with the configured routes: new ones start at zero, those of routes
-    /// and peers that are gone disappear. A request still running on a removed route keeps its own
-    /// handle and counts into nothing.
+    /// Adapts the series to the configured routes: new ones start at zero, those of removed routes
+    /// and peers disappear. A request that still runs on a removed route keeps its own handle; its
+    /// counts are lost.
     pub fn sync(&self, configured: &[RouteLabels]) {
         for labels in configured {
             self.route(&labels.route)
@@ -106,7 +107,7 @@ impl Metrics {
             .retain(|name, _| configured.iter().any(|labels| labels.route == *name));
     }
 
-    /// Reloads so far.
+    /// The counters of reloads.
     pub fn reload(&self) -> &ReloadTally {
         &self.reload
     }
@@ -121,7 +122,7 @@ impl Metrics {
     }
 }
 
-/// How configuration reloads went. The load at start counts as the first.
+/// The results of configuration reloads. The load at the start counts as the first.
 #[derive(Debug, Default)]
 pub struct ReloadTally {
     last_success: AtomicBool,
@@ -131,7 +132,7 @@ pub struct ReloadTally {
 }
 
 impl ReloadTally {
-    /// Notes a load whose files were all valid.
+    /// Records a load whose files were all valid.
     pub fn applied(&self, wall_unix_ms: u64) {
         self.last_success_unix_ms
             .store(wall_unix_ms, Ordering::Relaxed);
@@ -139,18 +140,19 @@ impl ReloadTally {
         self.applied.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a load that left an old version of some file in force.
+    /// Records a load that left an old version of some file in force.
     pub fn refused(&self) {
         self.last_success.store(false, Ordering::Relaxed);
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the last load was valid in every file.
+    /// Whether all files were valid in the last load.
     pub fn is_last_success(&self) -> bool {
         self.last_success.load(Ordering::Relaxed)
     }
 
-    /// When the last wholly valid load was, milliseconds since the Unix epoch; 0 before the first.
+    /// Time of the last load with only valid files, milliseconds since the Unix epoch; 0 before the
+    /// first.
     pub fn last_success_unix_ms(&self) -> u64 {
         self.last_success_unix_ms.load(Ordering::Relaxed)
     }
@@ -158,7 +160,7 @@ impl ReloadTally {
 
 #[cfg(test)]
 impl Metrics {
-    /// What is counted, as 0.0.4 text, without the process's own numbers.
+    /// The counters as 0.0.4 text, without the process's own numbers.
     pub(crate) fn text(self: &Arc<Self>) -> String {
         let mut registry = prometheus_client::registry::Registry::default();
         registry.register_collector(Box::new(encode::Counted(Arc::clone(self))));

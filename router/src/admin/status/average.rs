@@ -1,4 +1,4 @@
-//! `_cluster_avg`: the five-minute average of in-flight, per pool and of the route.
+//! `_cluster_avg`: the five-minute average of in-flight requests, per pool and for the route.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn of_pool(now: &Protection) -> PoolAvg {
     }
 }
 
-/// The pools of a route share their slots' times.
+/// Sums over the pools: their slot times add up to those of the route.
 fn sum<'p>(pools: impl Iterator<Item = &'p PoolAvg>) -> PoolAvg {
     let mut sum = PoolAvg::default();
     for pool in pools {

@@ -1,4 +1,5 @@
-//! `_bodylog_status` and `_bodylog_toggle`: what of a route is recorded, and how delivery stands.
+//! `_bodylog_status` and `_bodylog_toggle`: which part of a route's requests is recorded, and the
+//! state of delivery.
 
 use std::str::FromStr;
 
@@ -57,7 +58,7 @@ pub(super) fn status(route: &Route, log: &BodyLog) -> Answer {
     answer::json(StatusCode::OK, &shown)
 }
 
-/// `GET _bodylog_toggle`. With a parameter that would change something it is refused: only `POST`
+/// Answers `GET _bodylog_toggle`. Refuses parameters that would change something: only `POST`
 /// writes.
 pub(super) fn show(route: &Route, params: &Params) -> Answer {
     if params.has_any(&CHANGES) {
@@ -77,7 +78,7 @@ pub(super) fn show(route: &Route, params: &Params) -> Answer {
     answer::json(StatusCode::OK, &shown)
 }
 
-/// What the switch `bodylog` switches, as it is in force.
+/// The current settings of the switch `bodylog`.
 pub(in crate::admin) fn recording(route: &Route) -> Recording {
     let CaptureSettings { pct, bodies, .. } = route.capture();
     Recording {
@@ -89,8 +90,9 @@ pub(in crate::admin) fn recording(route: &Route) -> Recording {
     }
 }
 
-/// `POST ?on=0|1&pct=0..100&bodies=full|none|truncate(<size>)` sets what is given, `?reset=1`
-/// removes all of it. `?reset_counters=1` zeroes the route's counts, alone or with the others.
+/// `POST ?on=0|1&pct=0..100&bodies=full|none|truncate(<size>)` sets the given values, `?reset=1`
+/// removes all of them. `?reset_counters=1` sets the route's counts to zero, alone or with the
+/// others.
 pub(super) fn set(route: &Route, params: &Params, events: &Events) -> Result<Answer, Refused> {
     let (change, counters_reset) = Change::of(params)?;
     let before = route.capture();
@@ -155,7 +157,7 @@ fn changed<T, U>(before: Setting<T>, after: Setting<T>, shown: impl Fn(T) -> U) 
     }
 }
 
-/// What is asked for.
+/// The requested change.
 enum Change {
     Reset,
     Set {
@@ -166,7 +168,7 @@ enum Change {
 }
 
 impl Change {
-    /// With whether counters are to be zeroed.
+    /// Parses the change, and whether to reset the counters.
     fn of(params: &Params) -> Result<(Self, bool), Refused> {
         params.only(&CHANGES)?;
         let counters = params.flag("reset_counters")?;
@@ -190,7 +192,7 @@ impl Change {
     }
 }
 
-/// Written so that NaN fails.
+/// The comparison is written so that NaN fails.
 fn percent(text: &str) -> Result<f64, Refused> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     match text.parse::<f64>() {

@@ -10,10 +10,11 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::state::Route;
 
-/// Receipts shown unless told.
+/// Default number of receipts.
 const SHOWN: usize = 20;
 
-/// The last `?n=` receipts of some routes, as many as they keep at most, or the one of `?request_id=`.
+/// The last `?n=` receipts of some routes, limited to the number that they keep, or the receipt of
+/// `?request_id=`.
 pub(super) fn recent<'r>(
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
     params: &Params,

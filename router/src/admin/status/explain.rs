@@ -1,4 +1,5 @@
-//! `_route_debug` and `_route_inspect`: what would become of a request. Nothing is sent or counted.
+//! `_route_debug` and `_route_inspect`: explain the decision about a request, without sending or
+//! counting it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,16 +23,16 @@ use crate::content::Inspection;
 use crate::placement::{PlacementLookups, RequestContext, rule_against};
 use crate::state::{Route, RouteTable};
 
-/// The session that `_route_debug` asks about unless told.
+/// The default session of `_route_debug`.
 const DEFAULT_SESSION: &str = "default";
 
-/// The source of a session that the query names.
+/// The source name of a session from the query.
 const FROM_QUERY: &str = "query.sid";
 
-/// The last turn that a session header may name.
+/// The highest turn that a session header may give.
 const TURN_MAX: usize = 1_000_000_000;
 
-/// The active tier's priority, beside the answer of `_route_inspect`.
+/// Adds the active tier's priority to the answer of `_route_inspect`.
 const ACTIVE_LEVEL: HeaderName = HeaderName::from_static("x-routed-active-level");
 
 /// `_route_debug`.
@@ -89,7 +90,7 @@ pub(super) fn debug(table: &RouteTable, route: &Route, params: &Params) -> Resul
     Ok(answer::json(StatusCode::OK, &debug))
 }
 
-/// A session as the query names it.
+/// A session ID from the query.
 fn named(sid: &str) -> SessionId<'_> {
     SessionId {
         raw: Cow::Borrowed(sid.as_bytes()),
@@ -97,8 +98,8 @@ fn named(sid: &str) -> SessionId<'_> {
     }
 }
 
-/// `_route_inspect`. `?sid=` is the session, wherever the request would carry it; other parameters
-/// are the request's own.
+/// `_route_inspect`. `?sid=` is the session, wherever the request would carry it; the other
+/// parameters belong to the request.
 pub(super) fn inspect(
     table: &RouteTable,
     route: &Route,
@@ -166,7 +167,7 @@ fn verdict(route: &Route, rule: &Rule) -> RuleVerdict {
     }
 }
 
-/// 200: the question was understood, and this is its answer.
+/// Status 200: the question was valid, and this is its answer.
 pub(super) fn unknown_model(route: &Route, model: Option<&str>) -> Answer {
     let unknown = UnknownModel {
         route: route.name.to_string(),
@@ -178,7 +179,7 @@ pub(super) fn unknown_model(route: &Route, model: Option<&str>) -> Answer {
     answer::json(StatusCode::OK, &unknown)
 }
 
-/// The end of an explanation, as the two endpoints show it.
+/// The last part of an explanation, the same for both endpoints.
 #[derive(Default)]
 struct Actual {
     name: Option<String>,
@@ -234,7 +235,7 @@ fn algorithm(route: &Route) -> String {
     name.to_owned()
 }
 
-/// Where a session lives when nobody is banned: in the highest tier with an enabled peer.
+/// The home of a session when no peer is banned: in the highest tier with an enabled peer.
 fn natural<'r>(route: &'r Route, pool: PoolId, sid: &str) -> Option<(&'r str, u64)> {
     let enabled = || {
         route.spec().pools[pool.0]

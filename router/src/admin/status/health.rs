@@ -46,7 +46,7 @@ pub(super) fn active(route: &Route) -> Answer {
     answer::json(StatusCode::OK, &active)
 }
 
-/// A peer that several pools name is one engine: its numbers are the same in each.
+/// A peer that is in several pools is one engine: its numbers are the same in each.
 fn peers(route: &Route) -> BTreeMap<String, PeerHealth> {
     let facts = route.pool_ids().flat_map(|pool| route.peer_facts(pool));
     facts

@@ -1,4 +1,4 @@
-//! `_active_conns_set`: how busy a peer is to look.
+//! `_active_conns_set`: makes a peer look busier, by holding back units.
 
 use http::StatusCode;
 use proto::admin::ActiveConnsSet;
@@ -8,8 +8,8 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::state::{IN_FLIGHT_MAX, InFlight, NotHeld, Route};
 
-/// `POST ?peer=&value=` holds units of a peer back until so many are in flight on it,
-/// `?peer=&delete=1` gives back what is held there, `?flush=1` all of the route.
+/// `POST ?peer=&value=` holds units of a peer back until its in-flight count reaches the value.
+/// `?peer=&delete=1` releases the peer's held units, `?flush=1` those of the whole route.
 pub(super) fn set(route: &Route, params: &Params) -> Result<Answer, Refused> {
     params.only(&["peer", "value", "delete", "flush"])?;
     let peer = params.get("peer")?.map(PeerKey::new);

@@ -1,5 +1,5 @@
-//! `_ttft_limit` and `_tps_limit`: a threshold set on the running router, for the route or one model,
-//! for a while.
+//! `_ttft_limit` and `_tps_limit`: sets a temporary threshold on the running router, for the route
+//! or for one model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::state::Route;
 use crate::telemetry::events::{Events, LimitChange};
 use router_config::valid::SignalOptions;
 
-/// Life of a limit unless told, seconds: an incident's length, so that a forgotten one ends.
+/// Default lifetime of a limit, seconds: as long as an incident, so that a forgotten limit expires.
 const TTL_S: f64 = 7200.0;
 
 const PRIORITY: &str = "declared metrics > model override > route override > model limit > route limit > global default";
 
-/// Which limit is asked about.
+/// The limit in question.
 #[derive(Clone, Copy)]
 struct Scope<'r> {
     route: &'r Route,
@@ -33,7 +33,7 @@ struct Scope<'r> {
     pool: Option<PoolId>,
 }
 
-/// `GET` shows, `POST` sets or, with 0 or `reset=1`, removes.
+/// `GET` shows the limit. `POST` sets it; with 0 or `reset=1` it removes the limit.
 pub(super) fn limit(
     route: &Route,
     signal: Signal,
@@ -69,7 +69,7 @@ fn parameter(signal: Signal) -> &'static str {
 fn pool(route: &Route, model: Option<&str>) -> Result<Option<PoolId>, Refused> {
     match model {
         None => Ok(None),
-        // A flat route has one pool, whatever the model: a limit of a model would bind nobody.
+        // A flat route has one pool for all models: a limit for one model would have no effect.
         Some(_) if !route.is_by_model() => {
             Err("this route has no models of its own; leave 'model' out".to_owned())
         }
@@ -80,7 +80,7 @@ fn pool(route: &Route, model: Option<&str>) -> Result<Option<PoolId>, Refused> {
     }
 }
 
-/// The limit asked for; `None` removes it.
+/// The requested limit; `None` removes it.
 fn change(params: &Params, name: &str) -> Result<Option<RuntimeLimit>, Refused> {
     let reset = params.flag("reset")?;
     let ttl = params.amount("ttl")?;
@@ -94,7 +94,7 @@ fn change(params: &Params, name: &str) -> Result<Option<RuntimeLimit>, Refused> 
         (Some(_), false) | (None, true) => return Ok(None),
     };
     let ttl = ttl.unwrap_or(TTL_S);
-    // What does not fit a duration is for ever, near enough.
+    // A lifetime that does not fit a duration counts as unlimited.
     let life = Duration::try_from_secs_f64(ttl)
         .ok()
         .filter(|life| !life.is_zero());
@@ -114,7 +114,7 @@ impl Scope<'_> {
         self.answer(Some(before))
     }
 
-    /// As things stand; `before` is what stood before a change.
+    /// The current state; `before` is the state before a change.
     fn answer(self, before: Option<InForce>) -> Answer {
         let now = self.in_force();
         let runtime = self.route.runtime_limit(self.signal, self.pool);
@@ -161,8 +161,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The limit in force. That of a whole by-model route is what its models have unless they say
-    /// otherwise.
+    /// The limit in force. For a whole by-model route, it applies to the models without a limit of
+    /// their own.
     fn in_force(self) -> InForce {
         if self.is_declared() {
             return InForce {
@@ -193,7 +193,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The layer of options that a threshold comes from.
+    /// The configuration layer of a threshold.
     fn source(self, of: InForce) -> &'static str {
         let SignalOptions {
             limit,
@@ -212,7 +212,7 @@ impl Scope<'_> {
         source.as_str()
     }
 
-    /// The limits set for single models, seen from the whole route.
+    /// The limits of single models, for the page of the whole route.
     fn of_models(self) -> BTreeMap<String, f64> {
         let Self {
             route,
@@ -231,7 +231,7 @@ impl Scope<'_> {
         spec_of(self.route, self.signal).table.is_some()
     }
 
-    /// What would hold without the override of this scope.
+    /// The limit that would apply without the override of this scope.
     fn shadowed(self) -> Option<f64> {
         if self.pool.is_none() && self.route.is_by_model() {
             return self.options().limit.value;
@@ -280,14 +280,14 @@ impl Scope<'_> {
     }
 }
 
-/// A limit with the layer it came from.
+/// A limit and the layer that it comes from.
 #[derive(Clone, Copy)]
 struct InForce {
     value: Option<f64>,
     source: ThresholdSource,
 }
 
-/// What an answer says in the signal's own unit.
+/// The numbers of an answer, in the signal's own unit.
 struct Numbers {
     limit: Option<f64>,
     held: Option<f64>,

@@ -1,4 +1,4 @@
-//! `_route_opts`: every option of a route with the value in force and where it comes from.
+//! `_route_opts`: every option of a route with its current value and its source.
 
 use http::StatusCode;
 use proto::admin::RouteOpts;
@@ -11,7 +11,7 @@ use crate::state::{Route, Switch, adaptive_bounds};
 use router_config::options::{Effective, effective, number};
 use router_config::valid::{SignalOptions, largest_tier_by};
 
-/// The route's options, what was set on the running router applied.
+/// The route's options with all runtime overrides.
 pub(super) fn all(route: &Route) -> Answer {
     let mut shown = effective(&route.options);
     overlay(route, &mut shown);
@@ -32,7 +32,7 @@ pub(super) fn all(route: &Route) -> Answer {
     )
 }
 
-/// Puts everything that was set on the running router over what the files say.
+/// Applies all runtime overrides to the values from the files.
 fn overlay(route: &Route, shown: &mut Effective) {
     for switch in Switch::ALL {
         let now = route.switch(switch);
@@ -62,7 +62,7 @@ fn overlay(route: &Route, shown: &mut Effective) {
     }
 }
 
-/// The limits of models with those that were set over those of the files; nothing when none was set.
+/// The limits per model from the files, with the overrides applied; `None` without any override.
 fn limits_by_model(route: &Route, signal: Signal, options: &SignalOptions) -> Option<Value> {
     let pools = route.pool_ids().zip(&route.spec().pools);
     let set: Vec<_> = pools

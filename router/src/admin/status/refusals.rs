@@ -1,4 +1,5 @@
-//! `_429_status` and `_rate_limit_status`: who was refused and who would have been.
+//! `_429_status` and `_rate_limit_status`: counts of refusals, and of requests that a disabled gate
+//! would have refused.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub(super) fn rate_limit(route: &Route) -> Answer {
     answer::json(StatusCode::OK, &master_switch(route))
 }
 
-/// `_429_status`: of this route, or with `all=1` of every one. `POST ?reset=1` counts anew.
+/// `_429_status`: of this route, or with `all=1` of every route. `POST ?reset=1` resets the counts.
 pub(super) fn status(
     table: &RouteTable,
     route: &Route,
@@ -104,7 +105,7 @@ pub(in crate::admin) fn refused(route: &Route) -> Reasons {
     reasons(route.state.metrics.refusals())
 }
 
-/// Counts in the order of [`Gate::ALL`] by name.
+/// The counts in the order of [`Gate::ALL`], by name.
 fn reasons(counts: [u64; Gate::ALL.len()]) -> Reasons {
     let of = |gate: Gate| counts[gate as usize];
     Reasons {

@@ -1,4 +1,4 @@
-//! `_route_state`: tiers and how much room they have.
+//! `_route_state`: the tiers and their free slots.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `_reject_rules_status`: a route's content rules and how often each refused.
+//! `_reject_rules_status`: a route's content rules, and how many requests each one refused.
 
 use http::StatusCode;
 use proto::admin::{RejectRule, RejectRulesStatus};

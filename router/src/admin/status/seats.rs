@@ -1,4 +1,4 @@
-//! `_sessions`: how many sessions a route remembers, and where one of them lives.
+//! `_sessions`: the number of sessions that a route remembers, and the home of one session.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::state::Route;
 
-/// `_sessions`, with `?session_id=` also where that session lives. Reading renews nothing.
+/// `_sessions`; with `?session_id=` also the home of that session. Reading does not renew the
+/// session.
 pub(super) fn status(route: &Route, params: &Params) -> Result<Answer, Refused> {
     let sessions = sessions(route, asked(params)?);
     Ok(answer::json(StatusCode::OK, &sessions))
 }
 
-/// The same of some routes together.
+/// The same for several routes together.
 pub(in crate::admin) fn every<'r>(
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
     params: &Params,
@@ -29,7 +30,7 @@ pub(in crate::admin) fn every<'r>(
     Ok(answer::json(StatusCode::OK, &all))
 }
 
-/// Releases the session of `?session_id=` on some routes; one that is unknown is no error.
+/// Releases the session `?session_id=` on several routes. An unknown session is no error.
 pub(in crate::admin) fn finish<'r>(
     routes: impl IntoIterator<Item = &'r Arc<Route>>,
     params: &Params,

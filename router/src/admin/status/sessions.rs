@@ -1,4 +1,4 @@
-//! `_session_status`: `session_prio` and what it did.
+//! `_session_status`: the settings and counters of `session_prio`.
 
 use http::StatusCode;
 use proto::admin::{SessionBucket, SessionStatus};

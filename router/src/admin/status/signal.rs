@@ -1,4 +1,4 @@
-//! `_ttft_status` and `_tps_status`: thresholds beside averages, pool by pool.
+//! `_ttft_status` and `_tps_status`: thresholds and averages per pool.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn status(route: &Route, signal: Signal) -> Answer {
     }
 }
 
-/// One pool as it is now.
+/// The current state of one pool.
 struct Pool {
     name: String,
     now: Protection,
@@ -166,12 +166,12 @@ fn ignored(signal: Signal, value: f64) -> IgnoredOverride {
     }
 }
 
-/// Why an override has no effect beside a table.
+/// The reason why an override has no effect when a table is declared.
 pub(super) fn declared_wins(signal: Signal) -> String {
     format!("{signal}_metrics is declared and beats every limit")
 }
 
-/// A value as milliseconds and as tokens per second: only its own unit is there.
+/// A value as milliseconds and as tokens per second; only the signal's own unit is present.
 fn by_unit(signal: Signal, value: Option<f64>) -> (Option<f64>, Option<f64>) {
     match signal {
         Signal::Ttft => (value, None),
@@ -187,7 +187,7 @@ pub(super) fn switch_of(signal: Signal) -> Switch {
     }
 }
 
-/// What a route says of a signal.
+/// The route's options for a signal.
 pub(super) fn spec_of(route: &Route, signal: Signal) -> &SignalSpec {
     match signal {
         Signal::Ttft => &route.spec().guard.ttft,
@@ -195,12 +195,12 @@ pub(super) fn spec_of(route: &Route, signal: Signal) -> &SignalSpec {
     }
 }
 
-/// Whether anything is compared with the signal.
+/// Whether the signal has any threshold.
 pub(in crate::admin) fn is_compared(state: &SignalState) -> bool {
     state.metrics.iter().any(|row| row.threshold.is_some())
 }
 
-/// Whole seconds that have not passed yet.
+/// The remaining time in whole seconds, rounded up.
 pub(super) fn seconds_up(left: Duration) -> u64 {
     left.as_secs() + u64::from(left.subsec_nanos() > 0)
 }
@@ -215,7 +215,7 @@ pub(super) fn by_model(options: &SignalOptions) -> BTreeMap<String, f64> {
 
 const STATIC: &str = "static";
 
-/// The layer as llm-openresty names it.
+/// The layer in llm-openresty's terms.
 fn source(source: ThresholdSource) -> &'static str {
     match source {
         ThresholdSource::Declared => "declared",
@@ -225,7 +225,7 @@ fn source(source: ThresholdSource) -> &'static str {
     }
 }
 
-/// The layer in full.
+/// The full name of the layer.
 pub(super) fn layer(source: ThresholdSource) -> &'static str {
     match source {
         ThresholdSource::Declared => "declared",
@@ -238,7 +238,7 @@ pub(super) fn layer(source: ThresholdSource) -> &'static str {
     }
 }
 
-/// `declared`, else `override` where any pool has one, else what the files say.
+/// `declared`, else `override` when any pool has one, else the layer of the files.
 fn tps_limit_source(route: &Route, pools: &[Pool]) -> &'static str {
     let any = |wanted: &str| {
         pools

@@ -14,7 +14,7 @@ use crate::telemetry::events::Events;
 /// Parameters that change something.
 const CHANGES: [&str; 3] = ["on", "reset", "reset_counters"];
 
-/// `GET`. With a parameter that would change something it is refused: only `POST` writes.
+/// Answers `GET`. Refuses parameters that would change something: only `POST` writes.
 pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
     if params.has_any(&CHANGES) {
         return answer::method_not_allowed(POSTS);
@@ -30,8 +30,8 @@ pub(super) fn show(route: &Route, switch: Switch, params: &Params) -> Answer {
     answer::json(StatusCode::OK, &shown)
 }
 
-/// `POST ?on=0|1` sets an override, `?reset=1` removes it, `?reset_counters=1` zeroes what the switch
-/// counts, if anything, alone or with one of the others.
+/// `POST ?on=0|1` sets an override, `?reset=1` removes it. `?reset_counters=1` sets the switch's
+/// counters to zero, if it has any, alone or with one of the others.
 pub(super) fn set(
     route: &Route,
     switch: Switch,
@@ -75,7 +75,7 @@ pub(super) fn set(
     Ok(answer::json(StatusCode::OK, &toggled))
 }
 
-/// What a `POST` asks for; at least one of the two.
+/// The change that a `POST` requests; at least one of the two.
 struct Change {
     /// The override; `Some(None)` removes it.
     to: Option<Option<bool>>,

@@ -1,4 +1,4 @@
-//! `_cch_strip_status` and `_cch_test`: what the transforms did, and what they would do.
+//! `_cch_strip_status` and `_cch_test`: the counters of the transforms, and a trial run.
 
 use http::StatusCode;
 use http::request::Parts;
@@ -12,7 +12,7 @@ use crate::content::transform::{Transformed, transform};
 use crate::placement::RequestContext;
 use crate::state::{Route, RouteTable, Switch};
 
-/// The path that a body is tried for unless told.
+/// The default path for a trial run.
 pub(super) const DEFAULT_PATH: &str = "/v1/chat/completions";
 
 /// `_cch_strip_status`.
@@ -34,7 +34,7 @@ pub(super) fn cch_strip(route: &Route) -> Answer {
     answer::json(StatusCode::OK, &status)
 }
 
-/// `_cch_test`. Nothing is sent or counted.
+/// `_cch_test`. Sends nothing and counts nothing.
 pub(super) fn test(
     table: &RouteTable,
     route: &Route,
@@ -68,7 +68,7 @@ pub(super) fn test(
     Ok(answer::json(StatusCode::OK, &tested))
 }
 
-/// What the transforms would make of a body.
+/// The result of the transforms for a body.
 pub(super) fn put_right(
     route: &Route,
     path: &str,

@@ -1,4 +1,4 @@
-//! The load gates' status pages, limits and counters.
+//! Tests of the load gates' status pages, limits and counters.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ ttft_limit_ms: 30000
 ttft_metrics: [{metric: p95, q: .95, threshold: 35000}]
 ";
 
-/// Lets a window with one time to first token end.
+/// Records one time to first token and lets its window end.
 async fn first_token_took(port: &Port, ms: f64) {
     let route = port.route();
     route.sample(PoolId(0), Sample::Ttft(ms));
@@ -494,7 +494,7 @@ async fn a_peers_units_are_held_back_beside_the_requests_on_it() {
         "peer=10.0.0.11:8000&value=-1",
         "peer=10.0.0.11:8000&value=10001",
         "peer=10.0.0.11:8000&value=1&delete=1",
-        // A request runs on it.
+        // A request is running on this peer.
         "peer=10.0.0.11:8000&value=0",
     ] {
         assert_eq!(set(bad).await.0, 400, "{bad}");

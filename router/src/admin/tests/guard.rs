@@ -1,4 +1,4 @@
-//! Who is turned away, on both ports.
+//! Tests of refused callers, on both ports.
 
 use super::*;
 

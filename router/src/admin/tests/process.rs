@@ -1,4 +1,4 @@
-//! Endpoints about the process.
+//! Tests of the endpoints about the process.
 
 use std::time::Duration;
 
@@ -169,7 +169,7 @@ async fn the_page_shows_the_present() {
             "{expected}\nnot in\n{page}"
         );
     }
-    // A disabled peer is not unhealthy.
+    // A disabled peer does not count as unhealthy.
     assert!(
         !page.contains(r#"llm_router_peer_healthy{route="multi",peer="10.0.0.12:8000"}"#),
         "{page}"

@@ -1,4 +1,4 @@
-//! `/<route>/_…`.
+//! Tests of `/<route>/_…`.
 
 use router_core::decision::{Choice, Receipt};
 
@@ -228,7 +228,7 @@ async fn inspect_decides_as_a_request_would_and_counts_nothing() {
         (&json!("-"), &json!("none"))
     );
     let bare = port.get("/chat/_route_inspect").await;
-    // Which of two idle peers it is differs from time to time.
+    // The choice between two idle peers varies between runs.
     let asked = bare.json();
     assert_eq!(
         (bare.status, &asked["session_id"], &asked["source"]),

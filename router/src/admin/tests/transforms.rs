@@ -1,4 +1,4 @@
-//! The switches of the transforms, what they count, and a body tried out.
+//! Tests of the transforms' switches, counters and trial runs.
 
 use super::*;
 use crate::content::transform::Transformed;

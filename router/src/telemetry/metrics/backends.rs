@@ -1,4 +1,5 @@
-//! The families of `/proxy/metrics`: each peer's load as placement sees it, and what came of it.
+//! The families of `/proxy/metrics`: each peer's load as placement sees it, and the results of its
+//! requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use super::encode::{Labels, family};
 use super::placement::{self, Names, SeenPlacements};
 use crate::state::Route;
 
-/// What one scrape saw of some routes.
+/// The state of some routes at one scrape.
 #[derive(Debug)]
 pub struct Backends {
     backends: Vec<Backend>,
@@ -37,7 +38,7 @@ const NAMES: Names = Names {
 };
 
 impl Backends {
-    /// The peers of `routes` as they are now: one short lock per pool and per peer.
+    /// Reads the peers of `routes`: one short lock per pool and per peer.
     pub fn of<'r>(routes: impl IntoIterator<Item = &'r Route>) -> Self {
         let mut seen = Self {
             backends: Vec::new(),
@@ -56,7 +57,7 @@ impl Backends {
         seen
     }
 
-    /// The same as JSON has it.
+    /// The same data for JSON.
     pub fn into_json(self) -> admin::Backends {
         admin::Backends {
             backends: self.backends,
@@ -86,7 +87,7 @@ fn route_load(route: &Route, placements: &SeenPlacements) -> RouteLoad {
     }
 }
 
-/// A peer that several pools name is one engine: only its sessions are apart.
+/// A peer in several pools is one engine: only its sessions are separate.
 fn of_route(route: &Route, placements: &SeenPlacements) -> Vec<Backend> {
     let mut seen: Vec<(PeerFacts, Backend)> = Vec::new();
     for facts in route.pool_ids().flat_map(|pool| route.peer_facts(pool)) {
@@ -193,7 +194,7 @@ impl Backends {
     }
 }
 
-/// Name, help, and the value where there is one.
+/// Name, help, and the value if there is one.
 type Gauge = (&'static str, &'static str, fn(&Backend) -> Option<f64>);
 
 const GAUGES: [Gauge; 11] = [

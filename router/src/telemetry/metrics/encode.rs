@@ -1,4 +1,4 @@
-//! From counters to families of a page.
+//! Encodes counters as the families of a page.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,10 +15,10 @@ use super::route::{PeerTally, RouteMetrics};
 use super::{Metrics, UNROUTED};
 use crate::content::postprocess::Outcome;
 
-/// Labels of one series, in the order the page shows them.
+/// Labels of one series, in the order of the page.
 pub(crate) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
-/// Writes one family; nothing at all when it has no series.
+/// Writes one family; skips a family without series.
 pub(crate) fn family<'a, M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

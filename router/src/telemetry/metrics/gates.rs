@@ -1,4 +1,4 @@
-//! Gauges and counters of the load gates, read from the books at each scrape.
+//! Gauges and counters of the load gates, read from the gates' state at each scrape.
 
 use std::fmt;
 
@@ -14,17 +14,17 @@ use super::encode::{Labels, family};
 use super::route::NONE;
 use crate::state::Route;
 
-/// Milliseconds in a second: the page speaks base units.
+/// Milliseconds in a second: the page uses base units.
 const MS: f64 = 1000.0;
 
-/// What one scrape saw of one route's gates.
+/// The state of one route's gates at one scrape.
 pub(super) struct SeenGates {
     route: String,
     /// By model label.
     pools: Vec<(String, Protection)>,
     trips: Trips,
     priority: PriorityState,
-    /// Signals with a limit set on the running router, in the order of [`Signal::ALL`].
+    /// Signals with a runtime limit, in the order of [`Signal::ALL`].
     limits_set: [bool; Signal::ALL.len()],
 }
 
@@ -41,7 +41,7 @@ impl SeenGates {
         }
     }
 
-    /// Series of limits beside those of the switches: their name, and whether one is set.
+    /// The limits listed besides the switches: their name, and whether a runtime limit is set.
     pub(super) fn limits_set(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let names = Signal::ALL.into_iter().map(|signal| match signal {
             Signal::Ttft => "ttft-limit",
@@ -107,10 +107,10 @@ fn rooms(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Resul
     )
 }
 
-/// What differs between the signals' families.
+/// The differences between the two signals' families.
 struct SignalFamilies {
     of: fn(&Protection) -> &SignalState,
-    /// Divides a value of the core.
+    /// Divisor for a value of the core.
     unit: f64,
     ewma: (&'static str, &'static str),
     threshold: (&'static str, &'static str),
@@ -167,13 +167,13 @@ fn signals(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Res
             })
         };
         let (name, help) = families.ewma;
-        // An average of 0 would read as a dead fleet.
+        // An average of 0 would look like a dead fleet.
         let ewma = metrics(|ewma, _, unit| ewma.map_or(f64::NAN, |ewma| ewma / unit));
         family(encoder, name, help, ewma)?;
         let (name, help) = families.threshold;
         let threshold = metrics(|_, threshold, unit| match threshold {
             Some(threshold) => threshold / unit,
-            // What no average reaches: above every time, below every rate.
+            // A threshold that no average reaches: above every time, below every rate.
             None if unit == MS => f64::INFINITY,
             None => 0.0,
         });

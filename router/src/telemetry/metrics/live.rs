@@ -1,5 +1,5 @@
-//! Gauges of the present, read from their owners at each scrape: one short lock per pool, and the
-//! request path maintains nothing for them.
+//! Gauges of the current state, read from their owners at each scrape: one short lock per pool. The
+//! request path does no work for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ const NAMES: Names = Names {
     ttfb_seconds: "llm_router_ttfb_seconds",
 };
 
-/// The families of the table in force.
+/// The families of the current table.
 #[derive(Debug)]
 pub struct Live {
     tables: Arc<ArcSwap<RouteTable>>,
@@ -47,7 +47,7 @@ pub struct Live {
     bodylog: Arc<BodyLog>,
 }
 
-/// What one scrape saw of one route.
+/// The state of one route at one scrape.
 struct Seen<'t> {
     route: &'t Route,
     /// Distinct peers.
@@ -56,7 +56,7 @@ struct Seen<'t> {
 }
 
 impl Live {
-    /// The families of whatever table is in force when the page is asked for.
+    /// The families of the table that is in force at the time of the scrape.
     pub fn new(
         tables: Arc<ArcSwap<RouteTable>>,
         budget: ByteBudget,
@@ -163,7 +163,7 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         "1 while a peer is alive, too busy to be read, and taken for full.",
         each(|peer| u64::from(peer.freshness == Some(Freshness::Held))),
     )?;
-    // A disabled peer is neither: nobody asks it.
+    // A disabled peer is neither healthy nor banned: it is not probed.
     let enabled = seen.iter().flat_map(|seen| {
         seen.peers
             .iter()

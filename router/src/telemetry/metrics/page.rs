@@ -10,14 +10,14 @@ use super::Metrics;
 use super::encode::Counted;
 use super::process::ProcessCollector;
 
-/// Everything a scraper sees, rendered on demand.
+/// The complete page, rendered on demand.
 #[derive(Debug)]
 pub struct Page {
     registry: Registry,
 }
 
 impl Page {
-    /// The page of what is counted and of what is `live`: read from its owner at each scrape.
+    /// The page of the counters and of `live`, which is read from its owners at each scrape.
     pub fn new(metrics: &Arc<Metrics>, live: impl Collector) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Counted(Arc::clone(metrics))));
@@ -26,7 +26,7 @@ impl Page {
         Self { registry }
     }
 
-    /// A page of one collector's families.
+    /// A page with the families of one collector.
     pub fn only(families: impl Collector) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(families));
@@ -36,7 +36,7 @@ impl Page {
     /// The page in one format.
     ///
     /// # Errors
-    /// When a family breaks the rules of the format.
+    /// When a family violates the rules of the format.
     pub fn render(&self, format: Format) -> Result<Vec<u8>, PageError> {
         service::exposition::render(&self.registry, format)
     }

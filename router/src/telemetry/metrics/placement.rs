@@ -1,6 +1,8 @@
-//! Which peer got a request and why, who got none, what waiting cost and what polls found.
+//! Counters of placement: which peer got a request and why, refused requests, waiting times and
+//! poll results.
 //!
-//! Counted in [`RouteMetrics`]; shown twice, under the names of `/proxy/metrics` and of `/metrics`.
+//! [`RouteMetrics`] holds the counters. Two pages show them, under the names of `/proxy/metrics`
+//! and of `/metrics`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,22 +19,22 @@ use super::encode::{Labels, family};
 use super::route::{NONE, RouteMetrics};
 use crate::state::Route;
 
-/// Why a peer got a request: the first that fits, in this order.
+/// Why a peer got a request: the first reason that applies, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Its session lives there, or was placed there as a new one.
+    /// The request's session lives there, or was placed there as a new one.
     Sticky,
-    /// It computed the beginning of the conversation.
+    /// The peer computed the beginning of the conversation.
     Prefix,
-    /// It waited for a slot and got one.
+    /// The request waited for a slot and got one.
     Waited,
-    /// Nobody had room, and `full_policy` sends all the same.
+    /// All peers were full, and `full_policy` sends the request anyway.
     Overflow,
-    /// None of those that list its model was usable.
+    /// No peer that lists the request's model was usable.
     PinFallback,
-    /// It lists the model.
+    /// The peer lists the model.
     Pin,
-    /// `balance` alone.
+    /// Only `balance` decided.
     Strategy,
 }
 
@@ -61,7 +63,7 @@ impl Reason {
         }
     }
 
-    /// Of one placement; `listed`: some peer lists the request's model, and models pin.
+    /// The reason of one placement. `listed`: some peer lists the request's model, and models pin.
     pub fn of(mode: Mode, facts: &Facts, listed: bool) -> Self {
         let is_full = f64::from(facts.peer_in_flight) >= f64::from(facts.peer_slots) * facts.factor;
         match mode {
@@ -83,7 +85,7 @@ impl Reason {
     }
 }
 
-/// What the poll of an engine's load found, as a label.
+/// The result of polling an engine's load, as an index of the labels.
 fn result(report: Report) -> usize {
     match report {
         Report::Sampled(_) => 0,
@@ -112,13 +114,13 @@ const RESULTS: [&str; 8] = [
 /// Counts of one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerPlacements {
-    /// By `balance` and reason: at most every pair of them.
+    /// By `balance` and reason; bounded by the number of such pairs.
     selected: BTreeMap<(&'static str, Reason), u64>,
-    /// Index as [`RESULTS`].
+    /// Index as in [`RESULTS`].
     polls: [u64; RESULTS.len()],
 }
 
-/// Measures a wait for a slot, however it ends.
+/// Measures a wait for a slot, whatever its result.
 #[derive(Debug)]
 pub struct WaitTimer {
     metrics: Arc<RouteMetrics>,
@@ -134,7 +136,7 @@ impl Drop for WaitTimer {
 }
 
 impl RouteMetrics {
-    /// Counts a request's first placement; `strategy` is the `balance` in force.
+    /// Counts a request's first placement; `strategy` is the current `balance`.
     pub fn selected(&self, peer: &str, strategy: &'static str, reason: Reason) {
         if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
             let count = tally.placements.selected.entry((strategy, reason));
@@ -149,7 +151,7 @@ impl RouteMetrics {
         }
     }
 
-    /// A wait for a slot begins; it ends with the value.
+    /// Starts measuring a wait for a slot; dropping the value ends it.
     pub fn wait(self: &Arc<Self>) -> WaitTimer {
         WaitTimer {
             metrics: Arc::clone(self),
@@ -158,17 +160,17 @@ impl RouteMetrics {
     }
 }
 
-/// What one scrape saw of one route.
+/// The state of one route at one scrape.
 #[derive(Debug)]
 pub(super) struct SeenPlacements {
     route: String,
     metrics: Arc<RouteMetrics>,
-    /// The `balance` in force.
+    /// The current `balance`.
     strategy: &'static str,
     polls: bool,
     /// Distinct peers, file order: `host:port` and name.
     peers: Vec<(String, String)>,
-    /// By model label; empty where no session is remembered.
+    /// By model label; empty when no session is remembered.
     memories: Vec<(String, MemoryState)>,
 }
 
@@ -191,7 +193,8 @@ impl SeenPlacements {
         }
     }
 
-    /// Of one peer by strategy and reason; every reason of the strategy in force.
+    /// The counts of one peer by strategy and reason; includes every reason of the current
+    /// strategy.
     fn selected(&self, peer: &str) -> BTreeMap<(&'static str, Reason), u64> {
         let zero = Reason::ALL.map(|reason| ((self.strategy, reason), 0));
         let mut selected = BTreeMap::from(zero);
@@ -201,7 +204,7 @@ impl SeenPlacements {
         selected
     }
 
-    /// Of one peer by reason.
+    /// The counts of one peer by reason.
     pub(super) fn by_reason(&self, peer: &str) -> BTreeMap<String, u64> {
         let mut by_reason = BTreeMap::new();
         for ((_, reason), count) in self.selected(peer) {
@@ -210,7 +213,7 @@ impl SeenPlacements {
         by_reason
     }
 
-    /// Of one peer by result; `None` where it is not polled.
+    /// The counts of one peer by result; `None` when it is not polled.
     pub(super) fn by_result(&self, peer: &str) -> Option<BTreeMap<String, u64>> {
         let tally = self.metrics.tally.lock();
         let polls = tally.peers.get(peer).map(|tally| tally.placements.polls);
@@ -219,7 +222,7 @@ impl SeenPlacements {
         self.polls.then(|| zipped.collect())
     }
 
-    /// Sessions lost to the cap and to time, all pools together.
+    /// Sessions lost to the cap and to expiry, for all pools together.
     pub(super) fn losses(&self) -> (u64, u64) {
         let memories = self.memories.iter();
         memories.fold((0, 0), |(evicted, expired), (_, memory)| {
@@ -228,11 +231,11 @@ impl SeenPlacements {
     }
 }
 
-/// How one page names what is counted.
+/// The names that one page uses.
 pub(super) struct Names {
     /// Label of a peer.
     pub(super) peer: &'static str,
-    /// Whether that is its name, or its `host:port`.
+    /// Whether the label is the peer's name instead of its `host:port`.
     pub(super) by_name: bool,
     pub(super) polls: &'static str,
     pub(super) selected: &'static str,

@@ -1,4 +1,5 @@
-//! `process_*`: what the operating system says about us, under the names every client library uses.
+//! `process_*`: the operating system's numbers about this process, under the names that all client
+//! libraries use.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 use super::encode::{Labels, family, gauge};
 
-/// Reads `/proc/self` at each scrape. What cannot be read is left out of the page.
+/// Reads `/proc/self` at each scrape. Unreadable values are left out of the page.
 #[derive(Debug)]
 pub(super) struct ProcessCollector;
 

@@ -1,4 +1,5 @@
-//! Who was refused, by which gate. Moved once per refusal; read as series and as `/_429_status`.
+//! Counts of refusals per gate. Each refusal is counted once, and shown both as series and in
+//! `/_429_status`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +7,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use router_core::admission;
 
-/// Which gate refused a request.
+/// The gate that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
     /// The pool's in-flight had reached its limit.
     Concurrency,
-    /// The pool was slow to its first token.
+    /// The pool's average TTFT was too high.
     Ttft,
-    /// The pool was slow per token.
+    /// The pool's average token rate was too low.
     Tps,
     /// A content rule matched.
     Rule,
@@ -33,7 +34,7 @@ impl Gate {
         }
     }
 
-    /// Whether it grades by turn.
+    /// Whether the gate grades requests by turn.
     fn is_graded(self) -> bool {
         self != Self::Rule
     }
@@ -54,7 +55,7 @@ impl From<admission::Gate> for Gate {
 pub enum Unplaced {
     /// No peer is usable.
     NoHealthyPeer,
-    /// Nobody serves its model.
+    /// No peer serves the request's model.
     UnknownModel,
 }
 
@@ -62,12 +63,12 @@ pub enum Unplaced {
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Counts>);
 
-/// A gate and the first turn of a bucket; `None` for refusals that were not graded.
+/// A gate and the first turn of a bucket; `None` for refusals without a grade.
 type Series = (Gate, Option<u32>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Since the series began; bounded by the configured buckets and those of snapshots still in
+    /// Since the series started; bounded by the configured buckets and those of snapshots still in
     /// use.
     series: BTreeMap<Series, u64>,
     /// Since the last reset, index = gate.
@@ -77,7 +78,7 @@ struct Counts {
 }
 
 impl Refusals {
-    /// Series at zero for every gate and bucket; those of buckets that are gone disappear.
+    /// Series at zero for every gate and bucket; series of removed buckets disappear.
     pub(super) fn sync(&self, buckets: &[u32]) {
         let mut counts = self.0.lock();
         counts
@@ -101,7 +102,7 @@ impl Refusals {
         self.0.lock().unplaced[why as usize] += 1;
     }
 
-    /// Everybody who got no peer, since the series began, by the error's code.
+    /// All requests that got no peer, since the series started, by the error's code.
     pub(super) fn by_code(&self) -> [(&'static str, u64); 6] {
         let counts = self.0.lock();
         let of = |gate: Gate| {
@@ -124,7 +125,7 @@ impl Refusals {
         self.0.lock().since_reset
     }
 
-    /// Begins anew; the series go on. Answers what was counted until now.
+    /// Resets the counts; the series continue. Returns the counts before the reset.
     pub(super) fn reset(&self) -> [u64; Gate::ALL.len()] {
         std::mem::take(&mut self.0.lock().since_reset)
     }

@@ -15,26 +15,27 @@ use super::tokens::TokenTally;
 use crate::content::postprocess::Outcome;
 use crate::settled::Settled;
 
-/// Model names a route keeps apart; clients invent them, so what comes later is counted as
-/// [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes while a route of
-/// 32 peers stays near ten thousand series at worst.
+/// Maximum number of separate model names per route. Clients can invent names, so further ones are
+/// counted as [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes,
+/// while a route of 32 peers stays near ten thousand series at worst.
 const MODELS_MAX: usize = 64;
 
-/// Bytes of a model name that becomes a label; longer ones are counted as [`OTHER`].
+/// Maximum length of a model name that becomes a label, bytes. Longer names are counted as
+/// [`OTHER`].
 const MODEL_BYTES_MAX: usize = 128;
 
-/// Sparse buckets of one native histogram, the number client_golang's documentation suggests;
-/// beyond it the resolution halves.
+/// Sparse buckets of one native histogram, as client_golang's documentation suggests; beyond this
+/// number the resolution halves.
 const NATIVE_BUCKETS_MAX: usize = 160;
 
-/// Label value for "there was none".
+/// Label value for an absent value.
 pub(super) const NONE: &str = "-";
 
 /// Label value for everything beyond a cap, and for peers that are no longer configured.
 pub(super) const OTHER: &str = "other";
 
-// Bounds in seconds. None lies below 1e-4: there the encoders spell `le` differently and strict
-// OpenMetrics readers refuse the page; finer detail is in the native buckets.
+// Bounds in seconds. No bound lies below 1e-4: there the encoders format `le` differently, and
+// strict OpenMetrics readers refuse the page. Finer detail is in the native buckets.
 const REQUEST_BOUNDS: [f64; 14] = [
     0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
@@ -70,15 +71,16 @@ type ByPeer<T> = BTreeMap<Arc<str>, T>;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    /// Requests by model, peer and code; at most [`MODELS_MAX`] models and [`NONE`] and [`OTHER`].
+    /// Requests by model, peer and code; at most [`MODELS_MAX`] models, plus [`NONE`] and
+    /// [`OTHER`].
     pub(super) requests: BTreeMap<Arc<str>, ByPeer<BTreeMap<u16, u64>>>,
     /// Configured peers.
     pub(super) peers: ByPeer<PeerTally>,
-    /// Tokens, under the models of `requests`.
+    /// Tokens, for the same models as `requests`.
     pub(super) tokens: TokenTally,
-    /// Requests that were placed, by the text of their mode.
+    /// Placed requests, by the text of their mode.
     pub(super) placements: BTreeMap<&'static str, u64>,
-    /// Configured models: they need no room under the cap.
+    /// Configured models: they do not count against the cap.
     models: Vec<Arc<str>>,
 }
 
@@ -86,9 +88,9 @@ pub(super) struct Counters {
 pub(super) struct PeerTally {
     pub(super) retries: u64,
     pub(super) bans: u64,
-    /// Of whole prompts that it answered, as its usage told them.
+    /// Prompt tokens of the answers, as their usage reports them, cached ones included.
     pub(super) prompt_tokens: u64,
-    /// Of those, read from its prefix cache.
+    /// Number of those that came from the prefix cache.
     pub(super) cached_tokens: u64,
     pub(super) placements: PeerPlacements,
 }
@@ -132,22 +134,22 @@ impl RouteMetrics {
         }
     }
 
-    /// Counts a refusal; `bucket` is the first turn of the bucket it was graded by.
+    /// Counts a refusal; `bucket` is the first turn of the bucket that graded it.
     pub fn refused(&self, gate: Gate, bucket: Option<u32>) {
         self.refusals.count(gate, bucket);
     }
 
-    /// Counts a request that no peer could be chosen for, whatever its load.
+    /// Counts a request for which no peer could be chosen, whatever the load.
     pub fn unplaced(&self, why: Unplaced) {
         self.refusals.unplaced(why);
     }
 
-    /// Counts an answer that a handler was meant for.
+    /// Counts an answer that a handler was selected for.
     pub fn postprocessed(&self, outcome: Outcome) {
         self.postprocessed[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Answers that a handler was meant for, with this outcome.
+    /// Number of answers with a selected handler and this outcome.
     pub(super) fn postprocessed_so_far(&self, outcome: Outcome) -> u64 {
         self.postprocessed[outcome as usize].load(Ordering::Relaxed)
     }
@@ -157,20 +159,20 @@ impl RouteMetrics {
         self.refusals.since_reset()
     }
 
-    /// Counts [`refusals`](Self::refusals) anew, which the metrics page does not; answers what they
-    /// were.
+    /// Resets the counts of [`refusals`](Self::refusals), but not those of the metrics page.
+    /// Returns the counts before the reset.
     pub fn reset_refusals(&self) -> [u64; Gate::ALL.len()] {
         self.refusals.reset()
     }
 
-    /// Counts an attempt that failed on `peer` and went on to another.
+    /// Counts an attempt that failed on `peer`, when the request goes on to another peer.
     pub(in crate::telemetry) fn retried(&self, peer: &str) {
         if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
             tally.retries += 1;
         }
     }
 
-    /// Counts a peer's passage from usable to banned.
+    /// Counts a peer's change from usable to banned.
     pub(in crate::telemetry) fn banned(&self, peer: &str) {
         if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
             tally.bans += 1;
@@ -213,9 +215,10 @@ impl Counters {
         }
     }
 
-    /// A series that is new with this request.
+    /// Counts the first request with these labels.
     fn begin_series(&mut self, model: &str, peer: &str, code: u16) {
-        // What stood for the peer's requests until their model was known has done its work.
+        // The placeholder series, which stands in until the first model is known, is no longer
+        // needed.
         if model != NONE
             && let Some(placeholder) = self
                 .requests
@@ -233,8 +236,8 @@ impl Counters {
             .or_default() += 1;
     }
 
-    /// The label of a model name. A name that the request was refused for takes no place from a real
-    /// one: otherwise one client could push every later model into [`OTHER`].
+    /// The label of a model name. A refused request does not use up a place for its model name:
+    /// otherwise one client could push all later models into [`OTHER`].
     fn model_label<'a>(&self, model: Option<&'a str>, code: u16) -> &'a str {
         let Some(model) = model else { return NONE };
         if self.requests.contains_key(model) {
@@ -303,7 +306,7 @@ impl Counters {
     }
 }
 
-/// A histogram with classic buckets at `bounds`, and native ones.
+/// A histogram with classic buckets at `bounds`, and native buckets.
 pub(crate) fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
     Histogram::new_classic_and_native(
         bounds,

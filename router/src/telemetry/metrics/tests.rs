@@ -42,7 +42,7 @@ fn done(model: Option<&str>, peer: Option<&str>, code: u16) -> Settled {
     }
 }
 
-/// What was read in an answer with this `usage`.
+/// The measurements of an answer with this `usage`.
 fn meter(usage: &str) -> Option<Meter> {
     let mut meter = Meter::document();
     meter.feed(format!("{{\"usage\":{usage}}}").as_bytes());

@@ -7,15 +7,17 @@ use answers::Usage;
 
 use super::route::{NONE, OTHER};
 
-/// Owners a route keeps apart; later ones are counted as [`OTHER`]. Key files name them, so they
-/// are few; the bound is for a file of ten thousand keys, each with an owner of its own.
+/// Maximum number of separate owners per route; further ones are counted as [`OTHER`]. Key files
+/// name the owners, so they are few. The bound is for a file of ten thousand keys with an owner
+/// each.
 const OWNERS_MAX: usize = 200;
 
-/// What a route's answers used. Every sum saturates: a peer that tells nonsense breaks no page.
+/// The token usage of a route's answers. Every sum saturates: invalid numbers from a peer break no
+/// page.
 #[derive(Debug, Default)]
 pub(super) struct TokenTally {
     by_model: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Usage>>,
-    /// Owners seen, [`NONE`] and [`OTHER`] not among them.
+    /// Known owners, without [`NONE`] and [`OTHER`].
     owners: BTreeSet<Arc<str>>,
 }
 
@@ -34,17 +36,17 @@ impl TokenTally {
         }
     }
 
-    /// Makes sure that a model has a series.
+    /// Creates the series of a model if necessary.
     pub(super) fn register(&mut self, model: &str) {
         self.series(model, NONE);
     }
 
-    /// Drops the series of models that are gone.
+    /// Drops the series of removed models.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Arc<str>) -> bool) {
         self.by_model.retain(|model, _| is_kept(model));
     }
 
-    /// Every series as model, owner, kind and sum.
+    /// Every series: model, owner, kind and sum.
     pub(super) fn series_of_kinds(
         &self,
     ) -> impl Iterator<Item = (&str, &str, &'static str, u64)> + '_ {
