@@ -1,4 +1,4 @@
-//! The head of an answer, and the body it comes with: one that the router made, or a peer's.
+//! The head of an answer and its body. The router makes the body, or a peer sends it.
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -28,7 +28,7 @@ where
     let progress = phase.next(Progress::from);
     let (mut head, mut body) = response.into_parts();
     if progress.arrival().method == Method::HEAD {
-        // Over HTTP/2 nothing else keeps the body of an answer to HEAD back.
+        // HTTP/2 does not drop the body of an answer to HEAD by itself.
         let length = HeaderValue::from(body.len());
         head.headers.insert(header::CONTENT_LENGTH, length);
         body = Bytes::new();
@@ -45,8 +45,8 @@ where
     Response::from_parts(head, Body::local(body, answer))
 }
 
-/// The answer to a request that is refused, in the dialect and with the headers that the caller of
-/// its path expects.
+/// The answer to a refused request, in the dialect and with the headers that the API of the path
+/// uses.
 pub(super) fn refused(refused: Refused, table: &RouteTable) -> Response<Body> {
     let Refused { progress, error } = refused;
     let (dialect, stamp) = match progress.route() {
@@ -56,8 +56,8 @@ pub(super) fn refused(refused: Refused, table: &RouteTable) -> Response<Body> {
     local(progress, error.response(dialect), dialect, stamp)
 }
 
-/// For a request refused before its route was looked at: the dialect and the headers of the API that
-/// its path belongs to.
+/// The answer to a request that is refused before its route is known: the API of the path decides
+/// the dialect and the headers.
 fn of_path(path: &str, table: &RouteTable) -> (Dialect, Stamp) {
     let Some((name, at)) = api_of(path) else {
         return (Dialect::of(path), Stamp::IdOnly);
@@ -72,17 +72,17 @@ fn of_path(path: &str, table: &RouteTable) -> (Dialect, Stamp) {
 
 /// How the answers of one router are relayed.
 pub(super) struct RelayOptions<'a> {
-    /// The snapshot in force when the request came.
+    /// The snapshot in force when the request arrived.
     pub(super) table: &'a RouteTable,
-    /// Memory for what is held.
+    /// Memory budget for bytes held back by edits.
     pub(super) budget: &'a ByteBudget,
-    /// When the process ends.
+    /// Signals the end of the process.
     pub(super) lifecycle: &'a Lifecycle,
-    /// The stream was asked for usage that the client must not see.
+    /// The router asked the engine for usage that the client must not see.
     pub(super) asked_for_usage: bool,
 }
 
-/// A peer's answer. One that must be whole before its head is sent is waited for.
+/// Relays a peer's answer. Waits for the whole body where the head depends on it.
 pub(super) async fn relayed(
     placed: Live<Placed>,
     response: Response<PeerBody>,
@@ -122,10 +122,10 @@ pub(super) async fn relayed(
     }
     let speaks = !transparent && !head.headers.contains_key(header::CONTENT_ENCODING);
     if is_stream && speaks && !is_head {
-        // An event may have to be added.
+        // An edit may have to add an event.
         head.headers.remove(header::CONTENT_LENGTH);
     }
-    // Connection extensions of the upstream hop are not this hop's.
+    // Connection extensions of the upstream hop do not apply to this hop.
     head.extensions = http::Extensions::new();
     head.version = http::Version::HTTP_11;
     let stream = is_stream.then(|| Stream::new(dialect, speaks));

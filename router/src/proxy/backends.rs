@@ -1,4 +1,5 @@
-//! `GET /proxy/metrics`: what placement knows of the peers of the routes that the caller's key opens.
+//! `GET /proxy/metrics`: the placement state of the peers of all routes that the caller's key
+//! opens.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::local::json_response;
 use crate::state::Route;
 use crate::telemetry::metrics::{Backends, Page};
 
-/// Answers a call whose key opens `routes`: a page for scrapers, JSON where `Accept` names it.
+/// Answers a call whose key opens `routes`: a page for scrapers, or JSON if `Accept` asks for it.
 ///
 /// # Errors
 /// 405 for a method that does not read.
@@ -41,7 +42,7 @@ pub(super) fn answer(parts: &Parts, routes: &[&Arc<Route>]) -> Result<Response<B
     Ok(response)
 }
 
-/// Several Accept headers mean what one with commas means.
+/// Several Accept headers are equivalent to one with commas.
 fn accepted(headers: &HeaderMap) -> String {
     let values = headers.get_all(header::ACCEPT).iter();
     let texts: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();

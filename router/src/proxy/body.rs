@@ -9,33 +9,33 @@ use hyper::body::{Body as _, Incoming};
 use super::error::ApiError;
 use service::budget::{ByteBudget, Held};
 
-/// A client that sends nothing of its body for this long is gone or hostile (nginx's
+/// A client that sends no body bytes for this long is gone or hostile (nginx's
 /// `client_body_timeout`).
 const BODY_IDLE: Duration = Duration::from_secs(60);
 
-/// Largest buffer reserved on the word of a `Content-Length` alone; beyond it the buffer grows with
-/// what really arrives.
+/// Largest buffer reserved because of a `Content-Length` alone. Beyond it the buffer grows with the
+/// bytes that arrive.
 const TRUSTED_LENGTH_MAX: u64 = 1 << 20;
 
-/// A body, whole, with its share of the process's budget.
+/// A complete body with its share of the process's memory budget.
 #[derive(Debug)]
 pub(super) struct Collected {
     /// The bytes as received.
     pub bytes: Bytes,
-    /// Dropped when nobody needs the bytes any more.
+    /// The budget share. It is released when the bytes are no longer needed.
     pub held: Held,
 }
 
 /// The bounds in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes of one body.
+    /// Limit of one body in bytes.
     pub body: u64,
-    /// Bytes of all bodies.
+    /// Limit of all bodies together in bytes.
     pub buffered: u64,
 }
 
-/// Reads a body to its end. Dropping the future gives the budget back.
+/// Reads a body to its end. Cancel safe: dropping the future gives the budget back.
 ///
 /// # Errors
 /// 413 (decided before reading when the length is declared), 503 `overloaded`, 408, or 400 when
@@ -104,7 +104,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
             }
             Ok(Some(Ok(frame))) => frame,
         };
-        // Trailers of a request mean nothing to an engine.
+        // Engines do not use request trailers.
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }

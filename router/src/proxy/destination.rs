@@ -1,6 +1,6 @@
-//! Where a request on the public port goes, and who may go there.
+//! Decides where a request on the public port goes, and which callers may go there.
 //!
-//! Every destination names its one policy; the handler runs only after the policy has passed.
+//! Every destination has exactly one policy. The handler runs only after the policy has passed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) enum Destination<'t> {
     FinishSessions,
     /// `/<route>/finish_session`.
     FinishSession(&'t Arc<Route>),
-    /// `/<route>/_<name>`; `None` for a name that means nothing.
+    /// `/<route>/_<name>`; `None` for an unknown name.
     Status {
-        /// First segment.
+        /// First segment of the path.
         route: &'t str,
-        /// What is asked.
+        /// The status endpoint.
         endpoint: Option<Endpoint>,
     },
     /// `/_decisions` or `/_sessions`.
@@ -46,34 +46,35 @@ pub(super) enum Destination<'t> {
         /// Length of the route prefix.
         path_at: usize,
     },
-    /// `/v1/…` where several routes exist: the body's model decides.
+    /// `/v1/…` with several routes: the model in the body decides.
     ByModel,
     /// No route has this path.
     Nowhere,
-    /// The path means the same whatever routes there are, and is refused.
+    /// The path is refused, whatever routes exist.
     BadPath(ApiError),
-    /// A route, or the lack of one, is why nothing is served.
+    /// A route is not in force, or there is no route at all.
     Unserved(ApiError),
 }
 
-/// Who may reach a destination.
+/// Which callers may reach a destination.
 #[derive(Debug)]
 pub(super) enum Policy<'t> {
-    /// Anybody.
+    /// Any caller.
     Open,
-    /// Callers with any key, where any key exists: an open route beside it opens nothing here.
+    /// If any key is configured: callers with any of the keys. An open route next to keyed ones
+    /// does not open this destination.
     AnyKey,
     /// Callers whose key opens at least one route.
     AnyRoute,
     /// Callers whose key opens this route.
     Route(&'t Arc<Route>),
-    /// Callers that `status_access` lets see this endpoint of this route.
+    /// Callers that `status_access` allows to see this endpoint of this route.
     Status(&'t str, Option<Endpoint>),
-    /// Callers that `status_access` lets see routes together.
+    /// Callers that `status_access` allows to see several routes together.
     StatusTogether,
 }
 
-/// Why a caller is turned away.
+/// Why a caller is refused.
 #[derive(Debug)]
 pub(super) enum Denied {
     /// An error of the API.
@@ -83,7 +84,7 @@ pub(super) enum Denied {
 }
 
 impl<'t> Destination<'t> {
-    /// Where a raw path leads.
+    /// Maps a raw path to its destination.
     pub(super) fn of(table: &'t RouteTable, path: &'t str) -> Self {
         let path_kind = match dispatch(path) {
             Ok(kind) => kind,
@@ -130,7 +131,8 @@ impl<'t> Destination<'t> {
         }
     }
 
-    /// `/v1/…`: the default route, else the only route, else the route of the body's model.
+    /// Resolves `/v1/…`: the default route, else the only route, else the route of the body's
+    /// model.
     fn unprefixed(table: &'t RouteTable, path_at: usize) -> Self {
         let entry = match &table.server.default_route {
             Some(name) => table.get(name),
@@ -149,7 +151,8 @@ impl<'t> Destination<'t> {
         }
     }
 
-    /// A path under no route: an engine-native path of the one route that unprefixed paths mean.
+    /// Resolves a path under no route: an engine-native path of the route that unprefixed paths
+    /// belong to.
     fn below_no_route(table: &'t RouteTable, path: &'t str) -> Self {
         let path_at = leading_slashes(path);
         let rest = &path[path_at..];
@@ -164,16 +167,16 @@ impl<'t> Destination<'t> {
         }
     }
 
-    /// Whether a router that drains turns requests away here.
+    /// Whether a draining router refuses requests here.
     pub(super) fn takes_new_work(&self) -> bool {
         matches!(self, Self::Serve { .. } | Self::ByModel)
     }
 
-    /// Who may reach it.
+    /// The policy of this destination.
     pub(super) fn policy(&self) -> Policy<'t> {
         match self {
             Self::Health | Self::Ready | Self::BadPath(_) => Policy::Open,
-            // To a caller without a key every name looks like that of a route with keys.
+            // For a caller without a key, every name must look like a route with keys.
             Self::Nowhere | Self::Unserved(_) | Self::ProxyMetrics => Policy::AnyKey,
             Self::FinishSessions | Self::ByModel => Policy::AnyRoute,
             Self::FinishSession(route) | Self::Serve { route, .. } => Policy::Route(route),
@@ -184,7 +187,8 @@ impl<'t> Destination<'t> {
 }
 
 impl Policy<'_> {
-    /// Whether the caller of a request may pass. `peer` is the address of the connection.
+    /// Checks whether the caller of a request may pass. `peer` is the remote address of the
+    /// connection.
     ///
     /// # Errors
     /// Why not.

@@ -1,8 +1,8 @@
-//! Where a path leads. Works on the raw path: nothing is decoded, normalised or re-encoded.
+//! Parses the raw path of a request. Never decodes, normalises or re-encodes it.
 
 use crate::admin::status::Together;
 
-/// What a path on the public port means, whatever routes there are.
+/// What a path on the public port means, independent of the configured routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PublicPath<'p> {
     /// `/health`.
@@ -18,41 +18,41 @@ pub(super) enum PublicPath<'p> {
     },
     /// `/v1/…` without a route prefix.
     Unprefixed {
-        /// From `/v1/` on.
+        /// The path from `/v1/` on.
         path: &'p str,
     },
-    /// `/<route>/…`: the rest keeps its leading slash. Whether the rest is served is the route's
-    /// business.
+    /// `/<route>/…`: the rest keeps its leading slash. The route decides whether it serves the
+    /// rest.
     Route {
-        /// First segment.
+        /// First segment of the path.
         route: &'p str,
         /// `/v1/…` or an engine-native path.
         path: &'p str,
     },
     /// `/<route>/_<name>`.
     Status {
-        /// First segment.
+        /// First segment of the path.
         route: &'p str,
-        /// With its leading underscore.
+        /// The name, with its leading underscore.
         name: &'p str,
     },
-    /// `/_decisions` or `/_sessions`: of many routes together.
+    /// `/_decisions` or `/_sessions`, for several routes together.
     Together(Together),
-    /// Nothing lives there.
+    /// No endpoint has this path.
     Nowhere,
 }
 
 /// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadPath {
-    /// A `.` or `..` segment, encoded or not, anywhere.
+    /// A `.` or `..` segment anywhere, encoded or not.
     DotSegment,
     /// An encoded slash before `/v1`.
     EncodedSlash,
 }
 
 impl BadPath {
-    /// For the client.
+    /// The text for the client.
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::DotSegment => "the path has a dot segment",
@@ -61,7 +61,7 @@ impl BadPath {
     }
 }
 
-/// Reads a raw path.
+/// Parses a raw path.
 ///
 /// # Errors
 /// [`BadPath`]: such a path may mean one thing here and another at the engine.
@@ -104,20 +104,21 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     }
 }
 
-/// Slashes before the one that begins a path. Doubled slashes are merged at the beginning of a path
-/// and around the route prefix, as nginx merges them; further on they are the engine's business.
+/// Number of slashes before the one that begins a path. Like nginx, the router merges doubled
+/// slashes at the beginning of a path and around the route prefix. The engine interprets any later
+/// ones.
 pub(super) fn leading_slashes(path: &str) -> usize {
     let slashes = path.bytes().take_while(|byte| *byte == b'/').count();
     slashes.saturating_sub(1)
 }
 
-/// Whether a path is polled by monitoring, so that it would fill the access log.
+/// Whether monitoring polls this path. Such requests would fill the access log.
 pub(super) fn is_polled(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/proxy/metrics")
 }
 
-/// Whose API a path is of, whatever is wrong with it: the route prefix, `None` without one, and where
-/// `/v1/…` begins.
+/// Finds the API of a path, even of an invalid one. Returns the route prefix (`None` without one)
+/// and where `/v1/…` begins.
 pub(super) fn api_of(path: &str) -> Option<(Option<&str>, usize)> {
     let begin = leading_slashes(path);
     if path[begin..].starts_with("/v1/") {
@@ -129,8 +130,8 @@ pub(super) fn api_of(path: &str) -> Option<(Option<&str>, usize)> {
     path[at..].starts_with("/v1/").then_some((Some(route), at))
 }
 
-/// Whether a route with these `extra` prefixes forwards `path`: `/v1/…` always, a prefix as a whole
-/// segment (`/tokenize` takes `/tokenize` and `/tokenize/x`, not `/tokenizer`).
+/// Whether a route with these `extra` prefixes forwards `path`: always for `/v1/…`. A prefix must
+/// match whole segments (`/tokenize` takes `/tokenize` and `/tokenize/x`, not `/tokenizer`).
 pub(super) fn is_forwarded(path: &str, extra: &[Box<str>]) -> bool {
     path.starts_with("/v1/")
         || extra.iter().any(|prefix| {
@@ -141,7 +142,7 @@ pub(super) fn is_forwarded(path: &str, extra: &[Box<str>]) -> bool {
 }
 
 fn has_dot_segment(path: &str) -> bool {
-    // Most paths hold neither a dot beside a slash nor an escape.
+    // Fast path: most paths have neither a dot next to a slash nor an escape.
     if !path.contains("/.") && !path.contains('%') {
         return false;
     }
@@ -177,7 +178,7 @@ fn has_backslash(text: &str) -> bool {
             .any(|w| w.eq_ignore_ascii_case(b"%5c"))
 }
 
-/// The position of `%2<digit>`, the digit in either case.
+/// The position of `%2<digit>`, with the digit in either case.
 fn find_encoded(text: &str, digit: u8) -> Option<usize> {
     text.as_bytes()
         .windows(3)

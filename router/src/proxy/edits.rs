@@ -1,8 +1,9 @@
-//! What is changed of a peer's answer on its way to the client, decided once by its head.
+//! Edits of a peer's answer on its way to the client. The head of the answer decides which ones
+//! apply.
 //!
-//! What is held for it is bounded by the answer and by all answers together; without room the rest of a
-//! document, or of a line, passes unchanged. A compressed body that is to be changed is decoded and leaves without its encoding; one that
-//! cannot be decoded here passes untouched.
+//! Held bytes are bounded per answer and for all answers together. Without room, the rest of a
+//! document or of a line passes unchanged. A compressed body is decoded for its edits and sent
+//! without its encoding. A body that cannot be decoded here passes untouched.
 
 use std::io;
 
@@ -17,7 +18,7 @@ use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
 use crate::state::Route;
 use service::budget::{ByteBudget, Held};
 
-/// Headers that describe the bytes a peer sent, and say nothing of what is made of them.
+/// Headers that describe the peer's original bytes. They are wrong for an edited body.
 const OF_THE_BYTES: [HeaderName; 7] = [
     header::CONTENT_LENGTH,
     header::CONTENT_ENCODING,
@@ -28,32 +29,32 @@ const OF_THE_BYTES: [HeaderName; 7] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// The changes of one answer.
+/// The edits of one answer.
 #[derive(Debug)]
 pub(super) struct Edits {
     inflate: Option<Box<Inflate>>,
-    /// Came, and has not been looked at. Empty where `inflate` has it.
+    /// Received and not processed yet. Empty where `inflate` holds the input.
     chunk: Bytes,
     stage: Stage,
-    /// For what the stage holds.
+    /// Memory reserved for bytes that the stage holds.
     room: Room,
-    /// A handler looks at it: what becomes of it is counted.
+    /// A handler processes this answer, so the result is counted.
     is_counted: bool,
 }
 
-/// Room in memory for one answer.
+/// Memory for one answer.
 #[derive(Debug)]
 pub(super) struct Room {
     held: Held,
-    /// Of all together.
+    /// The budget that all answers share.
     limit: u64,
 }
 
 impl Room {
-    /// So much needs no room: most answers and lines are smaller.
+    /// Bytes that need no reservation: most answers and lines are smaller.
     const FREE: usize = 64 << 10;
 
-    /// None taken yet.
+    /// `None` until the first reservation.
     pub(super) fn new(budget: &ByteBudget, limit: u64) -> Self {
         Self {
             held: budget.hold(),
@@ -61,7 +62,7 @@ impl Room {
         }
     }
 
-    /// Whether there is room for `bytes` in all.
+    /// Whether there is room for `bytes` in total.
     fn is_for(&mut self, bytes: usize) -> bool {
         let bytes = if bytes > Self::FREE { bytes as u64 } else { 0 };
         self.held.set(bytes, self.limit)
@@ -77,14 +78,14 @@ enum Stage {
 /// A part of a body.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// As the engine made it.
+    /// As the engine sent it.
     pub made: Bytes,
-    /// What is left of it for the client.
+    /// Edited for the client.
     pub left: Bytes,
 }
 
 impl Edits {
-    /// Judges by the head. `None` where nothing may be changed.
+    /// Chooses the edits by the head of an answer. `None` where nothing may be changed.
     pub(super) fn of(
         route: &Route,
         asked_for_usage: bool,
@@ -124,19 +125,19 @@ impl Edits {
         }))
     }
 
-    /// Whether the body comes compressed, and is decoded.
+    /// Whether the body arrives compressed and is decoded here.
     pub(super) fn decodes(&self) -> bool {
         self.inflate.is_some()
     }
 
-    /// Takes away what a head says of the bytes that are not sent.
+    /// Removes the headers that describe the original bytes.
     pub(super) fn fix(headers: &mut HeaderMap) {
         for name in OF_THE_BYTES {
             headers.remove(name);
         }
     }
 
-    /// Takes a chunk. Drain [`part`](Self::part) first.
+    /// Adds a chunk. Drain [`part`](Self::part) first.
     pub(super) fn feed(&mut self, chunk: Bytes) {
         match &mut self.inflate {
             Some(inflate) => inflate.feed(chunk),
@@ -144,11 +145,11 @@ impl Edits {
         }
     }
 
-    /// The next part of what came; `None` when more must come.
+    /// The next part of the received bytes; `None` when more input is needed.
     ///
     /// # Errors
     ///
-    /// The body is not what its encoding says.
+    /// The body does not match its `Content-Encoding`.
     pub(super) fn part(&mut self) -> io::Result<Option<Part>> {
         let made = match &mut self.inflate {
             Some(inflate) => inflate.decode()?,
@@ -164,17 +165,17 @@ impl Edits {
         }))
     }
 
-    /// Whether nothing of the body passes before it is whole.
+    /// Whether the whole body is held before any byte passes.
     pub(super) fn holds_all(&self) -> bool {
         matches!(self.stage, Stage::Document(_))
     }
 
-    /// Whether there is something that has not been sent, or the end is still to be judged.
+    /// Whether bytes are still unsent, or the end has not been processed yet.
     pub(super) fn holds(&self) -> bool {
         self.inflate.is_some() || !self.chunk.is_empty() || self.stage.holds()
     }
 
-    /// The body is over: what is left of it, and whether it was whole.
+    /// Ends the body. Returns the remaining bytes, and whether the body was complete.
     pub(super) fn finish(&mut self) -> (Part, io::Result<()>) {
         let (made, result) = match &mut self.inflate {
             None => (Bytes::new(), Ok(())),
@@ -187,7 +188,7 @@ impl Edits {
         (Part { made, left }, result)
     }
 
-    /// What became of the answer, where it is counted.
+    /// The result for the answer, if it is counted.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.is_counted.then(|| match &self.stage {
             Stage::Events(filter) => filter.outcome(),
@@ -271,7 +272,7 @@ fn encoding(headers: &HeaderMap) -> Encoding {
     known.map_or(Encoding::Unknown, Encoding::Known)
 }
 
-/// A document whose length alone says that it will not be held.
+/// The length of this document alone shows that it will not be held.
 fn is_too_long(headers: &HeaderMap) -> bool {
     let length = headers
         .get(header::CONTENT_LENGTH)

@@ -1,5 +1,5 @@
-//! Errors the router makes itself: one type, one place that turns them into a response in the
-//! client's dialect. The public text is written for the client; causes go to the log.
+//! Errors that the router itself makes: one type, and one place that turns it into a response in
+//! the client's dialect. The public text is for the client; causes go to the log.
 
 mod refused;
 
@@ -12,14 +12,14 @@ use http::{Response, StatusCode};
 use router_core::rules::Rule;
 use serde_json::{Map, Value, json};
 
-/// Which API the client speaks; decided by the path.
+/// Which API the client speaks. The path decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// What is not said below.
+    /// OpenAI, for every path that is not listed below.
     OpenAi,
-    /// OpenAI's too, with events that have names: `/v1/responses` and what is below it.
+    /// OpenAI with named events: `/v1/responses` and paths below it.
     Responses,
-    /// `/v1/messages` and what is below it.
+    /// Anthropic: `/v1/messages` and paths below it.
     Anthropic,
 }
 
@@ -40,19 +40,19 @@ impl Dialect {
     }
 }
 
-/// Whether the client should try again. Unless told otherwise, the OpenAI and Anthropic SDKs retry
-/// 408, 409, 429 and 5xx twice.
+/// Whether the client should retry. Without advice, the OpenAI and Anthropic SDKs retry 408, 409,
+/// 429 and 5xx twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing is said: the SDK's own rule holds.
+    /// No advice: the SDK's own rule applies.
     Unsaid,
     /// A retry cannot help.
     Useless,
-    /// Not before this long.
+    /// Retry after this time at the earliest.
     After(Duration),
 }
 
-/// One router-made error.
+/// One error made by the router.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     status: StatusCode,
@@ -93,7 +93,8 @@ impl ApiError {
         self.with("route", route)
     }
 
-    /// The connection ends with this answer: the rest of the request is not worth reading.
+    /// Closes the connection with this answer, because the rest of the request is not worth
+    /// reading.
     pub(super) fn closing(mut self) -> Self {
         self.closes = true;
         self
@@ -104,7 +105,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, code, message, Retry::Useless)
     }
 
-    /// 400 for bytes that are no HTTP request.
+    /// 400 for bytes that are not an HTTP request.
     pub fn not_http() -> Self {
         Self::bad_request("bad_request", "the request is not valid HTTP").closing()
     }
@@ -118,7 +119,7 @@ impl ApiError {
         .closing()
     }
 
-    /// 400 on a by-model route.
+    /// 400 on a by-model route: the model is missing or not configured.
     pub fn model_not_supported<'a>(
         model: Option<&str>,
         supported: impl Iterator<Item = &'a str>,
@@ -131,7 +132,7 @@ impl ApiError {
         Self::bad_request("model_not_supported", message).with("supported_models", supported)
     }
 
-    /// 401: missing and wrong keys get the same bytes.
+    /// 401. Missing and wrong keys get identical bytes.
     pub fn invalid_api_key() -> Self {
         let message = "missing or invalid API key; send it as 'Authorization: Bearer <key>' or 'x-api-key: <key>'";
         Self::new(
@@ -142,7 +143,7 @@ impl ApiError {
         )
     }
 
-    /// 404: no such route; lists the routes when the caller may know them.
+    /// 404: no such route. Lists the routes if the caller may know them.
     pub fn route_not_found(
         message: impl Into<Cow<'static, str>>,
         routes: Option<Vec<&str>>,
@@ -159,7 +160,7 @@ impl ApiError {
         }
     }
 
-    /// 404: nobody serves this model.
+    /// 404: no peer serves this model.
     pub fn model_not_found(model: &str) -> Self {
         let message = format!("model '{}' is not served here", clip(model));
         Self::new(
@@ -170,7 +171,7 @@ impl ApiError {
         )
     }
 
-    /// 405 with what is allowed.
+    /// 405 with the allowed methods.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let message = format!("this path takes {allow}");
         let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -218,7 +219,7 @@ impl ApiError {
         .closing()
     }
 
-    /// Lists the routes there are.
+    /// Adds the list of existing routes.
     #[must_use]
     pub fn listing(self, routes: Vec<&str>) -> Self {
         self.with("routes", routes)
@@ -238,7 +239,7 @@ impl ApiError {
         .closing()
     }
 
-    /// A content rule's refusal; `status` is for rules that have none of their own.
+    /// The refusal of a content rule. `status` applies to rules without a status of their own.
     pub fn rejected_by_rule(rule: &Rule, status: u16) -> Self {
         let status = StatusCode::from_u16(rule.status.unwrap_or(status));
         let message = match &rule.message {
@@ -259,7 +260,7 @@ impl ApiError {
         )
     }
 
-    /// 502: no peer could be reached, or it broke before its headers.
+    /// 502: no peer could be reached, or the peer failed before its headers.
     pub fn upstream(message: &'static str, attempts: usize) -> Self {
         Self::new(
             StatusCode::BAD_GATEWAY,
@@ -270,7 +271,7 @@ impl ApiError {
         .with("attempts", attempts)
     }
 
-    /// 503: the route's file was invalid at start.
+    /// 503: the route's file was invalid when the router started.
     pub fn route_invalid(route: &str) -> Self {
         let message = "this route's configuration is invalid; `llmctl route check` says why";
         Self::new(
@@ -282,7 +283,7 @@ impl ApiError {
         .on_route(route)
     }
 
-    /// 503: the process is going away.
+    /// 503: the process is shutting down.
     pub fn draining() -> Self {
         let retry = Retry::After(Duration::from_secs(1));
         Self::new(
@@ -294,7 +295,7 @@ impl ApiError {
         .closing()
     }
 
-    /// 503: request bodies in memory have reached their bound.
+    /// 503: request bodies in memory have reached their limit.
     pub fn overloaded(limit: u64) -> Self {
         let retry = Retry::After(Duration::from_secs(1));
         let message = "too many request bytes are in memory";
@@ -308,7 +309,7 @@ impl ApiError {
         .closing()
     }
 
-    /// 504: no headers in time.
+    /// 504: the peer sent no headers in time.
     pub fn upstream_timeout(which: &'static str, limit: Duration) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
@@ -320,7 +321,7 @@ impl ApiError {
         .with("limit_s", limit.as_secs_f64())
     }
 
-    /// 504: no slot was free within the whole request's time.
+    /// 504: no slot became free within the time limit of the whole request.
     pub fn queue_timeout(limit: Duration) -> Self {
         let message = "no slot became free within the route's request_timeout";
         Self::new(
@@ -333,7 +334,7 @@ impl ApiError {
         .with("limit_s", limit.as_secs_f64())
     }
 
-    /// 504: the body was still arriving when the whole request's time was up.
+    /// 504: the body was still arriving when the time limit of the whole request ended.
     pub fn upload_timeout(limit: Duration) -> Self {
         let message = "the request body did not arrive within the route's request_timeout";
         Self::new(
@@ -379,9 +380,9 @@ impl ApiError {
         }
     }
 
-    /// The error as the last event of a stream that broke, after `events` others. That of the
-    /// Responses API is its `error` event with the object of the other OpenAI streams in it, by which
-    /// the SDKs know an error.
+    /// The error as the last event of a broken stream, after `events` other events. For the
+    /// Responses API this is its `error` event, which contains the error object of the other OpenAI
+    /// streams, because the SDKs recognise an error by that object.
     pub fn event(&self, dialect: Dialect, events: u64) -> String {
         let mut body = self.body(dialect);
         match dialect {
@@ -472,7 +473,8 @@ impl ApiError {
     }
 }
 
-/// A client's text as it is repeated or remembered: at most 128 bytes, cut at a character.
+/// A client's text in a form that is safe to repeat or to store: at most 128 bytes, cut at a
+/// character boundary.
 pub(super) fn clip(text: &str) -> &str {
     const SHOWN_MAX: usize = 128;
     let mut end = text.len().min(SHOWN_MAX);

@@ -1,7 +1,7 @@
 //! `POST …/finish_session?session_id=…`: a client says that a conversation is over.
 //!
-//! Authorised, idempotent, always 200. `released` says in how many tables the session lived;
-//! placement by hash keeps none, and clients written for routers that do work unchanged.
+//! Authorised, idempotent, always 200. `released` is the number of tables that held the session.
+//! Placement by hash keeps no table; clients written for routers with tables work unchanged.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The bound on a client that connects and does not say what it wants.
+//! The time limit for a client that connects and sends nothing.
 //!
-//! hyper bounds the time of a head once it knows which HTTP it reads. Until then nobody watches, and
-//! a silent client would keep its descriptor for ever.
+//! hyper limits the time for a head only once it knows the HTTP version. Without this limit, a
+//! silent client would keep its descriptor for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use tokio::time::Sleep;
 
 use super::serve::HEAD_TIMEOUT;
 
-/// What an HTTP/2 connection begins with. Anything else is HTTP/1.
+/// The preface of an HTTP/2 connection. Anything else is HTTP/1.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The watch over a connection's first bytes.
+/// The state of a connection's first bytes.
 #[derive(Debug, Default)]
 pub(super) struct FirstByteTimeout {
-    /// So many bytes of the preface have come.
+    /// Number of preface bytes received so far.
     heard: usize,
-    /// It is known which HTTP is spoken.
+    /// The HTTP version is known.
     over: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl FirstByteTimeout {
-    /// Looks at what a read brought.
+    /// Takes the bytes of a read.
     pub(super) fn hear(&mut self, bytes: &[u8]) {
         if self.over {
             return;
@@ -39,7 +39,7 @@ impl FirstByteTimeout {
         }
     }
 
-    /// A read has to wait: ready when it has waited for too long.
+    /// Polled while a read is pending: ready when the read has waited too long.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.over {
             return Poll::Pending;

@@ -1,6 +1,7 @@
-//! Getting a response's head from some peer: attempts, what each failure allows, and the bounds.
+//! Gets a response's head from a peer: the attempts, the next step after each failure, and the time
+//! limits.
 //!
-//! Attempts go on only while no response byte has reached the client, and never after a fresh
+//! The router retries only while no response byte has reached the client, and never after a fresh
 //! connection took the request: a prompt that kills an engine must not kill three.
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::telemetry::events::PeerRef;
 use crate::upstream::client::chain;
 use crate::upstream::{PeerBody, PeerClient, SendError, headers};
 
-/// No attempt begins later than this after the first.
+/// No attempt begins later than this after the first one.
 pub(super) const RETRY_WINDOW: Duration = Duration::from_secs(60);
 
 /// A request ready to be sent to any peer of its pool.
@@ -30,11 +31,11 @@ pub(super) struct Outgoing {
     pub method: Method,
     /// Raw path and query after the route prefix.
     pub path_and_query: String,
-    /// Prepared for the hop, but for `Host` and the credential.
+    /// Headers prepared for the upstream hop, except `Host` and the credential.
     pub headers: HeaderMap,
     /// As received.
     pub body: Bytes,
-    /// The client's credential was checked by the router.
+    /// The router itself checked the client's credential.
     pub validated: bool,
 }
 
@@ -59,40 +60,40 @@ impl Outgoing {
     }
 }
 
-/// The bounds on waiting for a response's head.
+/// The time limits for a response's head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// From the request sent to the head, each attempt.
+    /// Per attempt, from the sent request to the head.
     pub response: Duration,
-    /// From the first attempt to the beginning of the last.
+    /// From the start of the first attempt to the start of the last one.
     pub retries: Duration,
-    /// Of the whole request.
+    /// The deadline of the whole request.
     pub deadline: Option<(Instant, Duration)>,
 }
 
-/// One attempt's end, as far as it decides what comes next.
+/// The result of one attempt, as far as it decides the next step.
 enum End {
     /// A head to pass on.
     Head(Response<PeerBody>),
-    /// 502 or 503 from the peer: pass it on only if nobody else can be asked.
+    /// 502 or 503 from the peer: passed on only if no other candidate is left.
     Unavailable(Response<PeerBody>),
-    /// No byte was sent; `dead` when nobody can be served there now.
+    /// No byte was sent. `dead` if the peer can serve no request now.
     NotSent {
-        /// Bans the peer.
+        /// Whether to ban the peer.
         dead: bool,
-        /// What it says about the peer.
+        /// Evidence about the peer.
         says: AttemptEnd,
         /// For the receipt and the log.
         why: Arc<str>,
     },
-    /// A reused connection died unanswered.
+    /// A reused connection closed without an answer.
     Stale(Arc<str>),
-    /// Nothing more may be tried; what that says about the peer.
+    /// No further attempt is allowed. Carries the evidence about the peer.
     Fatal(ApiError, Arc<str>, AttemptEnd),
 }
 
-/// Sends to the peer a request is placed on, and on failure to the next candidates. The reservation
-/// follows. Dropping the future cancels the attempt under way.
+/// Sends a request to the peer it is placed on, and after a failure to the next candidates. The
+/// reservation moves with it. Dropping the future cancels the current attempt.
 ///
 /// # Errors
 /// 502, 504: see the module's rule.
@@ -119,8 +120,8 @@ pub(super) async fn forward(
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
         let (held, why) = match attempt(client, request, fresh, deadlines).await {
             End::Head(response) => return Ok(response),
-            // Late, it is no sign of a connection that was dead before: the prompt may have killed the
-            // engine.
+            // A late failure does not mean that the connection was already dead: the prompt may
+            // have killed the engine.
             End::Stale(why) if !fresh && is_in_window(started, deadlines) => {
                 tracing::debug!(rid = %rid, peer = %peer.spec.key, error = %why, "a kept connection was stale");
                 fresh = true;
@@ -202,7 +203,8 @@ async fn attempt(
         }
         Ok(Ok(response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
-            // No request asks for another protocol: `Upgrade` ends at the router.
+            // The router handles `Upgrade` itself, so no request asks the peer for another
+            // protocol.
             StatusCode::SWITCHING_PROTOCOLS => End::Fatal(
                 ApiError::upstream(SWITCHED, 1),
                 Arc::from("status 101"),
@@ -218,7 +220,8 @@ async fn attempt(
                     says: AttemptEnd::Failed(Failure::NoConnection),
                     why,
                 },
-                // Nothing refused: a host that swallows connections is not banned, so it has to count.
+                // No connection was refused. A host that swallows connections is not banned, so
+                // this has to count.
                 SendError::ConnectTimeout => End::NotSent {
                     dead: false,
                     says: AttemptEnd::Failed(Failure::NoFirstByte),
@@ -266,7 +269,7 @@ fn give_up(
     error.on_route(&route.name)
 }
 
-/// A peer as events name it.
+/// The label of a peer in events.
 pub(super) fn at_peer<'a>(route: &'a Route, peer: &'a Peer) -> PeerRef<'a> {
     PeerRef {
         route: &route.name,
@@ -293,7 +296,8 @@ mod tests {
     use crate::upstream::ConnectTimeout;
     use service::tls::install_crypto_provider;
 
-    /// An engine that answers the first request of each connection and closes it at the second.
+    /// An engine that answers the first request of each connection and closes the connection at the
+    /// second.
     async fn engine(tasks: &mut JoinSet<()>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -312,7 +316,7 @@ mod tests {
         address
     }
 
-    /// A request that has a slot on the only peer.
+    /// A request that holds a slot on the only peer.
     fn placed(route: &Arc<Route>, sinks: &Arc<Sinks>) -> Live<Placed> {
         let (parts, ()) = Request::post("/r/v1/x").body(()).unwrap().into_parts();
         let head = Arc::new(HeadWatch::default());
@@ -346,7 +350,7 @@ mod tests {
         })
     }
 
-    /// What the first of many requests is refused with; `None` when all of them are answered.
+    /// The error of the first refused request out of many; `None` if all of them are answered.
     async fn refusal(window: Duration) -> Option<&'static str> {
         install_crypto_provider();
         let (mut tables, mut tasks) = (Tables::new(), JoinSet::new());

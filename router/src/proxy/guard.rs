@@ -1,4 +1,4 @@
-//! Who may come in: the key check, before anything of the body is read.
+//! The key check, before any of the body is read.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// A caller whose key, if there is one, does not matter.
+    /// A caller whose key is not checked.
     pub(super) fn unknown() -> Self {
         Self { owner: None }
     }
@@ -46,8 +46,8 @@ pub(super) fn admit(
     }
 }
 
-/// Checks that the caller holds a key, where any key exists: an open route beside it opens nothing
-/// here.
+/// If any key is configured, checks that the caller holds one of them. An open route next to keyed
+/// ones does not admit the caller here.
 ///
 /// # Errors
 /// 401 without a key of the shared file or of any route.
@@ -77,8 +77,8 @@ pub(super) fn opened<'t>(table: &'t RouteTable, headers: &HeaderMap) -> Vec<&'t 
         .collect()
 }
 
-/// Checks the caller's key against every route: where the body decides the route, the key must
-/// open at least one before the body is read.
+/// Checks the caller's key against every route. Where the body decides the route, the key must open
+/// at least one of them before the body is read.
 ///
 /// # Errors
 /// 401 when no route is open to this caller.

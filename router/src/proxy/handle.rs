@@ -1,5 +1,5 @@
 //! The life of one request, in order: destination, policy, body, inspection, slot, peer, relay.
-//! Each step is a function of its own module; this one only strings them together.
+//! Each step is a function in its own module; this module only calls them in order.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -38,35 +38,35 @@ use crate::state::{Lifecycle, Phase, RouteTable};
 use crate::upstream::{PeerClient, headers};
 use service::budget::ByteBudget;
 
-/// The public port. One per process, shared by every connection.
+/// The handler of the public port. One per process, shared by all connections.
 #[derive(Debug)]
 pub struct Proxy {
     /// The snapshot in force.
     pub tables: Arc<ArcSwap<RouteTable>>,
-    /// To the peers.
+    /// The client for upstream requests.
     pub client: PeerClient,
-    /// Request bytes in memory.
+    /// Memory budget for request bodies.
     pub budget: ByteBudget,
-    /// Whether new work is taken.
+    /// Whether the process accepts new work.
     pub lifecycle: Lifecycle,
-    /// Where exchanges are settled.
+    /// Receives settled exchanges.
     pub sinks: Arc<Sinks>,
 }
 
 type Deadline = Option<(Instant, Duration)>;
 
-/// What came, beside the phase it is in.
+/// The parts of a request that do not change with its phase.
 struct Call<'t> {
-    /// The snapshot in force when it came.
+    /// The snapshot in force when the request arrived.
     table: &'t RouteTable,
     parts: Parts,
     body: Incoming,
-    /// The address of the connection.
+    /// The remote address of the connection.
     peer: IpAddr,
 }
 
 impl Proxy {
-    /// Answers one request. Dropping the future, or the response's body, ends the upstream request.
+    /// Answers one request. Dropping the future or the response's body ends the upstream request.
     pub async fn handle(
         &self,
         request: Request<Incoming>,
@@ -77,8 +77,8 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let framing = head.take(!body.is_end_stream());
         let arrival = Arrival::live(&parts, head, &self.sinks, at);
-        // Boxed for the connection's sake: it keeps room for this future for as long as it lives,
-        // and a stream lives long after its head is decided.
+        // Boxed because the connection reserves space for this future for its whole life, and a
+        // stream lives long after its head is decided.
         Box::pin(self.answer(arrival, parts, body, framing, peer)).await
     }
 
@@ -161,7 +161,7 @@ impl Proxy {
         }
     }
 
-    /// `/v1/…` without a prefix where several routes exist: the body's model names the route.
+    /// `/v1/…` without a prefix and with several routes: the model in the body decides the route.
     async fn by_model(
         &self,
         arrival: Live<Arrival>,
@@ -308,7 +308,7 @@ impl Proxy {
         Ok((collected, received))
     }
 
-    /// Inspects, places and forwards a request that was read whole, and relays the answer.
+    /// Inspects, places and forwards a request whose body is complete, and relays the answer.
     async fn send(
         &self,
         authorised: Live<Authorised>,
@@ -348,7 +348,7 @@ impl Proxy {
             Ok(response) => response,
             Err(error) => return Err(Refused::new(placed, error)),
         };
-        // With the head here nothing will be sent again.
+        // The head has arrived, so the request will not be sent again.
         self.budget.buffers().give(outgoing.body);
         drop(held);
         let options = RelayOptions {
@@ -360,7 +360,7 @@ impl Proxy {
         Ok(answer::relayed(placed, response, options).await)
     }
 
-    /// From here on a request is recorded, refusals included.
+    /// From here on the request is recorded, even if it is refused.
     fn authorise(
         &self,
         arrival: Live<Arrival>,
@@ -385,7 +385,7 @@ impl Proxy {
     }
 }
 
-/// A request that was read whole.
+/// A request whose body is complete.
 struct Whole {
     parts: Parts,
     collected: Collected,
@@ -394,7 +394,7 @@ struct Whole {
 }
 
 impl Destination<'_> {
-    /// Refuses a caller that its policy turns away.
+    /// Refuses a caller whom the policy does not admit.
     fn refuse(&self, arrival: Live<Arrival>, error: ApiError) -> Box<Refused> {
         match self {
             Self::Serve { route, path_at } => Refused::on_route(arrival, route, *path_at, error),
@@ -403,12 +403,12 @@ impl Destination<'_> {
     }
 }
 
-/// The answer of an endpoint that is no API of an engine.
+/// The answer of an endpoint that belongs to no engine API.
 fn own(arrival: Live<Arrival>, answer: Response<Bytes>) -> Response<Body> {
     answer::local(arrival, answer, Dialect::OpenAi, Stamp::IdOnly)
 }
 
-/// 404. Only a caller whose key opens a route learns which routes there are.
+/// 404. Lists the routes only to a caller whose key opens one.
 fn nowhere(call: &Call<'_>) -> ApiError {
     let opens_some = guard::admit_any(call.table, &call.parts.headers).is_ok();
     let routes = opens_some.then(|| names(call.table));
@@ -427,7 +427,7 @@ fn outgoing(
         map.insert(respond::REQUEST_ID, id);
     }
     if body.is_empty() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
-        // A method that may have a body must say that there is none (RFC 9110 section 8.6).
+        // A method that may have a body must state that it has none (RFC 9110 section 8.6).
         map.insert(header::CONTENT_LENGTH, HeaderValue::from(0_u16));
     }
     let target = parts
@@ -439,7 +439,7 @@ fn outgoing(
         method: parts.method,
         headers: map,
         body,
-        // The router consumed a credential to let this caller in.
+        // The router used a credential to admit this caller.
         validated: request.owner.is_some(),
     }
 }

@@ -1,12 +1,12 @@
-//! A look at each request's raw head on its way to hyper.
+//! Inspects each request's raw head before hyper reads it.
 //!
 //! hyper resolves a head with both `Content-Length` and `Transfer-Encoding`, or with the same
-//! length twice, in the safe way and without a trace: the extra header is gone when the handler
-//! runs. A proxy must refuse such a message, since the next one in front may have read it the other
-//! way. So the lines that speak of length are counted here, and nothing else is parsed.
+//! length twice, safely but silently: the extra header is gone when the handler runs. A proxy must
+//! refuse such a message, because the proxy in front of it may have read it the other way. So this
+//! module counts the header lines about the length and parses nothing else.
 //!
-//! Only a head that begins a read is counted: a client that pipelines hides later heads from this
-//! look. hyper's safe reading still holds for those; they are merely not refused.
+//! It counts only a head at the beginning of a read: with pipelining, later heads are not seen.
+//! hyper still reads those safely; they are merely not refused.
 
 use std::io;
 use std::pin::Pin;
@@ -26,18 +26,19 @@ use super::lingering_close::LingeringClose;
 use super::unparsed::{self, Rewrite};
 use super::write_timeout::{WriteBounds, WriteTimeout};
 
-/// What the connection and its handler share.
+/// State shared by the connection and its handler.
 #[derive(Debug)]
 pub struct HeadWatch {
-    /// The next bytes read are a head's.
+    /// The next bytes belong to a head.
     expecting: AtomicBool,
-    /// The framing of the head read last: lengths in the high byte, encodings in the low.
+    /// The framing of the last head: the number of lengths in the high byte, of encodings in the
+    /// low byte.
     framing: AtomicU16,
-    /// Bytes of the present request are still to come.
+    /// Body bytes of the current request are still to come.
     unread: AtomicBool,
-    /// How often everything written had left for the socket.
+    /// Number of times that all written bytes have reached the socket.
     flushes: AtomicU32,
-    /// Who waits for the next flush: a response that has handed over enough.
+    /// The task to wake at the next flush: a response with enough unflushed bytes.
     flushed: AtomicWaker,
     /// HTTP/2: several responses share the connection.
     is_shared: AtomicBool,
@@ -63,7 +64,8 @@ impl Default for HeadWatch {
 }
 
 impl HeadWatch {
-    /// The framing of the request whose head was just read, which has a body to read or has not.
+    /// The framing of the request whose head was just read. The argument says whether a body
+    /// follows.
     pub fn take(&self, has_body: bool) -> Framing {
         self.unread.store(has_body, Ordering::Release);
         self.writes.clear();
@@ -71,37 +73,38 @@ impl HeadWatch {
         Framing { lengths, encodings }
     }
 
-    /// The present request was read to its end.
+    /// The current request has been read to its end.
     pub fn body_was_read(&self) {
         self.unread.store(false, Ordering::Release);
     }
 
-    /// Bounds the writing of the present response, for a client that does not read.
+    /// Limits the time for writing the current response, because the client may not read.
     pub fn bound_writes(&self, idle: Duration, deadline: Option<Instant>) {
         self.writes.set(idle, deadline);
     }
 
-    /// Ends the connection with a reset once it is dropped.
+    /// Makes the connection end with a reset when it is dropped.
     pub fn reset(&self) {
         self.resets.store(true, Ordering::Release);
     }
 
-    /// Grows whenever everything written so far has left for the socket.
+    /// A count that grows each time all bytes written so far have reached the socket.
     pub fn flushes(&self) -> u32 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// Wakes a task when everything written so far has left for the socket.
+    /// Wakes a task when all bytes written so far have reached the socket.
     pub fn wake_when_flushed(&self, waker: &Waker) {
         self.flushed.register(waker);
     }
 
-    /// Several responses share the connection, so its flushes say nothing about one of them.
+    /// Whether several responses share the connection. Its flushes then say nothing about a single
+    /// one.
     pub fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Acquire)
     }
 
-    /// The response is done: what is read next is a head.
+    /// The response is complete: the next read is a head.
     pub fn expect(&self) {
         self.expecting.store(true, Ordering::Release);
     }
@@ -109,13 +112,13 @@ impl HeadWatch {
 
 /// A client's socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin {
-    /// Makes the end of the connection a reset.
+    /// Makes the connection end with a reset.
     fn reset_on_close(&self);
 }
 
 impl Socket for TcpStream {
     fn reset_on_close(&self) {
-        // A socket that refuses ends as it would have.
+        // If setting the option fails, the socket closes normally.
         let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
     }
 }
@@ -125,7 +128,7 @@ impl Socket for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 }
 
-/// A stream whose request heads are looked at.
+/// A stream whose request heads are inspected.
 #[derive(Debug)]
 pub(super) struct Watched<S: Socket> {
     stream: S,
@@ -135,7 +138,7 @@ pub(super) struct Watched<S: Socket> {
     rewrite: Rewrite,
     lingering_close: LingeringClose,
     write_timeout: WriteTimeout,
-    /// hyper gave a head up: whatever follows it is not read.
+    /// hyper rejected a head: bytes after it are not inspected.
     is_given_up: bool,
 }
 
@@ -154,7 +157,7 @@ impl<S: Socket> Watched<S> {
         }
     }
 
-    /// A write's outcome, where a blocked one ends in an error after its time.
+    /// The result of a write. A write that stays blocked too long becomes an error.
     fn bounded<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -169,7 +172,7 @@ impl<S: Socket> Watched<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The client may still be sending: a body that nobody read, or a head that nobody could.
+    /// Whether the client may still be sending: an unread body, or a head that could not be parsed.
     fn has_more_to_read(&self) -> bool {
         let in_head = self.scan.lines > 0 && self.watch.expecting.load(Ordering::Acquire);
         !self.scan.off && (in_head || self.is_given_up || self.watch.unread.load(Ordering::Acquire))
@@ -189,7 +192,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Looks at more bytes of a head; true when the head has ended.
+    /// Scans more bytes of a head. Returns whether the head has ended.
     fn feed(&mut self, bytes: &[u8]) -> bool {
         for line in bytes.split_inclusive(|b| *b == b'\n') {
             let room = PREFIX_MAX - self.prefix.len();
@@ -210,7 +213,7 @@ impl Scan {
         if blank && self.lines > 0 {
             return true;
         }
-        // The rest of an unread body may precede a head; a request line begins with a method.
+        // The rest of an unread body may come before a head. A request line begins with a method.
         let begins = self.lines > 0 || self.prefix.first().is_some_and(u8::is_ascii_uppercase);
         if !blank && begins {
             self.lines += 1;
@@ -224,7 +227,7 @@ impl Scan {
             } else if is(b"transfer-encoding:") {
                 self.framing.encodings = self.framing.encodings.saturating_add(1);
             } else if self.lines == 1 && is(b"PRI * HTTP/2.0") {
-                // HTTP/2 frames its messages itself.
+                // HTTP/2 has its own framing.
                 self.off = true;
             }
         }

@@ -1,4 +1,4 @@
-//! Reading what a request asks for: model, session, content rules and pool.
+//! Reads a request's model, session and pool, and applies the content rules.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::settled::no_source;
 use crate::state::RouteTable;
 use crate::telemetry::metrics::{Gate, Unplaced};
 
-/// What an inspected request asks of its pool, read from its head and body.
+/// The placement needs of an inspected request, from its head and body.
 pub(super) struct Question<'a> {
     /// The body's fields.
     pub(super) inspection: Inspection<'a>,
-    /// The model, whole.
+    /// The full model name.
     pub(super) model: Option<Cow<'a, str>>,
     /// Session and turn.
     pub(super) context: RequestContext<'a>,
     /// The pool that serves the model.
     pub(super) pool: PoolId,
-    /// A health check of the client's: load gates leave it alone.
+    /// A health check by the client. Load gates do not apply to it.
     pub(super) exempt: bool,
 }
 
@@ -92,12 +92,12 @@ pub(super) fn inspect<'a>(
 
 fn asked(inspection: &Inspection<'_>, model: Option<&str>, session: &Session<'_>) -> Asked {
     Asked {
-        // A receipt outlives its request: what it remembers of a client's text is bounded.
+        // A receipt outlives its request, so the client's text in it is bounded.
         model: model.map(|model| Arc::from(clip(model))),
         is_json_object: inspection.is_object(),
         session: Arc::from(&*session.routed_text()),
         source: match session {
-            // Without a copy where it has a label of its own.
+            // A model with its own label needs no copy.
             Session::Known(id) => Arc::clone(&id.source),
             Session::None => no_source(),
             Session::Ignored(_) => Arc::from(session.source()),

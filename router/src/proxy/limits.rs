@@ -1,4 +1,5 @@
-//! The bounds on a request's head, and the framing that two readers could read differently.
+//! The limits on a request's head, and the check for framing that two readers could read
+//! differently.
 
 use http::header::{self, HeaderValue};
 use http::request::Parts;
@@ -7,27 +8,28 @@ use http::{Method, Version};
 
 use super::error::ApiError;
 
-/// Bytes of the header block: names, values and four bytes a line.
+/// Maximum bytes of the header block: names, values and four bytes per line.
 pub(super) const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Headers of one request.
+/// Maximum number of headers in one request.
 pub(super) const HEADERS_MAX: usize = 128;
-/// Bytes of the request line.
+/// Maximum bytes of the request line.
 pub(super) const REQUEST_LINE_MAX: usize = 16 << 10;
 
-/// The methods that engines' APIs use. CONNECT and TRACE speak to proxies, and end here.
+/// The methods that engine APIs use. CONNECT and TRACE are for proxies and are refused.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// What the raw head said about the body's length; hyper resolves some of it silently.
+/// The raw head's headers about the body's length. hyper resolves some conflicts silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// `Content-Length` lines.
+    /// Number of `Content-Length` lines.
     pub lengths: u8,
-    /// `Transfer-Encoding` lines.
+    /// Number of `Transfer-Encoding` lines.
     pub encodings: u8,
 }
 
 impl Framing {
-    /// More than one statement about the length: another hop may follow the other one.
+    /// Whether the head states the length more than once. Another hop may follow the other
+    /// statement.
     pub fn is_ambiguous(self) -> bool {
         usize::from(self.lengths) + usize::from(self.encodings) > 1
     }
@@ -38,7 +40,7 @@ impl Framing {
 /// # Errors
 /// 400, 414 or 431; the connection ends with each.
 pub(super) fn check(parts: &Parts, framing: Framing) -> Result<(), ApiError> {
-    // hyper wants `chunked` last; what stands before it some readers honour and others do not.
+    // hyper requires `chunked` as the last encoding. Readers disagree on encodings before it.
     let encoding = parts
         .headers
         .get(header::TRANSFER_ENCODING)

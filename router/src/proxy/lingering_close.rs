@@ -1,9 +1,9 @@
 //! The end of a connection whose client is still sending.
 //!
-//! Closing a socket that holds unread bytes resets the connection, and a reset can reach the client
-//! before it has read the answer: of a refused upload it would see only a broken pipe. So the write
-//! side is closed first and what still comes is thrown away, until the client is done or has had
-//! its time.
+//! Closing a socket with unread bytes resets the connection, and the reset can reach the client
+//! before the client reads the answer. A refused upload would then look like a broken pipe. So the
+//! router closes the write side first and discards further input until the client is done or the
+//! time is up.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use tokio::time::Sleep;
 
 use crate::clock::now;
 
-/// A client that sends nothing for this long has seen the answer, or never will.
+/// A client that is silent for this long has seen the answer, or never will.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The whole wait (nginx's `lingering_time`).
+/// Maximum total wait (nginx's `lingering_time`).
 const WHOLE: Duration = Duration::from_secs(30);
 
-/// Bytes thrown away at a time.
+/// Bytes discarded per read.
 const GULP: usize = 8 << 10;
 
-/// One lingering close, once it has begun.
+/// The state of a lingering close.
 #[derive(Debug, Default)]
 pub(super) struct LingeringClose(Option<Wait>);
 
@@ -35,7 +35,7 @@ struct Wait {
 }
 
 impl LingeringClose {
-    /// The first poll has been.
+    /// Set by the first poll.
     pub(super) fn is_under_way(&self) -> bool {
         self.0.is_some()
     }
@@ -60,7 +60,7 @@ impl LingeringClose {
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return wait.timer.as_mut().poll(cx),
             }
-            // A client that sends faster than this reads must not keep it here for ever.
+            // A client that sends faster than this loop reads must not keep it busy for ever.
             if now() >= wait.end {
                 return Poll::Ready(());
             }

@@ -1,4 +1,4 @@
-//! Answers the router gives itself: health, readiness and model lists.
+//! Answers that the router gives itself: health, readiness and model lists.
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -35,12 +35,12 @@ pub(super) fn health() -> Response<Bytes> {
     json_response(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /ready`: at least one route has a usable peer and the process is not going away.
+/// `GET /ready`: at least one route has a usable peer and the process is not shutting down.
 pub(super) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Response<Bytes> {
     admin::ready(table, lifecycle)
 }
 
-/// What `/v1/models…` below a route means to the router.
+/// How the router reads `/v1/models…` below a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModelsPath<'p> {
     /// The list.
@@ -50,7 +50,7 @@ pub(super) enum ModelsPath<'p> {
 }
 
 impl<'p> ModelsPath<'p> {
-    /// Reads a path without its route prefix.
+    /// Parses a path without its route prefix.
     pub(super) fn of(path: &'p str) -> Option<Self> {
         match path.strip_prefix("/v1/models")? {
             "" | "/" => Some(Self::List),
@@ -59,8 +59,8 @@ impl<'p> ModelsPath<'p> {
     }
 }
 
-/// The answer to a models path on one route, where the router answers it: always on a by-model
-/// route; with `merge_models` the list, and one model that is in it. `None`: ask a peer.
+/// The router's own answer to a models path of one route: always on a by-model route; with
+/// `merge_models` the list, and each model in it. `None`: forward the request to a peer.
 pub(super) fn models(
     route: &Route,
     path: ModelsPath<'_>,
@@ -88,8 +88,8 @@ pub(super) fn models(
     }
 }
 
-/// `GET /v1/models…` where no single route is meant: the union over the routes this caller may use, or
-/// one model that is in it.
+/// `GET /v1/models…` for no single route: the union over the routes that this caller may use, or
+/// one model of it.
 ///
 /// # Errors
 /// 404 for a model that none of these routes serves.
@@ -146,8 +146,8 @@ fn by_model_entries(route: &Route) -> Vec<(Box<str>, String)> {
     ids.into_iter().map(|id| (id.into(), entry(id))).collect()
 }
 
-/// The union of the cached lists of the usable peers: file order, the first occurrence of an id
-/// kept whole, as its engine wrote it.
+/// The union of the cached lists of the usable peers, in file order. The first entry of each id is
+/// kept as its engine wrote it.
 fn merged_entries(route: &Route) -> Vec<(Box<str>, String)> {
     let mut all: Vec<(Box<str>, String)> = Vec::new();
     let facts = route.peer_facts(PoolId(0));
@@ -168,7 +168,7 @@ fn merged_entries(route: &Route) -> Vec<(Box<str>, String)> {
     all
 }
 
-/// Decodes `%xx`; a stray `%` stands for itself.
+/// Decodes `%xx`. A stray `%` stays as it is.
 fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -191,7 +191,7 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// The value of a parameter in a query string, decoded once; the first one counts.
+/// The first value of a query parameter, decoded once.
 pub(super) fn query_value(query: Option<&str>, name: &str) -> Option<String> {
     let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(key, _)| *key == name)?;

@@ -1,4 +1,4 @@
-//! Which route an unprefixed path means.
+//! Finds the route of an unprefixed path.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub(super) fn names(table: &RouteTable) -> Vec<&str> {
     table.entries.iter().map(|entry| &**entry.name()).collect()
 }
 
-/// The route that an unprefixed path means without looking at a body.
+/// The route of an unprefixed path, without reading the body.
 pub(super) fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
     match &table.server.default_route {
         Some(name) => table.get(name)?.route(),
@@ -18,7 +18,7 @@ pub(super) fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
     }
 }
 
-/// The route that serves a model: by configuration first, then by what its peers said.
+/// The route that serves a model: first by configuration, then by the model lists of the peers.
 pub(super) fn route_of_model<'t>(
     table: &'t RouteTable,
     model: Option<&str>,

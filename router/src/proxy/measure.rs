@@ -1,5 +1,5 @@
-//! What one relayed answer adds to its pool's signals: time to first token as soon as it is known,
-//! decode rate at the end.
+//! Takes samples of one relayed answer for its pool: the time to first token as soon as it is
+//! known, the decode rate at the end.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use router_core::signal::Sample;
 
 use super::respond;
 
-/// Answers below either have no rate worth a sample: it would be that of the overhead.
+/// Answers below either bound give no rate sample: it would measure the overhead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Least {
     /// `tps_min_tokens`.
@@ -20,31 +20,31 @@ pub(super) struct Least {
     pub decode: Duration,
 }
 
-/// The measuring of one answer with a 2xx status to a POST. Others are not judged.
+/// Measures one answer to a POST with a 2xx status. Other answers are not measured.
 #[derive(Debug)]
 pub(super) struct Measure {
-    /// Whose signals it moves.
+    /// The pool whose signals the samples update.
     pub pool: PoolId,
-    /// Reads the body; `None` where its kind or its encoding is not read.
+    /// Reads the body. `None` if its content type or encoding is not supported.
     pub meter: Option<Meter>,
     is_stream: bool,
 }
 
-/// When a request arrived, and the chunks of its answer.
+/// The arrival time of a request and the times of its answer's chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// The request's head was read.
+    /// When the request's head was read.
     pub arrived: Instant,
-    /// The first chunk came.
+    /// When the first chunk arrived.
     pub first: Option<Instant>,
-    /// The first event with generated content came.
+    /// When the first event with generated content arrived.
     pub first_token: Option<Instant>,
-    /// The last chunk came.
+    /// When the last chunk arrived.
     pub last: Option<Instant>,
 }
 
 impl Span {
-    /// No chunk has come.
+    /// No chunk has arrived.
     pub(super) fn new(arrived: Instant) -> Self {
         Self {
             arrived,
@@ -54,7 +54,7 @@ impl Span {
         }
     }
 
-    /// A chunk came.
+    /// Records a chunk.
     pub(super) fn chunk(&mut self, now: Instant) {
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -62,7 +62,7 @@ impl Span {
 }
 
 impl Measure {
-    /// Judges by the response's head whether it is measured. `decoded`: what is fed is not compressed,
+    /// Decides by the response's head whether to measure. `decoded`: the input is not compressed,
     /// whatever the head says.
     pub(super) fn of(
         method: &Method,
@@ -87,7 +87,8 @@ impl Measure {
         }))
     }
 
-    /// Reads what passed; the sample of the first token when this part of a stream has it.
+    /// Reads the relayed bytes. Returns the sample of the first token if this part of a stream
+    /// contains it.
     pub(super) fn feed(&mut self, data: &[u8], span: &mut Span, now: Instant) -> Option<Sample> {
         if !self.meter.as_mut()?.feed(data) {
             return None;
@@ -97,8 +98,9 @@ impl Measure {
         Some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
     }
 
-    /// The sample of the whole. The rate is over decode time for a stream, first token to last
-    /// chunk, and over the whole request otherwise. An answer too short for a rate gives none.
+    /// The sample of the whole answer. For a stream the rate covers the decode time, from the first
+    /// token to the last chunk; otherwise the whole request. An answer that is too short gives no
+    /// rate.
     pub(super) fn rate(&self, span: &Span, end: End, least: Least) -> Option<Sample> {
         let meter = self.meter.as_ref();
         let began = if self.is_stream {
@@ -116,7 +118,7 @@ impl Measure {
             {
                 Some(Sample::Tps(tokens as f64 / time.as_secs_f64()))
             }
-            // What a running or opening usage told so far is not the answer's.
+            // A running or opening usage is not the final usage of the answer.
             _ if end == End::Left && !meter.is_some_and(Meter::is_complete) => {
                 Some(Sample::Aborted)
             }
@@ -146,7 +148,7 @@ mod tests {
         Measure::of(method, &head, PoolId(0), false)
     }
 
-    /// A request that arrived at 0, with its first and last chunk at these milliseconds.
+    /// A request that arrived at 0 ms, with the times of its first and last chunk in milliseconds.
     fn span(first: u64, last: u64) -> Span {
         let mut span = Span::new(Instant::now());
         for ms in [first, last] {

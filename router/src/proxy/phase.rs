@@ -1,9 +1,9 @@
 //! The phases of one request: arrival → authorised → inspected → placed → answered → settled.
 //!
-//! Each phase owns everything known at that point and is made whole from the phase before. [`Live`]
-//! holds the phase a request is in. Dropping it, for whatever reason (end of stream, error, client
-//! gone, time-out, panic), settles the request once: the slot is released, and the request is
-//! counted, logged, remembered and recorded.
+//! Each phase owns everything known at that point and is built from the phase before. [`Live`]
+//! holds the current phase of a request. Dropping it for any reason (end of stream, error, client
+//! gone, time-out, panic) settles the request exactly once: the slot is released, and the request
+//! is counted, logged, remembered and recorded.
 
 mod answered;
 mod arrival;

@@ -1,5 +1,5 @@
-//! A refusal of the core as an answer: what was compared with what, and what would have admitted the
-//! request.
+//! Turns a refusal of the core into an answer: which numbers were compared, and what would have
+//! admitted the request.
 //!
 //! The details are the refusal's own numbers, and beside them the names llm-openresty's bodies have
 //! (control-loops, "Literal rejection bodies"), which dashboards and clients know.
@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiError, Retry};
 
-/// What stands for the model of a flat route's pool.
+/// The model name shown for a flat route's pool.
 const NO_MODEL: &str = "-";
 
 impl ApiError {
-    /// A refusal of the core, with its numbers. `full_status` is 429 or 503 and is for a full pool
-    /// alone; `model` is the pool's.
+    /// A refusal of the core, with its numbers. `full_status` is 429 or 503 and applies only to a
+    /// full pool; `model` is the pool's.
     pub fn refused(refusal: &Refusal, full_status: u16, model: Option<&str>) -> Self {
         let retry = Retry::After(Duration::from_secs(refusal.retry_after_s()));
         let status = match refusal {
@@ -84,13 +84,13 @@ fn graded(bucket: Option<u32>) -> String {
     })
 }
 
-/// The refusal's own numbers under its own names.
+/// The refusal's numbers under our own names.
 fn own(refusal: &Refusal) -> Map<String, Value> {
     let mut numbers = match serde_json::to_value(refusal) {
         Ok(Value::Object(numbers)) => numbers,
         _ => Map::new(),
     };
-    // The code says it.
+    // The error code already says this.
     numbers.remove("reason");
     if let Refusal::TtftLimit(slow) | Refusal::TpsLimit(slow) = refusal {
         let Probes {
@@ -104,7 +104,7 @@ fn own(refusal: &Refusal) -> Map<String, Value> {
     numbers
 }
 
-/// The numbers under the names of llm-openresty.
+/// The same numbers under the names of llm-openresty.
 fn legacy(refusal: &Refusal) -> Map<String, Value> {
     let fields = match refusal {
         Refusal::NoHealthyPeer { .. } => json!({}),
@@ -141,12 +141,12 @@ fn legacy_slow(signal: Signal, slow: &Slow) -> Value {
     })
 }
 
-/// One decimal.
+/// Rounds to one decimal.
 fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// A whole number without a fraction.
+/// Writes a whole number without a fraction.
 fn whole(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() < EXACT {
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// The details in both dialects, which must agree.
+    /// The details under both sets of names, which must agree.
     fn details(error: &ApiError) -> Value {
         let anthropic = error.body(Dialect::Anthropic)["details"].clone();
         let openai = error.body(Dialect::OpenAi)["error"].clone();
@@ -296,7 +296,7 @@ mod tests {
             (Refusal::TpsLimit(Box::new(slow())), "tps"),
         ];
         for (refusal, signal) in refusals {
-            // A slow pool is not a full one.
+            // A slow pool is not a full pool.
             let error = ApiError::refused(&refusal, 503, None).on_route("rt");
             let details = details(&error);
             assert_carries(
