@@ -191,7 +191,7 @@ impl Policy<'_> {
     /// connection.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub(super) fn admit(
         &self,
         table: &RouteTable,

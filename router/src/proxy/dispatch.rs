@@ -64,7 +64,7 @@ impl BadPath {
 /// Parses a raw path.
 ///
 /// # Errors
-/// [`BadPath`]: such a path may mean one thing here and another at the engine.
+/// [`BadPath`]: the router and the engine might read such a path differently.
 pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     if has_dot_segment(path) {
         return Err(BadPath::DotSegment);

@@ -18,7 +18,7 @@ use crate::state::Route;
 /// Answers a call whose key opens `routes`.
 ///
 /// # Errors
-/// 405 for another method than POST, 400 without a session id.
+/// 405 for a method other than POST, 400 without a session id.
 pub(super) fn answer(parts: &Parts, routes: &[&Arc<Route>]) -> Result<Response<Bytes>, ApiError> {
     if parts.method != Method::POST {
         return Err(ApiError::method_not_allowed("POST"));

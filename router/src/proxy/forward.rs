@@ -96,7 +96,7 @@ enum End {
 /// reservation moves with it. Dropping the future cancels the current attempt.
 ///
 /// # Errors
-/// 502, 504: see the module's rule.
+/// 502 or 504, by the rule in the module's documentation.
 pub(super) async fn forward(
     client: &PeerClient,
     placed: &mut Placed,

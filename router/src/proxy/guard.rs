@@ -50,7 +50,7 @@ pub(super) fn admit(
 /// ones does not admit the caller here.
 ///
 /// # Errors
-/// 401 without a key of the shared file or of any route.
+/// 401 if the key is neither in the shared file nor on any route.
 pub(super) fn admit_holder(table: &RouteTable, headers: &HeaderMap) -> Result<Admitted, ApiError> {
     let demands = |access: &Access| matches!(access, Access::Denied);
     let has_own = |route: &Route| matches!(&route.keys, RouteKeys::Own(keys) if !keys.is_empty());

@@ -34,7 +34,7 @@ pub(super) struct Question<'a> {
 /// Inspects a request whose body was read.
 ///
 /// # Errors
-/// A content rule refuses it, or the route has no pool for its model.
+/// A content rule refuses the request, or the route has no pool for its model.
 pub(super) fn inspect<'a>(
     table: &'a RouteTable,
     mut authorised: Live<Authorised>,

@@ -38,7 +38,7 @@ impl Framing {
 /// Checks a head.
 ///
 /// # Errors
-/// 400, 414 or 431; the connection ends with each.
+/// 400, 414 or 431. Each closes the connection.
 pub(super) fn check(parts: &Parts, framing: Framing) -> Result<(), ApiError> {
     // hyper requires `chunked` as the last encoding. Readers disagree on encodings before it.
     let encoding = parts

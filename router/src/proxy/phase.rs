@@ -24,26 +24,26 @@ pub(super) use progress::{LocalAnswer, Progress, Refused};
 
 /// A phase of a request.
 pub(super) trait Phase {
-    /// Ends the request here.
+    /// Ends the request in this phase.
     fn settle(self);
 }
 
-/// The phase a request is in; dropping it settles the request.
+/// The current phase of a request. Dropping it settles the request.
 #[derive(Debug)]
 pub(super) struct Live<P: Phase>(
-    /// Empty only while the next phase is made.
+    /// Empty only while the next phase is built.
     Option<P>,
 );
 
 const TAKEN: &str = "a phase is taken only to make the next one";
 
 impl<P: Phase> Live<P> {
-    /// Takes charge of a phase.
+    /// Wraps a phase.
     pub(super) fn new(phase: P) -> Self {
         Self(Some(phase))
     }
 
-    /// Goes on to the next phase.
+    /// Moves on to the next phase.
     pub(super) fn next<Q: Phase>(mut self, next: impl FnOnce(P) -> Q) -> Live<Q> {
         Live::new(next(self.0.take().expect(TAKEN)))
     }

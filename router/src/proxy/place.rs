@@ -1,4 +1,4 @@
-//! The one step that chooses: it asks the core for a slot, and waits for one where the pool is full.
+//! The placement step: asks the core for a slot, and waits for one if the pool is full.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::telemetry::metrics::{Reason, Unplaced};
 /// Cancel safe: dropping the future gives up the slot, or the place in the queue.
 ///
 /// # Errors
-/// No peer serves the model, a gate refuses the request, or its wait for a slot ends early.
+/// No peer serves the model, a gate refuses the request, or the wait for a slot ends early.
 pub(super) async fn place(
     inspected: Live<Inspected>,
     question: &Question<'_>,
@@ -66,7 +66,7 @@ fn refuse(inspected: Live<Inspected>, question: &Question<'_>, refusal: Refusal)
     Refused::decided(inspected, Choice::Refuse(refusal), error)
 }
 
-/// Waits for a slot. Whatever ends the wait early gives the place in the queue up.
+/// Waits for a slot. If the wait ends early, the place in the queue is given up.
 async fn queue(
     inspected: Live<Inspected>,
     waiting: Waiting,
@@ -88,7 +88,7 @@ async fn queue(
     }
 }
 
-/// Ready at the end of the whole request, with the option's value.
+/// Ready at the deadline of the whole request, with the option's value.
 async fn expired(deadline: Option<(Instant, Duration)>) -> Duration {
     match deadline {
         None => std::future::pending().await,

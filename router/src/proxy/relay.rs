@@ -1,7 +1,7 @@
-//! The response on its way back: each chunk as it came, observed but never delayed.
+//! Relays the response: each chunk passes as it came, observed but never delayed.
 //!
-//! A stream that breaks after its headers gets one event in the client's dialect that says so, and
-//! then an aborted connection: a clean end would look like success to every SDK.
+//! A stream that breaks after its headers gets one error event in the client's dialect, and then
+//! the connection is aborted: every SDK would take a clean end for success.
 
 use std::error::Error;
 use std::fmt;
@@ -32,17 +32,17 @@ use crate::upstream::client::chain;
 /// still unsent: the error event, or the head and the first part of a body.
 const FLUSH_TICK: Duration = Duration::from_millis(10);
 
-/// After this many polls the abort comes anyway: the client does not read.
+/// After this many polls the router aborts anyway, because the client does not read.
 const FLUSH_TICKS: u16 = 500;
 
-/// Bytes handed over to a connection and not yet written to its socket. A client that stops reading must not fill the
-/// memory: hyper alone would buffer 400 KiB for each.
+/// Maximum bytes handed to a connection and not yet written to its socket. A client that stops
+/// reading must not fill the memory: hyper alone would buffer 400 KiB per connection.
 const UNWRITTEN_MAX: usize = 32 << 10;
 
-/// What an answer that breaks off says about its peer.
+/// Evidence about the peer from an answer that breaks off.
 const CUT: AttemptEnd = AttemptEnd::Failed(Failure::Cut);
 
-/// Ends a connection whose response cannot be completed.
+/// The error that ends a connection with an incomplete response.
 #[derive(Debug)]
 pub struct Aborted;
 
@@ -60,19 +60,19 @@ pub struct Body(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Made here.
+    /// A body made by the router.
     Local {
         /// Taken by the first poll.
         bytes: Option<Bytes>,
         /// Settled when the body is dropped.
         _answer: Box<Live<LocalAnswer>>,
     },
-    /// A peer's.
+    /// A peer's body.
     Relay(Box<Relay>),
 }
 
 impl Body {
-    /// The body of an answer that the router made.
+    /// The body of an answer made by the router.
     pub(super) fn local(bytes: Bytes, answer: Live<LocalAnswer>) -> Self {
         Self(Kind::Local {
             bytes: Some(bytes),
@@ -120,14 +120,14 @@ impl HttpBody for Body {
     }
 }
 
-/// The time bounds of one response.
+/// The time limits of one response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Between two chunks of the peer.
+    /// Maximum time between two chunks of the peer.
     pub idle: Duration,
-    /// Without progress in sending to the client.
+    /// Maximum time without progress in sending to the client.
     pub client_idle: Duration,
-    /// Of the whole request: the moment, and the option's value for the message.
+    /// The deadline of the whole request, and the option's value for the message.
     pub deadline: Option<(Instant, Duration)>,
 }
 
@@ -137,39 +137,39 @@ pub(super) struct Relay {
     inner: PeerBody,
     answered: Live<Answered>,
     bounds: Bounds,
-    /// When the last frame came, for the idle bound.
+    /// When the last frame arrived, for the idle limit.
     active: Instant,
     /// One timer per stream, re-armed only when it fires.
     timer: Option<Pin<Box<Sleep>>>,
     stream: Option<Stream>,
-    /// What is changed on the way; gone once the body has ended.
+    /// The edits of the body; `None` once the body has ended.
     edits: Option<Box<Edits>>,
-    /// Came before all that precedes it was sent.
+    /// A frame that arrived before everything ahead of it was sent.
     trailers: Option<Frame<Bytes>>,
-    /// Goes out before everything else.
+    /// A frame to send before anything else.
     first: Option<Frame<Bytes>>,
-    /// Why the body broke off, where no event says it.
+    /// Why the body broke off, if no event reports it.
     failure: Option<ApiError>,
-    /// Ends a stream before the process does.
+    /// Ends a stream before the process ends.
     shutdown_notice: Option<ShutdownNotice>,
     unwritten: Unwritten,
     flow: Flow,
 }
 
-/// What was handed over to the connection since it last wrote everything out.
+/// Bytes handed to the connection since it last flushed.
 #[derive(Debug, Default)]
 struct Unwritten {
     bytes: usize,
-    /// The connection's flushes at that time.
+    /// The connection's number of flushes at that time.
     flushes: u32,
 }
 
-/// What an event stream needs to end with an event.
+/// The state that an event stream needs to end with an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// The client's.
+    /// The client's dialect.
     pub dialect: Dialect,
-    /// False where the body may not be added to: `transparent`, a compressed body.
+    /// False if no event may be added to the body: `transparent`, or a compressed body.
     pub speaks: bool,
     /// The last two bytes relayed.
     tail: [u8; 2],
@@ -179,14 +179,15 @@ pub(super) struct Stream {
 enum Flow {
     /// Chunks pass.
     Open,
-    /// Everything has been handed over, an error event last where it can be; abort once it is written.
+    /// Everything has been handed over, with an error event at the end if possible. The abort
+    /// follows once it is written.
     Breaking {
-        /// The connection's flushes at that time.
+        /// The connection's number of flushes at that time.
         flushes: u32,
-        /// Polls left.
+        /// Number of polls left before the abort.
         ticks: u16,
     },
-    /// Nothing more comes.
+    /// The body has ended.
     Closed,
 }
 
@@ -208,7 +209,7 @@ impl Stream {
         }
     }
 
-    /// Line ends that close what was relayed so far, so that an event can follow.
+    /// The line ends that complete the bytes relayed so far, so that an event can follow.
     fn gap(&self) -> &'static str {
         match self.tail {
             [b'\n', b'\n'] => "",
@@ -219,8 +220,8 @@ impl Stream {
 }
 
 impl Relay {
-    /// Relays a peer's body. `stream` is present for `text/event-stream`; one that can say so ends
-    /// with an event when the process ends before it.
+    /// Relays a peer's body. `stream` is present for `text/event-stream`. If the process ends
+    /// first, such a stream ends with an event where one may be added.
     pub(super) fn new(
         inner: PeerBody,
         answered: Live<Answered>,
@@ -256,11 +257,11 @@ impl Relay {
         })
     }
 
-    /// Waits for the first part of a body that is held until it is whole: its failure can still
-    /// become the status.
+    /// Waits for the first part of a body that is held until it is complete: a failure can still
+    /// change the status.
     ///
     /// # Errors
-    /// Why there is no such body.
+    /// Why the body failed.
     pub(super) async fn begin(&mut self) -> Result<(), ApiError> {
         match poll_fn(|cx| self.poll(cx)).await {
             Some(Err(Aborted)) => {
@@ -275,7 +276,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends an error in place of the answer whose beginning failed: its head, before this body.
+    /// Replaces the answer by an error after its beginning failed. Returns the head; the body
+    /// follows here.
     pub(super) fn fail(&mut self, error: &ApiError, stamp: Stamp) -> response::Parts {
         let placed = &self.answered.placed;
         let dialect = Dialect::of(placed.inspected.authorised.path());
@@ -290,7 +292,7 @@ impl Relay {
     fn size_hint(&self) -> SizeHint {
         let speaks = self.stream.is_some_and(|stream| stream.speaks);
         match (&self.first, &self.edits) {
-            // An event may be added: its length is not known.
+            // The length is unknown because an event may be added.
             (None, None) if !speaks => self.inner.size_hint(),
             _ => SizeHint::default(),
         }
@@ -317,7 +319,7 @@ impl Relay {
             Flow::Open => {}
         }
         if self.is_write_blocked() {
-            // hyper flushes when a body is pending, and may then not ask again by itself.
+            // hyper flushes when a body is pending, and may then not poll again by itself.
             self.answered.connection().wake_when_flushed(cx.waker());
             return Poll::Pending;
         }
@@ -361,7 +363,7 @@ impl Relay {
         }
     }
 
-    /// Observes a frame of the peer; `None` where something else is to be sent first.
+    /// Observes a frame of the peer. `None` if something else must be sent first.
     fn passed(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         let data = match frame.into_data() {
             Ok(data) => data,
@@ -383,7 +385,7 @@ impl Relay {
         None
     }
 
-    /// The next part of what came that is for the client; `None` when more must come.
+    /// The next received part that is for the client; `None` when more input is needed.
     fn edited(&mut self) -> io::Result<Option<Bytes>> {
         let Some(edits) = &mut self.edits else {
             return Ok(None);
@@ -397,7 +399,7 @@ impl Relay {
         Ok(None)
     }
 
-    /// Notes what the client is sent.
+    /// Records bytes sent to the client.
     fn sent(&mut self, data: Bytes) -> Bytes {
         self.answered.sent(data.len());
         self.unwritten.bytes += data.len();
@@ -411,7 +413,7 @@ impl Relay {
         self.trailers.is_some() || self.edits.as_ref().is_some_and(|edits| edits.holds())
     }
 
-    /// All of the body has come: what is left of it, then the trailers.
+    /// The peer's body is complete: sends the rest of it, then the trailers.
     fn ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         let (rest, result) = self.finish_edits();
         if let Err(error) = result {
@@ -422,7 +424,7 @@ impl Relay {
         Poll::Ready(rest.or_else(|| self.trailers.take()).map(Ok))
     }
 
-    /// What is left of the body for the client, and whether it was whole.
+    /// The rest of the body for the client, and whether the body was complete.
     fn finish_edits(&mut self) -> (Bytes, io::Result<()>) {
         let Some(mut edits) = self.edits.take() else {
             return (Bytes::new(), Ok(()));
@@ -439,8 +441,8 @@ impl Relay {
         }
     }
 
-    /// Ready when a bound has passed. The timer is set once and looked at when it fires: a chunk
-    /// only moves `active`.
+    /// Ready when a time limit has passed. The timer is checked only when it fires; a chunk only
+    /// updates `active`.
     fn poll_bounds(&mut self, cx: &mut Context<'_>) -> Poll<(ApiError, AttemptEnd)> {
         loop {
             let idle_end = self.active + self.bounds.idle;
@@ -458,7 +460,7 @@ impl Relay {
             }
             return Poll::Ready(match self.bounds.deadline {
                 Some((deadline, limit)) if deadline <= idle_end => {
-                    // A long answer is no fault of its peer.
+                    // A long answer is not the peer's fault.
                     let late = ApiError::upstream_timeout("request_timeout", limit);
                     (late, AttemptEnd::Neutral)
                 }
@@ -474,7 +476,8 @@ impl Relay {
         self.answered.connection().flushes()
     }
 
-    /// Too much was handed over that has not left for the socket. Over HTTP/2 the client's window bounds it.
+    /// Whether too many bytes were handed over and have not reached the socket. Over HTTP/2 the
+    /// client's window limits them instead.
     fn is_write_blocked(&mut self) -> bool {
         if self.unwritten.bytes < UNWRITTEN_MAX {
             return false;
@@ -490,7 +493,7 @@ impl Relay {
         self.unwritten.bytes >= UNWRITTEN_MAX
     }
 
-    /// Ready when everything handed over has left for the socket, or after its time.
+    /// Ready when all bytes handed over have reached the socket, or when the polls are used up.
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let now_flushed = self.flushes();
@@ -509,7 +512,7 @@ impl Relay {
         }
     }
 
-    /// A body that cannot be decoded.
+    /// Ends the response because the body cannot be decoded.
     fn no_such_encoding(&self) -> ApiError {
         let message = "the peer's answer is not what its encoding says";
         ApiError::upstream(message, self.answered.placed.tries.attempts.len())
@@ -551,7 +554,7 @@ impl Relay {
         self.end_with(cx, held, error, cause, says)
     }
 
-    /// Ends the response early: with an event after a last part of the body where that can be said.
+    /// Ends the response early. Adds an error event after a last part of the body where possible.
     fn end_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -563,7 +566,7 @@ impl Relay {
         self.answered.broke(cause, says);
         self.trailers = None;
         if self.answered.is_head_held() {
-            // The head waits for this body: the failure becomes its status.
+            // The head waits for this body, so the failure becomes the status.
             self.flow = Flow::Closed;
             self.failure = Some(error.clone());
             return Poll::Ready(Some(Err(Aborted)));
@@ -587,7 +590,7 @@ impl Relay {
         }
     }
 
-    /// Aborts once what was handed over before has left.
+    /// Aborts after the bytes handed over before have been written.
     fn poll_abort(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         ready!(self.poll_flushed(cx));
         self.flow = Flow::Closed;

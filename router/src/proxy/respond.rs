@@ -13,27 +13,27 @@ const MODE: HeaderName = HeaderName::from_static("x-routed-mode");
 const PEER: HeaderName = HeaderName::from_static("x-routed-peer");
 const RETRIES: HeaderName = HeaderName::from_static("x-routed-retries");
 const BACKEND: HeaderName = HeaderName::from_static("x-proxy-backend");
-/// Also the request header a client names its request with.
+/// Clients may send this header to name their request.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 const DASH: HeaderValue = HeaderValue::from_static("-");
 
-/// Longest `x-request-id` taken over from a client.
+/// Longest `x-request-id` accepted from a client.
 const REQUEST_ID_MAX: usize = 128;
 
 /// Which headers a response gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// An API response of a route that shows how it was routed.
+    /// An API response of a route that exposes how it was routed.
     Routed,
     /// Only the request id.
     IdOnly,
 }
 
 impl Stamp {
-    /// What a route's API responses get.
+    /// The stamp of a route's API responses.
     pub(super) fn of(route: &Route) -> Self {
         match route.options.expose_routing_headers.value {
             true => Self::Routed,
@@ -42,7 +42,7 @@ impl Stamp {
     }
 }
 
-/// The client's own id when it is 1 to 128 visible ASCII characters.
+/// The client's own id if it is 1 to 128 visible ASCII characters.
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<&str> {
     let id = headers.get(&REQUEST_ID)?.to_str().ok()?;
     ((1..=REQUEST_ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()))
@@ -54,23 +54,23 @@ pub(super) fn new_request_id() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 
-/// How a request was routed, as its response shows it.
+/// How a request was routed, for the response headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Routing<'a> {
-    /// The session, `-` without one.
+    /// The session, or `-`.
     pub session: &'a str,
     /// Where the session id was found.
     pub source: &'a str,
     /// How the peer was found.
     pub mode: Mode,
-    /// The peer that answered, or was tried last.
+    /// The peer that answered, or the last one tried.
     pub peer: &'a Peer,
-    /// Attempts beyond the first.
+    /// Number of attempts after the first.
     pub retries: usize,
 }
 
-/// Stamps a response; whatever the peer sent under these names is replaced. `routing` is absent
-/// where no peer was tried.
+/// Stamps a response. Replaces any headers of these names that the peer sent. `routing` is absent
+/// if no peer was tried.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
     rid: &str,
@@ -124,8 +124,8 @@ fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     Some(value.split(|b| *b == b';').next()?.trim_ascii())
 }
 
-/// Orders to a proxy in front of the engine. The router is that proxy: passed on, they would let an
-/// engine steer the proxy before the router.
+/// Headers that control a proxy in front of the engine. The router is that proxy. If it passed them
+/// on, an engine could control the proxy in front of the router.
 const PROXY_ORDERS: [HeaderName; 5] = [
     HeaderName::from_static("x-accel-redirect"),
     HeaderName::from_static("x-accel-limit-rate"),
@@ -134,11 +134,12 @@ const PROXY_ORDERS: [HeaderName; 5] = [
     HeaderName::from_static("x-sendfile"),
 ];
 
-/// Makes a peer's head one of the router: without the peer's connection, its orders and its address.
-/// `prefix` is the route's part of the client's path.
+/// Turns a peer's head into one of the router: removes the peer's connection headers, its proxy
+/// control headers and its address. `prefix` is the route's part of the client's path.
 pub(super) fn translate(headers: &mut HeaderMap, peer: &Target, prefix: &str) {
     if headers.contains_key(header::TRANSFER_ENCODING) {
-        // The encoding decides (RFC 9112 section 6.3); the length would cut the body.
+        // The transfer encoding takes precedence (RFC 9112 section 6.3); the length would truncate
+        // the body.
         headers.remove(header::CONTENT_LENGTH);
     }
     strip_hop_by_hop(headers);
@@ -151,8 +152,8 @@ pub(super) fn translate(headers: &mut HeaderMap, peer: &Target, prefix: &str) {
     }
 }
 
-/// Keeps caches and buffering proxies from holding an event stream back, where the engine said
-/// nothing itself.
+/// Keeps caches and buffering proxies from delaying an event stream, unless the engine set these
+/// headers itself.
 pub(super) fn hint_stream(headers: &mut HeaderMap) {
     headers
         .entry(header::CACHE_CONTROL)

@@ -1,4 +1,4 @@
-//! What becomes of a request's body on its way to a peer.
+//! Applies a route's transforms to a request's body on its way to a peer.
 
 use bytes::Bytes;
 use http::Method;
@@ -10,9 +10,9 @@ use service::buffers::Buffers;
 /// A body to forward.
 #[derive(Debug)]
 pub(super) struct Rewritten {
-    /// The client's own bytes where nothing is to be changed.
+    /// The client's own bytes if nothing changes.
     pub body: Bytes,
-    /// The stream was asked for usage that the client must not see.
+    /// The router asked the engine for usage that the client must not see.
     pub asked_for_usage: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Accepting connections, on either port, and ending them in order.
+//! Accepts connections on either port, and ends them in order.
 
 use std::future::Future;
 use std::io;
@@ -23,51 +23,52 @@ use super::{Proxy, limits};
 use crate::admin::PeerAddr;
 use crate::clock::now;
 
-/// A client has this long to send a head, and an idle connection this long to begin one (nginx's
+/// Time limit for a client to send a head, and for an idle connection to begin one (nginx's
 /// `keepalive_timeout`).
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// How often an HTTP/2 client is asked whether it is still there; nothing else tells of one that went
-/// without a goodbye while its streams are silent.
+/// Interval of pings on an HTTP/2 connection. Nothing else detects a client that vanished while its
+/// streams are silent.
 const H2_PING: Duration = Duration::from_secs(30);
 
-/// It has this long to say so.
+/// Time limit for the answer to a ping.
 const H2_PONG: Duration = Duration::from_secs(20);
 
-/// Heads with more headers than the contract's bound are still parsed up to here, so that they get
-/// an answer that says what the bound is.
+/// Heads with more headers than the documented limit are still parsed up to this number, so that
+/// the client gets an answer that states the limit.
 const PARSED_HEADERS_MAX: usize = 2 * limits::HEADERS_MAX;
 
-/// Streams of one HTTP/2 connection at once.
+/// Maximum concurrent streams of one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 1024;
 
-/// Header list of one HTTP/2 request, which counts more per header than the contract does; the
-/// contract's own bound is checked with an answer that says so.
+/// Maximum header list of one HTTP/2 request. HTTP/2 counts more bytes per header than the
+/// documented limit; that limit is checked separately, with an answer that states it.
 const H2_HEADER_LIST_MAX: u32 = 2 * limits::HEADER_BYTES_MAX as u32;
 
-/// How long accepting pauses when the process is out of descriptors.
+/// Pause before the next accept when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long that stays unsaid once it was said: it may last.
+/// Minimum time between two log lines about that: the state may last.
 const ACCEPT_QUIET: Duration = Duration::from_secs(10);
 
-/// A connection that is silent for this long is asked whether its client is still there: a machine
-/// that lost its power or its network says no goodbye, and its request would keep its slot.
+/// TCP keepalive starts after this idle time. A machine that lost its power or its network does not
+/// close its connections, and its request would keep its slot.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Between two such questions; after nine without an answer the system ends the connection.
+/// Interval between two keepalive probes. After nine without an answer the system closes the
+/// connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What ends a port's work.
+/// The two steps that end a port's work.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// No new connections; requests under way finish.
+    /// No new connections; current requests finish.
     pub drain: CancellationToken,
-    /// What is left is cut.
+    /// The remaining connections are cut.
     pub cut: CancellationToken,
 }
 
-/// Serves the public port until `stop.drain`, then waits for requests under way until `stop.cut`.
+/// Serves the public port until `stop.drain`, then waits for current requests until `stop.cut`.
 pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
     let builder = Arc::new(builder());
     accept(listener, stop, move |stream, peer, watcher| {
@@ -93,7 +94,7 @@ pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
     .await;
 }
 
-/// Serves the admin port the same way; handlers find the caller's address as an `Extension` of
+/// Serves the admin port the same way. Handlers find the caller's address as an `Extension` of
 /// [`PeerAddr`].
 pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
     let builder = Arc::new(builder());
@@ -113,15 +114,15 @@ pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
     .await;
 }
 
-/// Reads and writes HTTP on either port.
+/// The HTTP server settings of either port.
 pub(super) fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        // Parts are copied into one buffer: a chunk that is dropped at once lets the read buffer it came in be used
-        // again, and any number of them leaves in one write.
+        // hyper copies the parts into one buffer. A chunk that is dropped at once lets its read
+        // buffer be used again, and any number of chunks leaves in one write.
         .writev(false)
         .max_headers(PARSED_HEADERS_MAX);
     builder
@@ -182,7 +183,7 @@ where
 }
 
 fn tune(stream: &TcpStream) -> io::Result<()> {
-    // Without it one peer adds 22 ms to every time to first token.
+    // Without this option, one peer adds 22 ms to every time to first token.
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE)

@@ -1,4 +1,4 @@
-//! How a stream learns that the process will not wait for it any longer.
+//! Tells a stream that the process is about to end.
 
 use std::fmt;
 use std::future::Future;
@@ -9,18 +9,18 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::state::Lifecycle;
 
-/// The end of the process as one stream waits for it. Asking costs one load as long as the same task
-/// asks.
+/// One stream's wait for the end of the process. A poll costs one atomic load as long as the same
+/// task polls.
 pub(super) struct ShutdownNotice {
     lifecycle: Lifecycle,
-    /// Once it is waited for.
+    /// Created by the first poll.
     end: Option<Pin<Box<OwnedNotified>>>,
-    /// Whom it wakes.
+    /// The waker of the task that polled last.
     waker: Option<Waker>,
 }
 
 impl ShutdownNotice {
-    /// Nothing is waited for before the first poll.
+    /// Makes a notice. It registers nothing before the first poll.
     pub(super) fn new(lifecycle: Lifecycle) -> Self {
         Self {
             lifecycle,
@@ -29,7 +29,7 @@ impl ShutdownNotice {
         }
     }
 
-    /// Ready when what is left is about to be cut.
+    /// Ready when the remaining streams are about to be cut.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.lifecycle.is_stopped() {
             return Poll::Ready(());
@@ -42,7 +42,7 @@ impl ShutdownNotice {
         let lifecycle = &self.lifecycle;
         let end = self.end.get_or_insert_with(|| Box::pin(lifecycle.end()));
         let _ = end.as_mut().poll(cx);
-        // It may have come before it was waited for.
+        // The process may have stopped before the registration.
         match lifecycle.is_stopped() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -74,7 +74,7 @@ mod tests {
         let mut waiting = JoinSet::new();
         for _ in 0..3 {
             let mut call = ShutdownNotice::new(lifecycle.clone());
-            // Who is not woken wakes up much later.
+            // A task that is not woken runs into this much longer time-out.
             waiting.spawn(tokio::time::timeout(Duration::from_secs(60), async move {
                 poll_fn(|cx| call.poll(cx)).await;
                 poll_fn(|cx| call.poll(cx)).await;

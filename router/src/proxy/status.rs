@@ -1,4 +1,4 @@
-//! `/<route>/_…` and `/_…` on the public port: the same answers that the admin port gives.
+//! `/<route>/_…` and `/_…` on the public port: the same answers as on the admin port.
 
 use bytes::Bytes;
 use http::Response;
@@ -28,7 +28,7 @@ pub(super) fn answer_together(
 /// Answers a status path.
 ///
 /// # Errors
-/// When the body of a request to inspect cannot be read.
+/// The body of an inspection request cannot be read.
 pub(super) async fn answer(
     proxy: &Proxy,
     table: &RouteTable,

@@ -1,8 +1,8 @@
 //! Answers to heads that hyper cannot parse.
 //!
-//! Such a request never reaches the handler: hyper writes a bare status of its own and closes. On
-//! its way out that bare head is replaced by an answer like every other error of the router, with a
-//! body that says what is wrong.
+//! Such a request never reaches the handler: hyper writes a bare status and closes the connection.
+//! This module replaces that bare head on its way out by an answer in the style of the router's
+//! other errors, with a body that states the problem.
 
 use std::io;
 use std::pin::Pin;
@@ -15,11 +15,11 @@ use super::error::{ApiError, Dialect};
 use super::limits::{HEADER_BYTES_MAX, HEADERS_MAX, REQUEST_LINE_MAX};
 use super::respond;
 
-/// Longest bare head: its date has a fixed length, the reason phrase is short.
+/// Longest bare head: its date has a fixed length, and the reason phrase is short.
 const BARE_MAX: usize = 200;
 
-/// The answer to send instead when `written` is a bare error head of hyper's. Every response of the
-/// router's own carries a request id, so that none is taken for one.
+/// The replacement answer if `written` is a bare error head of hyper. Each response of the router
+/// itself carries a request id, so none is mistaken for a bare head.
 pub(super) fn answer(written: &[u8]) -> Option<Bytes> {
     if written.len() > BARE_MAX || !written.starts_with(b"HTTP/1.") {
         return None;
@@ -58,17 +58,17 @@ fn whole(status_line: &str, date: &str, error: &ApiError) -> Bytes {
     text.into()
 }
 
-/// An answer on its way to the socket in place of another.
+/// An answer that is written to the socket in place of another.
 #[derive(Debug, Default)]
 pub(super) struct Rewrite(Bytes);
 
 impl Rewrite {
-    /// Takes an answer to write.
+    /// Starts writing an answer.
     pub(super) fn begin(&mut self, answer: Bytes) {
         self.0 = answer;
     }
 
-    /// Ready when nothing is left to write.
+    /// Ready when everything is written.
     pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncWrite + Unpin,
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(json["error"]["code"], "headers_too_large");
     }
 
-    /// The answer of hyper, as this version of it writes it, to a head that it cannot parse.
+    /// The answer to an unparsable head, exactly as this version of hyper writes it.
     async fn answer_to(head: Vec<u8>) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -1,7 +1,7 @@
-//! The bound on a client that does not read.
+//! The time limit for a client that does not read.
 //!
-//! With a full socket nobody asks the response for more, so that its own timers rest: without a
-//! bound here such a client keeps its slot for ever.
+//! While the socket is full, hyper does not poll the response, so the response's own timers do not
+//! run. Without this limit such a client would keep its slot for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,18 +13,18 @@ use tokio::time::Sleep;
 
 use crate::clock::now;
 
-/// The bounds on writing the present response, shared between connection and handler. In
-/// milliseconds, so that each is one atomic.
+/// The time limits for writing the current response, shared by connection and handler. In
+/// milliseconds, so that each fits one atomic.
 #[derive(Debug)]
 pub(super) struct WriteBounds {
     base: Instant,
     idle: AtomicU64,
-    /// Since `base`.
+    /// Milliseconds since `base`.
     deadline: AtomicU64,
 }
 
 impl WriteBounds {
-    /// No bound, until a response has one.
+    /// No limit until a response sets one.
     pub(super) fn new() -> Self {
         Self {
             base: now(),
@@ -33,7 +33,7 @@ impl WriteBounds {
         }
     }
 
-    /// Bounds the present response: without progress, and at all.
+    /// Limits the current response: the time without progress, and the deadline.
     pub(super) fn set(&self, idle: Duration, deadline: Option<Instant>) {
         let deadline = deadline.map(|end| end.saturating_duration_since(self.base));
         self.idle.store(millis(idle), Ordering::Relaxed);
@@ -46,8 +46,8 @@ impl WriteBounds {
         self.deadline.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// When a write that has made no progress since `since` is given up. Of a shared connection no
-    /// single response's deadline counts.
+    /// When to give up a write that has made no progress since `since`. On a shared connection the
+    /// deadline of a single response does not apply.
     fn end(&self, since: Instant, is_shared: bool) -> Option<Instant> {
         let read = |bound: &AtomicU64| Duration::from_millis(bound.load(Ordering::Relaxed));
         let idle = since.checked_add(read(&self.idle));
@@ -63,19 +63,19 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The watch over one blocked write; nothing while writes go through.
+/// The timer of one blocked write; unset while writes succeed.
 #[derive(Debug, Default)]
 pub(super) struct WriteTimeout(Option<(Instant, Pin<Box<Sleep>>)>);
 
 impl WriteTimeout {
-    /// The write went through.
+    /// The write succeeded.
     pub(super) fn over(&mut self) {
         if self.0.is_some() {
             self.0 = None;
         }
     }
 
-    /// The write is blocked: ready when it has been for too long.
+    /// Polled while a write is blocked: ready when it has been blocked too long.
     pub(super) fn poll(
         &mut self,
         bounds: &WriteBounds,

@@ -1,8 +1,8 @@
 //! Turns a refusal of the core into an answer: which numbers were compared, and what would have
 //! admitted the request.
 //!
-//! The details are the refusal's own numbers, and beside them the names llm-openresty's bodies have
-//! (control-loops, "Literal rejection bodies"), which dashboards and clients know.
+//! The details repeat the same numbers under the names in llm-openresty's bodies (control-loops,
+//! "Literal rejection bodies"), because dashboards and clients know those.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The fifth phase: a request whose peer answers. It lives in the response's body until the last
-//! byte is handed over.
+//! The fifth phase: a request with an answering peer. It lives in the response's body until the
+//! last byte is handed over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use crate::proxy::respond;
 use crate::state::Route;
 use answers::Meter;
 
-/// Gaps between chunks kept before they are handed to the histogram.
+/// Number of gaps between chunks that are buffered before the histogram gets them.
 const GAPS_MAX: usize = 64;
 
-/// A request whose peer answers.
+/// A request with an answering peer.
 #[derive(Debug)]
 pub(in crate::proxy) struct Answered {
     /// The request and its slot.
     pub(in crate::proxy) placed: Placed,
     head: Head,
-    /// What the peer answered, whatever the client is sent.
+    /// The peer's status, which may differ from the status that the client gets.
     status: StatusCode,
     is_stream: bool,
     measure: Option<Box<Measure>>,
@@ -36,16 +36,16 @@ pub(in crate::proxy) struct Answered {
     gaps: Gaps,
     bytes_out: u64,
     end: End,
-    /// What an answer that broke off says about its peer.
+    /// Evidence about the peer from an answer that broke off.
     broke: AttemptEnd,
 }
 
-/// The head of the answer, for the client.
+/// The head of the answer to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// It waits for the body: a failure can still become its status.
+    /// The head waits for the body: a failure can still change its status.
     Held(StatusCode),
-    /// It was sent.
+    /// The head was sent.
     Sent(StatusCode),
 }
 
@@ -57,8 +57,9 @@ struct Gaps {
 }
 
 impl Answered {
-    /// A peer's answer begins with this head, on a connection that took `connect` to make. `is_decoded`: the body is read decoded, if it comes
-    /// compressed. `is_held`: the head is sent when the body is whole.
+    /// Starts the phase with this head of the peer's answer. Making the connection took `connect`.
+    /// `is_decoded`: a compressed body is read decoded. `is_held`: the head is sent after the whole
+    /// body has arrived.
     pub(in crate::proxy) fn live(
         placed: Live<Placed>,
         head: &response::Parts,
@@ -93,7 +94,7 @@ impl Answered {
         })
     }
 
-    /// Its route.
+    /// The request's route.
     pub(in crate::proxy) fn route(&self) -> &Arc<Route> {
         self.placed.route()
     }
@@ -103,8 +104,8 @@ impl Answered {
         &self.placed.inspected.authorised.arrival.head
     }
 
-    /// The body ends early, without more to say. In HTTP/1.0 the end of the connection is the end of
-    /// the body: only a reset tells a broken body from a whole one.
+    /// The body ends early, without an error event. In HTTP/1.0 the end of the connection is the
+    /// end of the body, so only a reset distinguishes a broken body from a complete one.
     pub(in crate::proxy) fn abort(&self) {
         if self.placed.inspected.authorised.arrival.version < Version::HTTP_11 {
             self.connection().reset();
@@ -116,13 +117,13 @@ impl Answered {
         matches!(self.head, Head::Held(_))
     }
 
-    /// The head is sent.
+    /// Records that the head is sent.
     pub(in crate::proxy) fn head_sent(&mut self) {
         let (Head::Held(status) | Head::Sent(status)) = self.head;
         self.head = Head::Sent(status);
     }
 
-    /// An error of the router is sent in place of the answer.
+    /// Records that an error of the router replaces the answer.
     pub(in crate::proxy) fn replaced(
         &mut self,
         error: &ApiError,
@@ -136,7 +137,7 @@ impl Answered {
         self.bytes_out = bytes as u64;
     }
 
-    /// A chunk of the peer's body came, not an empty one.
+    /// Records a non-empty chunk of the peer's body.
     pub(in crate::proxy) fn arrived(&mut self, data: &Bytes, now: Instant) {
         if self.is_stream {
             self.stream_times(now);
@@ -174,50 +175,50 @@ impl Answered {
         self.gaps.len = 0;
     }
 
-    /// Reads a part of the peer's answer, decoded where it comes compressed and is decoded at all.
-    /// It came with the last chunk.
+    /// Reads a part of the peer's answer that came with the last chunk. The part is decoded if the
+    /// body is compressed and decoding is on.
     pub(in crate::proxy) fn read(&mut self, data: &[u8]) {
         let (Some(measure), Some(now)) = (&mut self.measure, self.span.last) else {
             return;
         };
         let pool = measure.pool;
-        // At once: a signal of overload that waits for the end of a stream comes too late.
+        // Sent at once: at the end of the stream, a signal of overload would be too late.
         if let Some(sample) = measure.feed(data, &mut self.span, now) {
             self.route().sample(pool, sample);
         }
     }
 
-    /// Events read so far.
+    /// Number of events read so far.
     pub(in crate::proxy) fn events(&self) -> u64 {
         let meter = self.measure.as_ref().and_then(|it| it.meter.as_ref());
         meter.map_or(0, Meter::events)
     }
 
-    /// The client is sent this many bytes.
+    /// Adds bytes that are sent to the client.
     pub(in crate::proxy) fn sent(&mut self, bytes: usize) {
         self.bytes_out += bytes as u64;
     }
 
-    /// A handler looked at the answer.
+    /// Records the result of a handler.
     pub(in crate::proxy) fn postprocessed(&self, outcome: Outcome) {
         self.route().state.metrics.postprocessed(outcome);
     }
 
-    /// Everything was handed over, unless the answer broke off before.
+    /// Records that the body was handed over completely, unless the answer broke off before.
     pub(in crate::proxy) fn is_whole(&mut self) {
         if self.end == End::Left {
             self.end = End::Whole;
         }
     }
 
-    /// The answer breaks off; `says` something about the peer.
+    /// Records that the answer breaks off; `says` is the evidence about the peer.
     pub(in crate::proxy) fn broke(&mut self, cause: &str, says: AttemptEnd) {
         self.placed.tries.failed(&cause.into());
         self.end = End::Broken;
         self.broke = says;
     }
 
-    /// What the end of the answer says about the peer.
+    /// The evidence about the peer at the end of the answer.
     fn attempt_end(&self) -> AttemptEnd {
         if self.status.is_server_error() {
             return AttemptEnd::Failed(Failure::ServerError);
@@ -233,15 +234,15 @@ impl Answered {
         }
     }
 
-    /// Whether a stream of generated content ended like one that was cut. A stream of another kind
-    /// has no terminator to miss.
+    /// Whether a stream of generated content ended as if it was cut. Other streams have no
+    /// terminator that could be missing.
     fn lacks_its_terminator(&self) -> bool {
         let meter = self.measure.as_ref().and_then(|it| it.meter.as_ref());
         let is_cut = |meter: &Meter| meter.has_content() && !meter.is_complete();
         self.is_stream && meter.is_some_and(is_cut)
     }
 
-    /// Reads what the last chunk left open.
+    /// Reads the incomplete event after the last chunk.
     fn finish_meter(&mut self) {
         let measure = self.measure.as_mut();
         if let Some(meter) = measure.and_then(|measure| measure.meter.as_mut()) {
@@ -249,7 +250,7 @@ impl Answered {
         }
     }
 
-    /// The rate of the whole answer becomes a sample; what was read of it is left.
+    /// Takes the sample of the whole answer's rate. Returns what was read of the answer.
     fn finish_measure(&mut self) -> Option<Meter> {
         let measure = self.measure.take()?;
         let route = self.route();

@@ -1,4 +1,4 @@
-//! The first phase: a request whose head was read.
+//! The first phase: the head of a request was read.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::telemetry::access::AccessLog;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
 
-/// Where settled exchanges go.
+/// The receivers of settled exchanges.
 #[derive(Debug)]
 pub struct Sinks {
     /// Counters.
@@ -31,7 +31,7 @@ pub struct Sinks {
     pub findings: Arc<Watch>,
 }
 
-/// A request whose head was read.
+/// A request of which the head was read.
 #[derive(Debug)]
 pub(in crate::proxy) struct Arrival {
     /// `x-request-id`.
@@ -40,16 +40,16 @@ pub(in crate::proxy) struct Arrival {
     pub(in crate::proxy) method: Method,
     /// As the client sent it; only the path is ever logged.
     pub(in crate::proxy) uri: Uri,
-    /// The HTTP it speaks.
+    /// The HTTP version of the request.
     pub(super) version: Version,
     /// When the head was read.
     pub(in crate::proxy) at: Instant,
     /// The client's connection.
     pub(in crate::proxy) head: Arc<HeadWatch>,
-    /// Where the request is settled.
+    /// The receivers of the settled request.
     pub(in crate::proxy) sinks: Arc<Sinks>,
     pub(super) trace_id: Option<Box<str>>,
-    /// False for health checks: they would be most of the access log.
+    /// False for health checks: they would fill the access log.
     pub(super) is_logged: bool,
 }
 

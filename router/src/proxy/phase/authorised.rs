@@ -1,4 +1,4 @@
-//! The second phase: a request whose caller may use its route.
+//! The second phase: the caller may use the route.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use super::{Arrival, Live};
 use crate::proxy::dispatch::leading_slashes;
 use crate::state::Route;
 
-/// A request whose caller may use its route.
+/// A request with a caller that may use its route.
 #[derive(Debug)]
 pub(in crate::proxy) struct Authorised {
-    /// Its head.
+    /// The phase before.
     pub(in crate::proxy) arrival: Arrival,
-    /// The route it is for.
+    /// The route of the request.
     pub(in crate::proxy) route: Arc<Route>,
     /// The path without the route prefix starts here.
     pub(in crate::proxy) path_at: usize,
     /// Owner of the key; `None` on an open route.
     pub(in crate::proxy) owner: Option<Arc<str>>,
-    /// What the body log takes of it; `None` where it is not recorded.
+    /// The capture for the body log; `None` if the request is not recorded.
     pub(in crate::proxy) capture: Option<Box<Capture>>,
 }
 
@@ -36,7 +36,7 @@ pub(in crate::proxy) struct Grant<'t> {
 }
 
 impl Authorised {
-    /// A request whose caller was granted its route.
+    /// Builds the phase after the caller was granted the route.
     pub(in crate::proxy) fn live(
         arrival: Live<Arrival>,
         grant: Grant<'_>,
@@ -57,14 +57,14 @@ impl Authorised {
         path.get(self.path_at..).unwrap_or_default()
     }
 
-    /// The route prefix of the path, without doubled slashes: `/<route>`, or nothing.
+    /// The route prefix of the path, without doubled slashes: `/<route>`, or empty.
     pub(in crate::proxy) fn prefix(&self) -> &str {
         let path = self.arrival.uri.path();
         let prefix = path.get(..self.path_at).unwrap_or_default();
         prefix[leading_slashes(prefix)..].trim_end_matches('/')
     }
 
-    /// The end of the whole request, and the option's value for messages.
+    /// The deadline of the whole request, and the option's value for messages.
     pub(in crate::proxy) fn deadline(&self) -> Option<(Instant, Duration)> {
         let limit = self.route.options.request_timeout.value?;
         Some((self.arrival.at + limit, limit))

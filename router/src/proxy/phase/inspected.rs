@@ -1,40 +1,40 @@
-//! The third phase: a request whose body was read and understood.
+//! The third phase: the body of a request was read and inspected.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Authorised;
 
-/// A request body that was read.
+/// Facts about a request body that was read.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct Received {
-    /// Its length.
+    /// Length in bytes.
     pub(in crate::proxy) bytes: u64,
-    /// When its last byte came.
+    /// When its last byte arrived.
     pub(in crate::proxy) at: Instant,
 }
 
-/// What a request asks for.
+/// The contents of a request.
 #[derive(Debug)]
 pub(in crate::proxy) struct Asked {
     /// The body's `model`, its first 128 bytes.
     pub(in crate::proxy) model: Option<Arc<str>>,
-    /// The body is one JSON object.
+    /// Whether the body is one JSON object.
     pub(in crate::proxy) is_json_object: bool,
-    /// As `X-Routed-Session` shows it.
+    /// The session, as in `X-Routed-Session`.
     pub(in crate::proxy) session: Arc<str>,
-    /// As `X-Routed-Source` shows it.
+    /// The source of the session id, as in `X-Routed-Source`.
     pub(in crate::proxy) source: Arc<str>,
 }
 
-/// A request whose body was read and understood.
+/// A request with a body that was read and inspected.
 #[derive(Debug)]
 pub(in crate::proxy) struct Inspected {
-    /// Who sent it, and where to.
+    /// The phase before.
     pub(in crate::proxy) authorised: Authorised,
-    /// Its body.
+    /// The body.
     pub(in crate::proxy) received: Received,
-    /// What it says.
+    /// The contents.
     pub(in crate::proxy) asked: Asked,
 }
 
@@ -43,6 +43,6 @@ pub(in crate::proxy) struct Inspected {
 pub(in crate::proxy) struct Queued {
     /// The request.
     pub(in crate::proxy) inspected: Inspected,
-    /// Requests that waited before it when it came.
+    /// Number of requests that were already waiting when it arrived.
     pub(in crate::proxy) ahead: u32,
 }

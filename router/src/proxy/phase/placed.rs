@@ -1,4 +1,4 @@
-//! The fourth phase: a request that has a slot and is sent to a peer.
+//! The fourth phase: a request holds a slot and is sent to a peer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,12 +13,12 @@ use crate::proxy::respond::Routing;
 use crate::state::{self, Peer, Reservation, Route};
 use crate::telemetry::events::Events;
 
-/// A request that has a slot and is sent to a peer.
+/// A request that holds a slot and is sent to a peer.
 #[derive(Debug)]
 pub(in crate::proxy) struct Placed {
     /// The request.
     pub(in crate::proxy) inspected: Inspected,
-    /// Where it is placed.
+    /// The peer of the request.
     pub(in crate::proxy) pool: PoolId,
     /// How the first peer was found.
     pub(in crate::proxy) mode: Mode,
@@ -28,21 +28,21 @@ pub(in crate::proxy) struct Placed {
     pub(in crate::proxy) tries: Tries,
 }
 
-/// The attempts at getting an answer, and the slot they use.
+/// The attempts of a request, and their slot.
 #[derive(Debug)]
 pub(in crate::proxy) struct Tries {
-    /// The slot; it moves with each attempt.
+    /// The slot. It moves to another peer with each attempt.
     pub(in crate::proxy) reservation: Reservation,
-    /// When the request was first handed to a peer's connection.
+    /// When the request was first written to a peer's connection.
     pub(in crate::proxy) sent: Instant,
-    /// The peer in use, or tried last.
+    /// The peer of the current or last attempt.
     pub(in crate::proxy) peer: Arc<Peer>,
-    /// One entry per peer tried; the last one is `peer`'s.
+    /// One entry per tried peer. The last entry belongs to `peer`.
     pub(in crate::proxy) attempts: Vec<Attempt>,
 }
 
 impl Placed {
-    /// A request that is sent now to the peer chosen for it.
+    /// Starts sending a request to the peer chosen for it.
     pub(in crate::proxy) fn of(
         inspected: Inspected,
         pool: PoolId,
@@ -64,7 +64,7 @@ impl Placed {
         }
     }
 
-    /// Its route.
+    /// The request's route.
     pub(in crate::proxy) fn route(&self) -> &Arc<Route> {
         &self.inspected.authorised.route
     }
@@ -74,7 +74,7 @@ impl Placed {
         &self.inspected.authorised.arrival.rid
     }
 
-    /// How it was routed, for the response's headers.
+    /// How the request was routed, for the response's headers.
     pub(in crate::proxy) fn routing(&self) -> Routing<'_> {
         Routing {
             session: &self.inspected.asked.session,
@@ -87,27 +87,27 @@ impl Placed {
 }
 
 impl Tries {
-    /// Goes on to another peer, which the reservation has moved to.
+    /// Switches to another peer. The reservation has already moved to it.
     pub(in crate::proxy) fn go_on(&mut self, peer: &Arc<Peer>) {
         self.peer = Arc::clone(peer);
         self.attempts.push(attempt(peer));
     }
 
-    /// The last attempt failed.
+    /// Records that the last attempt failed.
     pub(in crate::proxy) fn failed(&mut self, why: &Arc<str>) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.error = Some(Arc::clone(why));
         }
     }
 
-    /// The first byte of a successful answer has come from the peer.
+    /// Records the first byte of a successful answer.
     pub(in crate::proxy) fn first_byte(&mut self, route: &Route, events: &Events) {
         for change in route.first_byte(&mut self.reservation) {
             events.peer_health(at_peer(route, &self.peer), &change);
         }
     }
 
-    /// The attempt under way has ended, which may change its peer's state.
+    /// Records the end of the current attempt, which may change the peer's state.
     pub(in crate::proxy) fn ended(&mut self, route: &Route, events: &Events, end: AttemptEnd) {
         if let (Some(attempt), AttemptEnd::Failed(failure)) = (self.attempts.last_mut(), end) {
             attempt.failure = Some(failure);
@@ -117,7 +117,7 @@ impl Tries {
         }
     }
 
-    /// Attempts beyond the first.
+    /// Number of attempts after the first.
     pub(in crate::proxy) fn retries(&self) -> usize {
         self.attempts.len().saturating_sub(1)
     }

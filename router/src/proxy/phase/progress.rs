@@ -1,5 +1,5 @@
-//! How far a request came, whatever phase it ends in: the answers that the router makes itself, and
-//! the last step of all, where the settled value is made and handed to everyone who reads it.
+//! How far a request came, whatever phase it ends in. Also the answers that the router makes
+//! itself, and the last step, which builds the settled value and passes it to all its readers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,10 +21,11 @@ use crate::settled::{Settled, Times, dash, no_source};
 use crate::state::{Peer, Reservation, Route};
 use answers::Meter;
 
-/// Status recorded for a client that left before it was sent one (nginx's number).
+/// The status recorded for a client that left before the router sent one (nginx uses the same
+/// number).
 const CLIENT_CLOSED: u16 = 499;
 
-/// What a phase knew when the request ended in it. Facts of later phases are absent.
+/// The facts known in the phase in which the request ended. Facts of later phases are absent.
 #[derive(Debug)]
 pub(in crate::proxy) struct Progress {
     arrival: Arrival,
@@ -54,7 +55,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// An answer of which the client was sent nothing.
+    /// The end of a request to which the client got no answer.
     pub(super) fn left() -> Self {
         Self {
             status: CLIENT_CLOSED,
@@ -140,7 +141,7 @@ impl From<Placed> for Progress {
     }
 }
 
-/// A phase in which only a client that leaves ends the request.
+/// These phases are dropped without an answer only if the client leaves.
 impl<P> Phase for P
 where
     Progress: From<P>,
@@ -151,7 +152,8 @@ where
 }
 
 impl Progress {
-    /// Releases the slot. A client that left before its peer answered has waited in vain.
+    /// Releases the slot. If the client left before its peer answered, the attempt counts as
+    /// abandoned.
     fn give_up_slot(&mut self, end: End) {
         let Some(mut reservation) = self.reservation.take() else {
             return;
@@ -166,12 +168,12 @@ impl Progress {
         }
     }
 
-    /// Its head.
+    /// The arrival of the request.
     pub(in crate::proxy) fn arrival(&self) -> &Arrival {
         &self.arrival
     }
 
-    /// The route, where one was found.
+    /// The route, if one was found.
     pub(in crate::proxy) fn route(&self) -> Option<&Arc<Route>> {
         self.route.as_ref()
     }
@@ -182,7 +184,7 @@ impl Progress {
         path.get(self.path_at..).unwrap_or_default()
     }
 
-    /// How it was routed, where a peer was tried.
+    /// How the request was routed, if a peer was tried.
     pub(in crate::proxy) fn routing(&self) -> Option<Routing<'_>> {
         let (Some(asked), Some(peer)) = (&self.asked, &self.peer) else {
             return None;
@@ -199,7 +201,7 @@ impl Progress {
         })
     }
 
-    /// The end of the request: everyone who writes about it reads the same value.
+    /// The end of the request. All log lines, counters and records read the same value.
     pub(super) fn settle(mut self, ending: Ending) {
         self.give_up_slot(ending.end);
         let (route, capture) = (self.route.take(), self.capture.take());
@@ -266,17 +268,17 @@ impl Progress {
     }
 }
 
-/// A request that the router refuses, in whatever phase.
+/// A request that the router refuses, in any phase.
 #[derive(Debug)]
 pub(in crate::proxy) struct Refused {
-    /// How far it came.
+    /// How far the request came.
     pub(in crate::proxy) progress: Live<Progress>,
-    /// Why.
+    /// The error for the client.
     pub(in crate::proxy) error: ApiError,
 }
 
 impl Refused {
-    /// Refuses a request in the phase it is in.
+    /// Refuses a request in its current phase.
     pub(in crate::proxy) fn new<P: Phase>(phase: Live<P>, error: ApiError) -> Box<Self>
     where
         Progress: From<P>,
@@ -288,7 +290,7 @@ impl Refused {
         Box::new(Self { progress, error })
     }
 
-    /// Refuses a request whose caller may not use the route that was found.
+    /// Refuses a request with a caller that may not use the route.
     pub(in crate::proxy) fn on_route(
         arrival: Live<Arrival>,
         route: &Arc<Route>,
@@ -301,7 +303,7 @@ impl Refused {
         refused
     }
 
-    /// Refuses an inspected request by a decision.
+    /// Refuses an inspected request because of a placement decision.
     pub(in crate::proxy) fn decided(
         inspected: Live<Inspected>,
         choice: Choice,
@@ -312,14 +314,14 @@ impl Refused {
         refused
     }
 
-    /// Notes the body of a request that is refused before it was inspected.
+    /// Records the body of a request that is refused before the inspection.
     pub(in crate::proxy) fn having_read(mut self: Box<Self>, received: Received) -> Box<Self> {
         self.progress.received = Some(received);
         self
     }
 }
 
-/// An answer that the router made, until it is handed over.
+/// An answer made by the router, until it is handed over.
 #[derive(Debug)]
 pub(in crate::proxy) struct LocalAnswer {
     progress: Progress,
@@ -328,7 +330,7 @@ pub(in crate::proxy) struct LocalAnswer {
 }
 
 impl LocalAnswer {
-    /// The answer to a request, with this body.
+    /// Starts the answer to a request, with this body.
     pub(in crate::proxy) fn of(mut progress: Progress, status: StatusCode, body: &Bytes) -> Self {
         if let Some(capture) = &mut progress.capture {
             capture.local(body);
