@@ -1,8 +1,8 @@
 #!/bin/sh
-# build.sh [OUT]: the four programs, static, and copied to OUT if that is given.
+# build.sh [OUT]: builds the four programs as static binaries and copies them to OUT if that is given.
 set -eu
-# Named although it is this machine's: with a target, the flags hold for the programs and not for the compiler's plug-ins,
-# which cannot be static.
+# The target is named although it is that of this machine. With a target, the flags apply only to the programs and not
+# to the compiler's plug-ins, which cannot be static.
 target=$(rustc -vV | sed -n 's/^host: //p')
 cargo build --profile dist --locked --target "$target" \
   -p router -p bodylog-listener -p bodylog-exporter -p llmctl --bins

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Beside every Cargo.toml below the current directory, empty sources for the targets it names: enough for cargo to build
-# the dependencies alone. A file that is there is left as it is.
+# Creates empty sources beside every Cargo.toml below the current directory, for the targets that it names. That is
+# enough for cargo to build only the dependencies. Existing files are left alone.
 set -eu
 find . -name Cargo.toml | while read -r manifest; do
   grep -q '^\[package\]' "$manifest" || continue
