@@ -1,5 +1,5 @@
-//! Tree → valid types. Every problem of a file is reported, with its place; what remains is a value
-//! that is only used when none of them is fatal.
+//! Turns a tree into valid types. Every problem of a file is reported with its place. The resulting
+//! value is used only if no problem is fatal.
 
 mod auth;
 mod guard;

@@ -1,8 +1,8 @@
 //! Environment expansion in scalar values: `${NAME}` and `${NAME:-default}`.
 //!
-//! It happens on the parsed tree, never on the text, so a value cannot inject structure; keys are
-//! left alone. `$$` is a `$`, a `$` before anything but `{` and `$` is itself, a default is literal
-//! up to the first `}`, and nothing ever becomes empty silently.
+//! Expansion works on the parsed tree, never on the text, so a value cannot inject structure. Keys
+//! are not expanded. `$$` is a `$`, and a `$` before anything but `{` and `$` stands for itself. A
+//! default is literal up to the first `}`. No value ever becomes empty silently.
 
 use std::collections::BTreeMap;
 use std::env::{self, VarError};
@@ -10,10 +10,10 @@ use std::env::{self, VarError};
 use super::check::{Reader, sounds_secret};
 use super::tree::{Node, Span, Style, Value};
 
-/// Where variables come from.
+/// The source of variables.
 #[derive(Clone, Debug, Default)]
 pub enum Env {
-    /// The process's own.
+    /// The variables of the process.
     #[default]
     Process,
     /// A fixed set, for tests and for checking a file as another host would see it.
@@ -30,7 +30,7 @@ impl Env {
         )
     }
 
-    /// A variable's value; `None` when it is unset.
+    /// The value of a variable; `None` when it is unset.
     ///
     /// # Errors
     /// When the value is not UTF-8.
@@ -59,7 +59,7 @@ pub(super) enum Fault {
     NotUtf8(String),
     /// `${` without its `}`.
     Unterminated,
-    /// What stands between the braces is not `NAME` or `NAME:-default`.
+    /// The text between the braces is not `NAME` or `NAME:-default`.
     Malformed,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Fault {
 pub(super) struct Expanded {
     /// The result.
     text: String,
-    /// The text was one `${...}` and nothing else.
+    /// Whether the text was a single `${...}`.
     whole: bool,
 }
 
@@ -78,23 +78,23 @@ pub(super) fn expand_tree(node: &mut Node, env: &Env, reader: &mut Reader) {
     expand_below(node, env, reader, Unset::Refused, false);
 }
 
-/// The same for a file that is only carried over: a variable that is not set here is a warning, for it
-/// may be set where the result is used. Its scalar is marked all the same.
+/// Expands a file that is only converted. A variable that is unset here causes only a warning,
+/// because it may be set where the result is used. Its scalar is marked all the same.
 pub(super) fn expand_known(node: &mut Node, env: &Env, reader: &mut Reader) {
     expand_below(node, env, reader, Unset::Kept, false);
 }
 
-/// What a variable without a value and a default means.
+/// Treatment of a variable without a value and a default.
 #[derive(Clone, Copy)]
 enum Unset {
     Refused,
     Kept,
 }
 
-/// What a variable that is carried over unseen is called in reports.
+/// Code of the warning for a variable that is unset here.
 const UNSET_VARIABLE: &str = "unset-variable";
 
-/// `hidden`: the keys of this mapping may be secrets, and are left out of key paths.
+/// `hidden`: the keys of this mapping may be secrets, so key paths leave them out.
 fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, unset: Unset, hidden: bool) {
     let (span, defined) = (node.span.clone(), node.defined.clone());
     match &mut node.value {
@@ -108,7 +108,8 @@ fn expand_below(node: &mut Node, env: &Env, reader: &mut Reader, unset: Unset, h
         Value::Map(pairs) => {
             for (key, value) in pairs {
                 let below = hidden || sounds_secret(&key.text);
-                // What `keys:` of the main file holds is no secret, but its name sounds like one.
+                // The value of `keys:` in the main file is not a secret, although its name suggests
+                // one.
                 let hide = hidden && !matches!(key.text.as_str(), "file" | "on_missing");
                 let inner = |reader: &mut Reader| expand_below(value, env, reader, unset, below);
                 if hide {
@@ -185,7 +186,7 @@ fn expand(text: &str, env: &Env) -> Result<Expanded, Fault> {
     Ok(Expanded { text: out, whole })
 }
 
-/// The value of what stands between the braces.
+/// The value for the text between the braces.
 fn resolve(body: &str, env: &Env) -> Result<String, Fault> {
     let (name, default) = match body.split_once(":-") {
         Some((name, default)) => (name, Some(default)),

@@ -1,7 +1,7 @@
-//! Configurations of other routers → route files.
+//! Converts configurations of other routers to route files.
 //!
-//! Nothing is lost silently: whatever has no place in a route file is reported with its own, and a
-//! value that the other program would refuse keeps the file from being made.
+//! Nothing is lost silently. A setting that has no place in a route file is reported with its own
+//! place. A value that the other program would reject prevents the conversion.
 
 mod llm_proxy;
 mod source;
@@ -12,14 +12,14 @@ pub use llm_proxy::llm_proxy;
 
 use super::report::{Problem, Severity};
 
-/// What became of one file.
+/// The result for one file.
 #[derive(Debug)]
 pub struct Imported {
-    /// The text of the route file; `None` where an error forbids it.
+    /// The text of the route file; `None` if an error prevents it.
     pub text: Option<String>,
-    /// Whether the text holds a credential as it is.
+    /// Whether the text contains a credential in plain form.
     pub holds_secret: bool,
-    /// Errors, and as warnings what could not be carried over; in file order.
+    /// Errors, and as warnings the settings that could not be converted; in file order.
     pub problems: Vec<Problem>,
 }
 

@@ -1,7 +1,7 @@
-//! API keys: the file they stand in, the set in force, and the key a request presents.
+//! API keys: the key file, the set in force, and the key that a request presents.
 //!
-//! [`file`](mod@file) reads the file, [`state`] decides what is in force after a read, `header` finds the
-//! key in a request. No key is kept or shown: a [`KeySet`] holds digests.
+//! [`file`](mod@file) reads the file, [`state`] decides which keys are in force after a read, and
+//! `header` finds the key in a request. No key is kept or shown: a [`KeySet`] holds digests.
 
 mod cuts;
 pub mod file;
@@ -21,13 +21,13 @@ pub use file::{KeyFileStatus, KeyProblem, KeyRead, read};
 pub use header::presented;
 pub use state::{Access, InForce, KeyState, Note};
 
-/// What begins an entry that holds a key's SHA-256 instead of the key.
+/// Prefix of an entry that holds a key's SHA-256 instead of the key.
 const HASHED: &str = "sha256:";
 
 /// Keys and their owners.
 ///
-/// The digest of the presented key is looked up, so the cost does not grow with the set. Timing
-/// tells nothing about a key: the bucket is chosen by a hash with a secret seed, and two digests are
+/// A lookup uses the digest of the presented key, so its cost does not grow with the set. Timing
+/// reveals nothing about a key: a hash with a secret seed chooses the bucket, and two digests are
 /// compared in constant time.
 #[derive(Clone, Default)]
 pub struct KeySet {
@@ -54,23 +54,23 @@ impl KeySet {
         set
     }
 
-    /// The owner of a presented key; `None` for a key that is not in the set.
+    /// The owner of a presented key; `None` for a key outside the set.
     pub fn owner(&self, presented: &[u8]) -> Option<Arc<str>> {
         self.owners.get(&Digest::of(presented)).cloned()
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.owners.len()
     }
 
-    /// True when there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    /// What tells this set from another: equal for sets of the same keys with the same owners, whatever
-    /// the order. It says nothing of a key to who does not know the whole set.
+    /// A fingerprint of this set: equal for sets of the same keys with the same owners, in any
+    /// order. The fingerprint reveals no single key.
     pub fn fingerprint(&self) -> Digest {
         let mut lines: Vec<_> = self
             .owners
@@ -83,7 +83,7 @@ impl KeySet {
         Digest(all.finalize().into())
     }
 
-    /// Every key of every set; of one that is in two, the later owner.
+    /// The union of all sets. For a key in two sets, the later owner wins.
     pub fn union<'a>(sets: impl IntoIterator<Item = &'a KeySet>) -> Self {
         let mut union = Self::default();
         for set in sets {
@@ -96,7 +96,7 @@ impl KeySet {
         union
     }
 
-    /// Adds a key; true when it was there already.
+    /// Adds a key. Returns whether it was there already.
     fn insert(&mut self, digest: Digest, owner: &str) -> bool {
         self.owners.insert(digest, owner.into()).is_some()
     }
@@ -111,12 +111,12 @@ impl fmt::Debug for KeySet {
 }
 
 impl Digest {
-    /// Of a key.
+    /// The digest of a key.
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// 64 hexadecimal digits, in small letters.
+    /// 64 hexadecimal digits in lower case.
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -154,7 +154,7 @@ impl Hash for Digest {
     }
 }
 
-/// True for a key that begins like a hashed one and is none.
+/// Whether a key starts like a hashed one but is not valid.
 pub(super) fn is_bad_hash(key: &str) -> bool {
     key.strip_prefix(HASHED)
         .is_some_and(|hex| Digest::parse(hex).is_none())

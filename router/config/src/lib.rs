@@ -1,10 +1,10 @@
-//! The router's configuration: files are read, checked into valid types, and every problem of every
-//! file is reported with its place.
+//! The router's configuration. Files are read and checked into valid types, and every problem of
+//! every file is reported with its place.
 //!
-//! text → `yaml` → tree → [`env`](mod@env) → `check` → [`valid`]. [`load`](mod@load) does this for all
-//! files at once. [`options`] is the catalogue from which the check, the [`schema`] and the reference in
-//! the docs are made. [`report`] prints problems, and [`import`](mod@import) writes route files from what
-//! other routers read. Nothing here watches a file, opens a socket or reads a clock.
+//! text → `yaml` → tree → [`env`](mod@env) → `check` → [`valid`]. [`load`](mod@load) does this for
+//! all files at once. [`options`] is the catalogue; the check, the [`schema`] and the reference in
+//! the docs come from it. [`report`] prints problems, and [`import`](mod@import) converts files of
+//! other routers to route files. Nothing here watches a file, opens a socket or reads a clock.
 
 mod check;
 pub mod env;

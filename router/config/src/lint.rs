@@ -1,7 +1,7 @@
-//! What is legal and unwise: warnings of a check that somebody asked for. A running router does not look
-//! for these; what it accepts with a remark is said by `check`.
+//! Warnings about legal but unwise settings, for an explicit check. A running router does not look
+//! for these; `check` reports the remarks on values that it accepts.
 //!
-//! Each warning has a code that stays, one sentence in [`CATALOGUE`], and a test.
+//! Each warning has a stable code, one sentence in [`CATALOGUE`], and a test.
 
 mod peers;
 mod process;
@@ -19,15 +19,15 @@ pub(super) use route::route;
 /// A warning that a check may give.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// What it is called, for ever.
+    /// The stable code.
     pub code: &'static str,
-    /// What it means and what to do, one sentence.
+    /// The meaning and the remedy, in one sentence.
     pub sentence: &'static str,
-    /// Whether a router that loads the file says it too.
+    /// Whether a router that loads the file reports it too.
     pub also_at_load: bool,
 }
 
-/// Advice of a check alone.
+/// A warning of the check only.
 const fn lint(code: &'static str, sentence: &'static str) -> Advice {
     Advice {
         code,
@@ -36,7 +36,7 @@ const fn lint(code: &'static str, sentence: &'static str) -> Advice {
     }
 }
 
-/// Advice that loading gives as well.
+/// A warning that loading reports as well.
 const fn load(code: &'static str, sentence: &'static str) -> Advice {
     Advice {
         code,
@@ -45,7 +45,7 @@ const fn load(code: &'static str, sentence: &'static str) -> Advice {
     }
 }
 
-/// Every warning with a code, by code.
+/// All warnings, ordered by code.
 pub static CATALOGUE: &[Advice] = &[
     load(
         "adaptive-unmoved",
@@ -157,12 +157,12 @@ pub static CATALOGUE: &[Advice] = &[
     ),
 ];
 
-/// The place of a key that this very file sets.
+/// The place of a key that this file itself sets.
 fn place(own: &Node, key: &str) -> Option<Span> {
     own.get(key).map(|node| node.span.clone())
 }
 
-/// A warning at a key of the file's top.
+/// Reports a warning at a top-level key of the file.
 fn warn(reader: &mut Reader, key: &str, at: Span, code: &'static str, message: impl Into<String>) {
     reader.key(key, |reader| {
         reader.warning(code, at, message);

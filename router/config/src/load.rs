@@ -1,8 +1,8 @@
-//! Finds the files, reads them, and checks them all: one call, every problem of every file.
+//! Finds, reads and checks all files: one call reports every problem of every file.
 //!
-//! Blocking: call it off the runtime. It decides nothing about what is in force; that is for whoever
-//! holds the previous set, with [`Loaded`] saying per file what is valid, and what the directory
-//! looked like.
+//! Blocking: call it outside the runtime. It does not decide which configuration is in force. The
+//! holder of the previous one decides that: [`Loaded`] says for each file whether it is valid, and
+//! how the directory was found.
 
 mod file;
 mod listing;
@@ -24,28 +24,28 @@ use super::valid::{Main, Route};
 pub use file::read_bounded;
 pub(super) use file::{parse, read};
 
-/// Largest configuration file, bytes. Thousands of peers are a few hundred KiB.
+/// Maximum size of a configuration file, bytes. Thousands of peers take a few hundred KiB.
 pub const FILE_MAX: u64 = 4 << 20;
 
-/// Most route files that are read from the directory.
+/// Maximum number of route files that are read from the directory.
 pub const ROUTES_MAX: usize = 4096;
 
-/// Where the configuration is.
+/// The places of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The main file; it must exist. `None`: `$LLM_ROUTER_CONFIG`, `./router.yaml`,
-    /// `/etc/llm-router/router.yaml`; none is fine.
+    /// `/etc/llm-router/router.yaml`; it is fine if none of them exists.
     pub config: Option<PathBuf>,
-    /// Where route files are, in place of what the main file says.
+    /// The place of the route files; overrides the main file.
     pub routes: RoutesAt,
-    /// The variables that values may name.
+    /// The variables available to values.
     pub env: Env,
-    /// Whether what is legal and unwise is warned of too ([`lint`](super::lint)): for a check, not for
-    /// a router.
+    /// Whether to warn about legal but unwise settings too ([`lint`](super::lint)): for a check,
+    /// not for a router.
     pub advise: bool,
 }
 
-/// Where route files are.
+/// The place of the route files.
 #[derive(Clone, Debug, Default)]
 pub enum RoutesAt {
     /// The directory that the main file names, `routes/` by default.
@@ -57,7 +57,7 @@ pub enum RoutesAt {
     Files(Vec<PathBuf>),
 }
 
-/// SHA-256 of a file's bytes: equal hashes, equal content.
+/// SHA-256 of a file's bytes. Equal hashes mean equal content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentHash([u8; 32]);
 
@@ -68,50 +68,50 @@ impl ContentHash {
     }
 }
 
-/// Everything that was read.
+/// The result of reading all files.
 #[derive(Debug)]
 pub struct Loaded {
     /// The main file.
     pub main: MainLoad,
-    /// Every route file, by path. Two files of one name are both here, and the later is invalid.
+    /// Every route file, ordered by path. If two files have the same name, both are here and the
+    /// later one is invalid.
     pub routes: Vec<RouteLoad>,
-    /// The directory that was read; `None` when files were named one by one.
+    /// The directory that was read; `None` when files were named individually.
     pub routes_dir: Option<PathBuf>,
     /// How the directory was found.
     pub routes_state: RoutesState,
-    /// Every problem of every file, the main file's first, then by path and place.
+    /// Every problem of every file: first the main file's, then by path and place.
     pub problems: Vec<Problem>,
 }
 
-/// The main file as it was found.
+/// The main file as it was read.
 #[derive(Debug)]
 pub struct MainLoad {
-    /// Its path; `None` when there is none and every option has its default.
+    /// Its path; `None` when there is no main file and every option has its default.
     pub path: Option<PathBuf>,
-    /// Its content; `None` when it could not be read, or there is none.
+    /// Hash of its content; `None` when it could not be read, or there is none.
     pub hash: Option<ContentHash>,
-    /// The configuration, or why it is invalid.
+    /// The configuration, or the reasons why it is invalid.
     pub result: Result<Main, Vec<Problem>>,
 }
 
-/// A route file as it was found.
+/// A route file as it was read.
 #[derive(Debug)]
 pub struct RouteLoad {
-    /// The route's name; of a file that does not say, its stem.
+    /// The route's name; the file's stem if the file sets no name.
     pub name: Arc<str>,
     /// The file.
     pub path: PathBuf,
-    /// Its content; `None` when it could not be read.
+    /// Hash of its content; `None` when it could not be read.
     pub hash: Option<ContentHash>,
-    /// The route, or why it is invalid.
+    /// The route, or the reasons why it is invalid.
     pub result: Result<Route, Vec<Problem>>,
-    /// What a valid file says and is not in force: a boolean that is none, a rule that cannot be
-    /// read.
+    /// Parts of a valid file that are not in force: an invalid boolean, a rule that cannot be read.
     pub flaws: Vec<Problem>,
 }
 
 impl RouteLoad {
-    /// Refuses the file for what only a running router can know.
+    /// Rejects the file for a reason that only a running router can know.
     pub fn refuse(&mut self, problem: Problem) {
         self.result = Err(vec![problem]);
         self.flaws.clear();
@@ -121,28 +121,28 @@ impl RouteLoad {
 /// How the directory of route files was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutesState {
-    /// Read; it may hold no route file.
+    /// The directory was read; it may have no route file.
     Read,
-    /// It does not exist.
+    /// The directory does not exist.
     Missing,
-    /// It could not be read.
+    /// The directory could not be read.
     Unreadable,
 }
 
 impl Loaded {
-    /// True when a check must fail: an error of any kind in any file.
+    /// Whether a check must fail: an error of any kind in any file.
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(Problem::is_error)
     }
 
-    /// True when no route file was found at all, for whatever reason. A router that has routes
-    /// keeps them then.
+    /// Whether no route file was found at all, for any reason. A router that has routes keeps them
+    /// in this case.
     pub fn has_no_route_files(&self) -> bool {
         self.routes.is_empty()
     }
 }
 
-/// Reads and checks everything.
+/// Reads and checks all files.
 pub fn load(sources: &Sources) -> Loaded {
     let mut main = MainRead::of(sources);
     let mut elsewhere = Vec::new();

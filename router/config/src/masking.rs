@@ -1,12 +1,12 @@
-//! Masks what may be a secret in a text that could not be parsed. It errs on the side of masking.
+//! Masks possible secrets in a text that could not be parsed. In doubt it masks.
 
 use super::check::sounds_secret;
 
-/// What a masked place shows; blanks pad it, so that nothing moves.
+/// Text shown at a masked place. Blanks pad it, so that other text does not move.
 const MASK: &[u8] = b"***";
 
-/// The text with everything behind a key that sounds secret masked: the rest of its line, and the
-/// lines below that are indented deeper.
+/// Masks everything after a key that sounds secret: the rest of its line, and the lines below with
+/// deeper indentation.
 pub(super) fn mask_lines(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut hidden_below: Option<usize> = None;
@@ -28,7 +28,7 @@ pub(super) fn mask_lines(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Where in a line the value of the first key that sounds secret begins.
+/// Where the value of the first key that sounds secret begins in a line.
 fn secret_from(line: &str) -> Option<usize> {
     line.match_indices(':')
         .map(|(colon, _)| colon)

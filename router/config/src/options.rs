@@ -1,5 +1,6 @@
 //! The option catalogue: every key of every file once, with its kind, its built-in default and its
-//! meaning. The check reads by it, the JSON Schema and the reference in the docs are made from it.
+//! meaning. The check reads values by it, and the JSON Schema and the reference in the docs are
+//! generated from it.
 
 mod adaptive;
 #[cfg(test)]
@@ -47,79 +48,80 @@ use super::units::{show_duration, show_size};
 use super::yaml;
 pub(crate) use router_core::layered::Setting;
 
-/// What the catalogue says about one key.
+/// The catalogue entry of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
-    /// As written in the file.
+    /// The spelling in the file.
     pub key: &'static str,
-    /// The heading it stands under in listings.
+    /// The heading in listings.
     pub group: &'static str,
-    /// What its value may be.
+    /// The allowed values.
     pub kind: Kind,
-    /// The built-in default as it would be written; for keys without one, what holds instead.
+    /// The built-in default as written in a file. For keys without a default, the value that
+    /// applies instead.
     pub default: &'static str,
-    /// Its meaning, one or two sentences of Markdown.
+    /// The meaning, one or two sentences of Markdown.
     pub doc: &'static str,
-    /// Its value must never be shown.
+    /// The value must never be shown.
     pub secret: bool,
-    /// An engine internal: it can be set, but an operator is not expected to.
+    /// An engine internal: settable, but not intended for operators.
     pub advanced: bool,
 }
 
 impl Meta {
-    /// Whether the default is a value, and not a remark on what holds instead.
+    /// Whether the default is a value, and not a remark about what applies instead.
     pub(crate) fn has_literal_default(&self) -> bool {
         self.default.starts_with(['[', '{'])
             || !(self.default.contains([' ', '`']) || matches!(self.default, "unset" | "required"))
     }
 }
 
-/// What a value may be, with its bounds.
+/// The allowed values of a key, with bounds.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
     Bool,
     /// A whole number, bounds included.
     Whole {
-        /// Least.
+        /// Minimum.
         min: u32,
-        /// Greatest.
+        /// Maximum.
         max: u32,
     },
     /// A whole number with an optional sign, 64 bits.
     Integer,
     /// A number between two bounds.
     Number(Bounds),
-    /// The same, or `off`: the value is an `Option`.
+    /// A number between two bounds, or `off`: the value is an `Option`.
     NumberOrOff(Bounds),
     /// A whole number, bounds included, or `off`: the value is an `Option`.
     WholeOrOff {
-        /// Least.
+        /// Minimum.
         min: u32,
-        /// Greatest.
+        /// Maximum.
         max: u32,
     },
     /// A whole number, bounds included, or `auto`.
     WholeOrAuto {
-        /// Least.
+        /// Minimum.
         min: u32,
-        /// Greatest.
+        /// Maximum.
         max: u32,
     },
     /// `250ms 2s 5m 1h` or bare seconds, bounds included.
     Duration {
-        /// Least.
+        /// Minimum.
         min: Duration,
-        /// Greatest.
+        /// Maximum.
         max: Duration,
-        /// `off` is allowed.
+        /// Whether `off` is allowed.
         off: bool,
     },
     /// `512k 10m 1g` or bare bytes, bounds included.
     Size {
-        /// Least, bytes.
+        /// Minimum, bytes.
         min: u64,
-        /// Greatest, bytes.
+        /// Maximum, bytes.
         max: u64,
     },
     /// One of a few words.
@@ -128,7 +130,7 @@ pub enum Kind {
     Status(&'static [u16]),
     /// Any text that is not blank.
     Text,
-    /// A path of the file system.
+    /// A file system path.
     File,
     /// `ip:port`.
     Listen,
@@ -140,7 +142,7 @@ pub enum Kind {
     UrlPath,
     /// A list of path prefixes.
     Prefixes,
-    /// A list of places where session ids are looked for.
+    /// A list of places that may have session ids.
     SessionSources,
     /// Key → owner.
     ApiKeys,
@@ -158,7 +160,7 @@ pub enum Kind {
     Rules,
     /// A list of conditions of a rule.
     Conditions,
-    /// What a rule compares with.
+    /// The value that a rule compares with.
     Literal,
     /// A credential.
     Secret,
@@ -166,17 +168,17 @@ pub enum Kind {
     Address,
     /// An http or https URL.
     Url,
-    /// The same, with an optional query.
+    /// An http or https URL with an optional query.
     PageUrl,
     /// A list of peers.
     Peers,
     /// Model → list of peers.
     PeersByModel,
-    /// A mapping with keys of its own.
+    /// A mapping with its own keys.
     Section(fn() -> &'static [&'static Meta]),
 }
 
-/// What a number lies between.
+/// The two bounds of a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds((Bound<f64>, Bound<f64>));
 
@@ -196,7 +198,7 @@ impl Bounds {
         Self((Bound::Excluded(low), Bound::Included(max)))
     }
 
-    /// Whether a number lies between them; NaN never does.
+    /// Whether a number lies between the bounds; false for NaN.
     pub fn contain(&self, number: f64) -> bool {
         self.0.contains(&number)
     }
@@ -206,7 +208,7 @@ impl Bounds {
         self.0
     }
 
-    /// As it reads after "expected".
+    /// The bounds, phrased to follow "expected".
     pub fn allowed(&self) -> String {
         match self.0 {
             (Bound::Included(low), Bound::Included(high)) => {
@@ -230,7 +232,7 @@ impl Bounds {
 }
 
 impl Kind {
-    /// What is allowed, as it reads after "expected".
+    /// The allowed values, phrased to follow "expected".
     pub fn allowed(&self) -> String {
         match *self {
             Self::Bool => "`true` or `false`".to_owned(),
@@ -300,7 +302,7 @@ impl Kind {
     }
 }
 
-/// Where a key belongs that stands in the wrong place.
+/// Where a misplaced key belongs.
 pub(crate) fn home(key: &str) -> Option<String> {
     let is_in = |keys: &[&Meta]| keys.iter().any(|meta| meta.key == key);
     if is_in(&DEFAULTABLE) {
@@ -330,15 +332,15 @@ fn one_of<T: AsRef<str>>(words: &[T]) -> String {
     }
 }
 
-/// Reads a value as a `T`, reporting what it is not.
+/// Reads a value as a `T` and reports its problems.
 type Read<T> = fn(&mut Reader, &Node, &Meta) -> Option<T>;
 
 /// A key of the catalogue with the reader of its type.
 pub(crate) struct OptionDef<T> {
-    /// What the catalogue says.
+    /// The catalogue entry.
     pub(crate) meta: Meta,
     read: Read<T>,
-    /// What stands in for a default that comes from elsewhere.
+    /// A placeholder for a default that comes from elsewhere.
     inherits: Option<fn() -> T>,
 }
 
@@ -359,19 +361,19 @@ impl<T> OptionDef<T> {
         }
     }
 
-    /// The heading it stands under.
+    /// Sets the heading.
     const fn group(mut self, group: &'static str) -> Self {
         self.meta.group = group;
         self
     }
 
-    /// A meaning that is written elsewhere, in place of the comment above the option.
+    /// Sets a meaning that is written elsewhere, instead of the comment above the option.
     const fn says(mut self, doc: &'static str) -> Self {
         self.meta.doc = doc;
         self
     }
 
-    /// The comment above the option is its meaning, unless [`says`](Self::says) gave another.
+    /// Sets the comment above the option as its meaning, unless [`says`](Self::says) gave another.
     const fn comment(self, comment: &'static str) -> Self {
         if self.meta.doc.is_empty() {
             self.says(comment)
@@ -380,31 +382,31 @@ impl<T> OptionDef<T> {
         }
     }
 
-    /// Another reader than that of its type.
+    /// Replaces the reader of the type.
     const fn read_by(mut self, read: Read<T>) -> Self {
         self.read = read;
         self
     }
 
-    /// The built-in default, as it would be written in the file.
+    /// Sets the built-in default, spelled as in the file.
     const fn default(mut self, default: &'static str) -> Self {
         self.meta.default = default;
         self
     }
 
-    /// The meaning.
+    /// Sets the meaning.
     const fn doc(mut self, doc: &'static str) -> Self {
         self.meta.doc = doc;
         self
     }
 
-    /// Its value must never be shown.
+    /// Marks the value as secret: it must never be shown.
     const fn secret(mut self) -> Self {
         self.meta.secret = true;
         self
     }
 
-    /// An engine internal.
+    /// Marks the option as an engine internal.
     const fn advanced(mut self) -> Self {
         self.meta.advanced = true;
         self
@@ -415,7 +417,7 @@ impl<T> OptionDef<T> {
         (self.read)(reader, node, &self.meta)
     }
 
-    /// The built-in default. `None` for a key that has none.
+    /// The built-in default. `None` for a key without one.
     pub(crate) fn builtin(&self) -> Option<T> {
         if let Some(placeholder) = self.inherits {
             return Some(placeholder());
@@ -426,7 +428,7 @@ impl<T> OptionDef<T> {
 }
 
 impl<T: Default> OptionDef<T> {
-    /// The default comes from elsewhere, as `words` say; `check::inherit` puts it in.
+    /// The default comes from elsewhere, as `words` describe; `check::inherit` inserts it.
     const fn inherits(mut self, words: &'static str) -> Self {
         self.meta.default = words;
         self.inherits = Some(T::default);
@@ -434,7 +436,7 @@ impl<T: Default> OptionDef<T> {
     }
 }
 
-/// An option of a route whose value has the type's own form.
+/// An option of a route whose value is read by its type.
 const fn option<T: OptionValue>(key: &'static str, kind: Kind) -> OptionDef<T> {
     OptionDef::new("", key, kind, T::read)
 }
@@ -444,12 +446,12 @@ const fn switch(key: &'static str) -> OptionDef<bool> {
     option(key, Kind::Bool)
 }
 
-/// An option of a route that is one of a few words.
+/// An option of a route with a few words as values.
 const fn choice<T: Choice + PartialEq>(key: &'static str) -> OptionDef<T> {
     option(key, Kind::Choice(T::words))
 }
 
-/// Least and greatest of most durations: something that a timer can hold and a person may mean.
+/// Bounds of most durations: values that a timer can hold and that make sense to a person.
 const fn within(min_ms: u64, max_hours: u64) -> Kind {
     Kind::Duration {
         min: Duration::from_millis(min_ms),

@@ -1,8 +1,8 @@
-//! What is wrong with the files, and how it is shown: as an excerpt for people, as
-//! `{file, line, column, message}` for programs, and as annotations for GitHub.
+//! Problems of files and their display: as excerpts for people, as `{file, line, column, message}`
+//! for programs, and as annotations for GitHub.
 //!
-//! A [`Source`] holds the file's text with its secrets already masked, so that nothing that can be
-//! rendered from a problem contains one.
+//! A [`Source`] holds the file's text with its secrets already masked, so that no rendered problem
+//! can contain one.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use serde::Serialize;
 
 use super::tree::Span;
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The file is invalid.
     Error,
-    /// A boolean that is none, or a bad content rule: an error for `route check`; a running router
+    /// An invalid boolean or a bad content rule. It is an error for `route check`. A running router
     /// logs it, uses the option's default or drops the rule, and keeps the file.
     Tolerated,
-    /// Accepted, and said aloud.
+    /// The value is accepted, with a warning.
     Warning,
 }
 
 impl Severity {
-    /// `error` or `warning`, as people and programs read it.
+    /// `error` or `warning`, for people and programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error | Self::Tolerated => "error",
@@ -35,41 +35,41 @@ impl Severity {
     }
 }
 
-/// A file as a report may show it.
+/// A file in the form that a report may show.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
     /// The path as it was opened.
     pub path: PathBuf,
-    /// The text, secrets masked; byte offsets are those of the file (without its BOM). Empty when
-    /// the file could not be read.
+    /// The text with secrets masked. Byte offsets are those of the file (without its BOM). Empty
+    /// when the file could not be read.
     pub text: String,
 }
 
-/// A second place that a problem speaks of, in the same file.
+/// A second place of a problem, in the same file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
+    /// The place.
     pub span: Span,
-    /// What is there.
+    /// Description of the place.
     pub text: String,
 }
 
-/// One thing wrong with one file.
+/// One problem of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// What a warning is called, for ever.
+    /// The stable code of a warning.
     pub code: Option<&'static str>,
     /// The file.
     pub source: Arc<Source>,
-    /// Where in it; `None` when the file as a whole is meant.
+    /// The place in the file; `None` when the problem concerns the whole file.
     pub span: Option<Span>,
     /// The key path (`peers[2].max_concurrency`); empty for the whole file.
     pub key: String,
     /// What was found and what is allowed; one line, no secrets.
     pub message: String,
-    /// What to do about it.
+    /// How to fix the problem.
     pub help: Option<String>,
     /// Other places.
     pub labels: Vec<Label>,
@@ -80,21 +80,21 @@ pub struct Problem {
 pub struct Machine {
     /// The file's path.
     pub file: String,
-    /// 1-based; 1 when the whole file is meant.
+    /// 1-based; 1 when the problem concerns the whole file.
     pub line: usize,
-    /// 1-based, in characters; 1 when the whole file is meant.
+    /// 1-based, in characters; 1 when the problem concerns the whole file.
     pub column: usize,
     /// `error` or `warning`.
     pub severity: &'static str,
-    /// What a warning is called; absent for errors.
+    /// The code of a warning; absent for errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
-    /// Key path, what was found, what is allowed, what to do.
+    /// Key path, what was found, what is allowed, and how to fix it.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem of a file as a whole, whose text is not known or does not matter.
+    /// A problem of a whole file whose text is unknown or irrelevant.
     pub fn of_file(severity: Severity, path: &Path, message: impl Into<String>) -> Self {
         Self {
             severity,
@@ -111,24 +111,24 @@ impl Problem {
         }
     }
 
-    /// Gives a warning its name.
+    /// Sets the code of a warning.
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    /// Adds what to do about it.
+    /// Sets the advice on how to fix the problem.
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// True when the file it is in cannot be used, by a router that is running.
+    /// Whether a running router cannot use the file because of this problem.
     pub fn is_fatal(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// True for an error of either kind: something that the file says is not in force.
+    /// Whether this is an error of either kind: a part of the file is not in force.
     pub fn is_error(&self) -> bool {
         self.severity != Severity::Warning
     }
@@ -173,7 +173,8 @@ impl Problem {
         }
     }
 
-    /// The form for GitHub's log: `::error file=…,line=…,col=…::…`, with the code as a warning's title.
+    /// The form for GitHub's log: `::error file=…,line=…,col=…::…`, with the code of a warning as
+    /// the title.
     pub fn github(&self) -> String {
         let machine = self.machine();
         let mut properties = vec![
@@ -186,7 +187,7 @@ impl Problem {
     }
 }
 
-/// A workflow command of GitHub that annotates a pull request.
+/// A GitHub workflow command that annotates a pull request.
 pub fn annotation(severity: &str, properties: &[(&str, String)], message: &str) -> String {
     let property = |(name, value): &(&str, String)| {
         let value = data(value).replace(':', "%3A").replace(',', "%2C");
@@ -196,7 +197,7 @@ pub fn annotation(severity: &str, properties: &[(&str, String)], message: &str) 
     format!("::{severity} {}::{}", properties.join(","), data(message))
 }
 
-/// GitHub's escapes for the text of a command.
+/// Escapes the text of a GitHub command.
 fn data(text: &str) -> String {
     text.replace('%', "%25")
         .replace('\r', "%0D")
@@ -212,8 +213,8 @@ pub enum Style {
     Colour,
 }
 
-/// Problems with their excerpts, one after the other in the order given, an empty line between
-/// two. Empty for no problems.
+/// Renders problems with their excerpts in the given order, with an empty line between two. Empty
+/// for no problems.
 pub fn render(problems: &[Problem], style: Style) -> String {
     let renderer = match style {
         Style::Plain => Renderer::plain(),
@@ -269,8 +270,8 @@ fn group(problem: &Problem) -> Group<'_> {
     }
 }
 
-/// The whole lines that hold a problem's places. The renderer works on what it is given, and a
-/// problem in a large file needs a few lines of it.
+/// The complete lines around the places of a problem. The renderer processes all text that it gets,
+/// and a problem in a large file needs only a few lines.
 fn window(text: &str, span: &Span, labels: &[Label]) -> Span {
     let spans = || labels.iter().map(|label| &label.span).chain([span]);
     let first = spans().map(|s| s.start).min().unwrap_or(0);

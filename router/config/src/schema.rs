@@ -1,7 +1,8 @@
-//! JSON Schema of the files, for editors, made from the option catalogue that the check reads by.
+//! JSON Schema of the files, for editors. It is generated from the option catalogue that the check
+//! uses.
 //!
-//! A schema cannot say everything the check says (names that must differ, variables that must be
-//! set); what it refuses, the check refuses too.
+//! A schema cannot express everything that the check tests (unique names, variables that must be
+//! set). The check rejects everything that the schema rejects.
 
 use std::ops::Bound;
 
@@ -57,7 +58,7 @@ fn root(title: &str, object: Map<String, Value>) -> Schema {
     schema
 }
 
-/// A condition with these keys: one of its three forms.
+/// A condition with these keys, in one of its three forms.
 fn condition(keys: &[&Meta]) -> Map<String, Value> {
     let mut condition = object(keys);
     condition.insert(
@@ -67,7 +68,7 @@ fn condition(keys: &[&Meta]) -> Map<String, Value> {
     condition
 }
 
-/// A mapping with these keys and no others.
+/// A mapping with only these keys.
 fn object(keys: &[&Meta]) -> Map<String, Value> {
     let properties: Map<_, _> = keys
         .iter()
@@ -84,7 +85,7 @@ fn property(meta: &Meta) -> Value {
     let mut schema = match meta.kind {
         Kind::Section(keys) => {
             let mut section = object(keys());
-            // A section whose every line is commented out is an empty one.
+            // A section with every line commented out is empty.
             section.insert("type".into(), json!(["object", "null"]));
             section
         }
@@ -109,7 +110,7 @@ fn any_of(mut alternatives: Vec<Value>) -> Map<String, Value> {
     }
 }
 
-/// The forms a value may have. Scalars may hold a variable in place of themselves.
+/// The forms of a value. A variable may replace any scalar.
 fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
     let mut forms = match *kind {
         Kind::Peers
@@ -209,7 +210,7 @@ fn scalar(kind: &Kind) -> Vec<Value> {
     }
 }
 
-/// How an option is switched off. Older YAML reads `off` as a boolean.
+/// The spellings that switch an option off. Older YAML reads `off` as a boolean.
 fn switched_off() -> Value {
     json!({ "enum": ["off", false] })
 }
@@ -242,7 +243,7 @@ fn object_of(keys: &[&Meta], required: &[&str]) -> Value {
     row.into()
 }
 
-/// A list, or one text of addresses with commas between them.
+/// A list, or one text with comma-separated addresses.
 fn peers() -> Value {
     json!({
         "type": ["array", "string"],
@@ -288,7 +289,7 @@ fn collection(kind: &Kind) -> Value {
     }
 }
 
-/// The built-in default, where it is a value and not a remark.
+/// The built-in default, if it is a value and not a remark.
 fn default(meta: &Meta) -> Option<Value> {
     if !meta.has_literal_default() {
         return None;
@@ -305,7 +306,8 @@ fn value(node: &tree::Node) -> Value {
             .collect(),
         tree::Value::Scalar(scalar) if scalar.style == tree::Style::Quoted => json!(scalar.text),
         tree::Value::Scalar(scalar) if scalar.is_null() => Value::Null,
-        // What JSON reads as a value is one; so is `.5`, which only YAML reads as a number.
+        // Anything that parses as JSON is a value. `.5` is one too, although only YAML reads it as
+        // a number.
         tree::Value::Scalar(scalar) => serde_json::from_str(&scalar.text)
             .or_else(|_| scalar.text.parse::<f64>().map(Value::from))
             .unwrap_or_else(|_| json!(scalar.text)),

@@ -1,4 +1,4 @@
-//! What the tests of the configuration share.
+//! Shared code of the configuration's tests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn env() -> Env {
     ])
 }
 
-/// What a route file builds on when there is no main file.
+/// The base of a route file without a main file.
 fn base() -> Base {
     Base {
         defaults: Node::empty(),
@@ -43,7 +43,7 @@ pub(super) fn route(text: &str) -> (Route, Vec<Problem>) {
     (file.route, reader.finish(path, text))
 }
 
-/// The problems and the advice of a route file.
+/// The problems and warnings of a route file.
 pub(super) fn advised_route(text: &str) -> Vec<Problem> {
     let root = yaml::parse(text).expect("the test's text is YAML");
     let mut reader = Reader::new();
@@ -53,7 +53,7 @@ pub(super) fn advised_route(text: &str) -> Vec<Problem> {
     reader.finish(path, text)
 }
 
-/// The problems and the advice of a main file.
+/// The problems and warnings of a main file.
 pub(super) fn advised_main(text: &str) -> Vec<Problem> {
     let root = yaml::parse(text).expect("the test's text is YAML");
     let mut reader = Reader::new();
@@ -73,7 +73,7 @@ pub(super) fn main(text: &str) -> (Main, Vec<Problem>) {
     (file.main, reader.finish(path, text))
 }
 
-/// The problems of a peer that has an address and `text`.
+/// The problems of a peer with an address and `text`.
 pub(super) fn peer(text: &str) -> Vec<Problem> {
     route(&format!("peers:\n- address: a:1\n  {text}\n")).1
 }

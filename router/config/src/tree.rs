@@ -1,5 +1,5 @@
-//! A file as a tree of nodes that know where they stand. Scalars keep their text as written;
-//! what a text *means* is for the check to say, because only it knows what is wanted.
+//! A file as a tree of nodes with their places. Scalars keep their text as written. The check
+//! decides what a text *means*, because only it knows the expected type.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ pub(super) type Span = Range<usize>;
 /// One value of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// What stands there.
+    /// The value.
     pub value: Value,
-    /// Where it is used; for an alias, the alias itself.
+    /// The place of use; for an alias, the place of the alias itself.
     pub span: Span,
-    /// Where its text stands; differs from `span` only for aliases and merged entries.
+    /// The place of its text; differs from `span` only for aliases and merged entries.
     pub defined: Span,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Value {
     Scalar(Scalar),
     /// A list.
     Seq(Vec<Node>),
-    /// A mapping in file order; a key that was written twice is there twice.
+    /// A mapping in file order. A duplicate key occurs twice.
     Map(Vec<(Key, Node)>),
 }
 
@@ -40,22 +40,22 @@ pub(super) struct Key {
 /// A scalar as written.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
-    /// The text, after quotes and escapes, and after environment expansion.
+    /// The text, after quotes, escapes and environment expansion.
     pub text: String,
-    /// How it was written.
+    /// How the scalar was written.
     pub style: Style,
 }
 
-/// How a scalar was written: what it may be read as.
+/// How a scalar was written, which determines its possible types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// Without quotes: `5` is a number and `true` a boolean.
     Plain,
-    /// With quotes, or as a block: text, whatever it looks like.
+    /// With quotes, or as a block: always a text.
     Quoted,
-    /// Wholly one `${...}`: a number where a number is wanted, a text where a text is.
+    /// A single `${...}`: a number where a number is expected, a text where a text is expected.
     Expanded,
-    /// Its expansion failed, which has been reported; nothing further is said about it.
+    /// The expansion failed and was reported; no further problem is reported for this scalar.
     Unusable,
 }
 
@@ -79,7 +79,7 @@ impl Scalar {
 }
 
 impl Node {
-    /// An empty mapping that stands nowhere: an absent section.
+    /// An empty mapping without a place, for an absent section.
     pub(super) fn empty() -> Self {
         Self {
             value: Value::Map(Vec::new()),

@@ -1,6 +1,6 @@
-//! How numbers with units are written: durations and sizes.
+//! Reads and writes numbers with units: durations and sizes.
 //!
-//! Every reader goes through digits only, so `NaN`, `inf`, signs and exponents never get in.
+//! Every reader accepts only digits first, so `NaN`, `inf`, signs and exponents are never accepted.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SIZE_UNITS: [(char, u64); 4] = [
     ('t', 1 << 40),
 ];
 
-/// Reads `250ms`, `2s`, `5m`, `1h`, or bare seconds; fractions like `1.5s` and `.5` count.
+/// Reads `250ms`, `2s`, `5m`, `1h`, or bare seconds; fractions like `1.5s` and `.5` are allowed.
 /// `None` for anything else.
 pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = DURATION_UNITS
@@ -26,7 +26,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads `512k`, `10m`, `1g`, `1t` (1024-based, either case) or bare bytes. `None` for anything
-/// else, and beyond 64 bits.
+/// else, and for values beyond 64 bits.
 pub fn size(text: &str) -> Option<u64> {
     let last = text.chars().next_back()?.to_ascii_lowercase();
     match SIZE_UNITS.iter().find(|(suffix, _)| *suffix == last) {
@@ -35,7 +35,7 @@ pub fn size(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads a whole number without sign. `None` for anything else, and beyond 64 bits.
+/// Reads a whole number without a sign. `None` for anything else, and for values beyond 64 bits.
 pub fn whole(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -43,7 +43,7 @@ pub fn whole(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Reads digits with at most one point. `None` for anything else.
+/// Reads digits with at most one decimal point. `None` for anything else.
 pub fn decimal(text: &str) -> Option<f64> {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let points = text.bytes().filter(|b| *b == b'.').count();
@@ -53,7 +53,7 @@ pub fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// The shortest spelling of a duration that reads back as the same.
+/// The shortest spelling of a duration that parses to the same value.
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
@@ -68,7 +68,7 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// The shortest spelling of a size that reads back as the same.
+/// The shortest spelling of a size that parses to the same value.
 pub fn show_size(bytes: u64) -> String {
     let unit = SIZE_UNITS
         .iter()

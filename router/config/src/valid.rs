@@ -1,5 +1,5 @@
-//! The valid configuration: types that cannot express nonsense. `check` makes them; the rest of
-//! the program sees only these.
+//! The valid configuration, in types that cannot express invalid values. `check` makes them; the
+//! rest of the program sees only these.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that needs it.
+    /// The text itself, for the single place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -40,32 +40,32 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who may use a status path.
+/// The access rule of the status paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusAccess {
     /// Loopback callers only.
     Loopback,
     /// Callers with a key of the route.
     Key,
-    /// Everyone.
+    /// All callers.
     Open,
-    /// Nobody: the paths do not exist on the public port.
+    /// No caller: the paths do not exist on the public port.
     Off,
 }
 
-/// Who may read the admin port beyond health and metrics.
+/// The access rule of the admin port beyond health and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminRead {
     /// Loopback callers and holders of the admin token.
     Token,
-    /// Everyone.
+    /// All callers.
     Open,
 }
 
-/// What an unusable key file means when no set was ever loaded.
+/// Treatment of an unusable key file when no set was ever loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
-    /// Requests pass unauthenticated; logged as an error and reported everywhere.
+    /// Requests pass without authentication; this is logged as an error and reported everywhere.
     Allow,
     /// Requests are refused.
     Deny,
@@ -74,7 +74,7 @@ pub enum OnMissing {
 /// `router.yaml`, valid.
 #[derive(Clone, Debug)]
 pub struct Main {
-    /// Where it was read from; `None` when no file was found and every option has its default.
+    /// The path of the file; `None` when no file was found and every option has its default.
     pub path: Option<PathBuf>,
     /// `server:`.
     pub server: Server,
@@ -93,33 +93,33 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Admin port.
     pub admin_listen: SocketAddr,
-    /// Who reads the admin port.
+    /// The access rule of the admin port.
     pub admin_read: AdminRead,
-    /// What `/v1/...` without a route prefix means.
+    /// The route of `/v1/...` requests without a route prefix.
     pub default_route: Option<String>,
-    /// Bytes; ceiling for any route.
+    /// Upper limit of a request body for any route, bytes.
     pub max_body_size: u64,
-    /// Bytes; request bodies in memory, all requests together.
+    /// Upper limit of request bodies in memory over all requests, bytes.
     pub max_buffered_bytes: u64,
-    /// TCP and TLS connect to a peer.
+    /// Time for TCP and TLS connect to a peer.
     pub connect_timeout: Duration,
-    /// Whole request, first byte to last; `None` = off.
+    /// Time for a whole request, first byte to last; `None` = off.
     pub request_timeout: Option<Duration>,
-    /// From the request sent to the response headers.
+    /// Time from the sent request to the response headers.
     pub response_timeout: Duration,
-    /// Between two chunks of a response.
+    /// Time between two chunks of a response.
     pub idle_timeout: Duration,
-    /// Readiness off, still accepting.
+    /// Time in which readiness is off and the router still accepts.
     pub drain_delay: Duration,
-    /// Then wait this long for requests in flight.
+    /// Time to wait for requests in flight after that.
     pub drain_timeout: Duration,
-    /// `/_*` on the public port.
+    /// The access rule of `/_*` on the public port.
     pub status_access: StatusAccess,
-    /// Bearer token for admin callers that are not loopback.
+    /// File with the bearer token for admin callers that are not loopback.
     pub admin_token_file: Option<PathBuf>,
-    /// Proxies whose `X-Forwarded-For` / `X-Real-IP` count.
+    /// Proxies whose `X-Forwarded-For` / `X-Real-IP` are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// One line per request.
+    /// Whether to log one line per request.
     pub access_log: bool,
 }
 
@@ -128,32 +128,32 @@ pub struct Server {
 pub struct Keys {
     /// The key file.
     pub file: PathBuf,
-    /// What an unusable file means at start.
+    /// Treatment of an unusable file at start.
     pub on_missing: OnMissing,
 }
 
 /// `bodylog:`. A change of `spool.dir` needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bodylog {
-    /// `host:port`, an IPv6 host in brackets; `None`: nothing is recorded. The environment's
-    /// override is applied.
+    /// `host:port`, an IPv6 host in brackets; `None`: nothing is recorded. The override from the
+    /// environment is applied.
     pub listener: Option<Arc<str>>,
-    /// The file with the token that the listener asks for.
+    /// The file with the token that the listener requires.
     pub token_file: Option<PathBuf>,
-    /// The listener speaks TLS.
+    /// Present when the listener uses TLS.
     pub tls: Option<BodylogTls>,
-    /// Bytes of records in memory, all routes together.
+    /// Upper limit of records in memory over all routes, bytes.
     pub memory: u64,
-    /// Where records wait while the listener is away; `None`: in memory only.
+    /// Where records wait while the listener is unreachable; `None`: only in memory.
     pub spool: Option<Spool>,
 }
 
-/// `bodylog.tls` and what belongs to it. The files are read at each connection.
+/// `bodylog.tls` and related options. The files are read at each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodylogTls {
-    /// The authorities that may sign the listener's certificate; `None`: the system's.
+    /// The authorities that may sign the listener's certificate; `None`: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Certificate chain and key that are shown to the listener.
+    /// Certificate chain and key that the router presents to the listener.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -162,7 +162,7 @@ pub struct BodylogTls {
 pub struct Spool {
     /// Its directory.
     pub dir: PathBuf,
-    /// Bytes it may hold.
+    /// Maximum size in bytes.
     pub max_bytes: u64,
 }
 
@@ -175,7 +175,7 @@ pub struct Route {
     pub path: PathBuf,
     /// One pool without a model, or one per `peers_by_model` key.
     pub pools: Vec<Pool>,
-    /// Everything else, each with the layer it came from.
+    /// All other options, each with the layer that set it.
     pub options: RouteOptions,
 }
 
@@ -194,8 +194,8 @@ pub fn largest_tier<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> u64 {
     largest_tier_by(peers, |peer| peer.max_concurrency)
 }
 
-/// [`largest_tier`] where the slots of a peer may be known better than from its file. The halves of
-/// split requests add nothing to the room of whole ones.
+/// [`largest_tier`] for callers that may know the slots of a peer better than its file. Prefill and
+/// decode peers add nothing to the room for whole requests.
 pub fn largest_tier_by<'a>(
     peers: impl IntoIterator<Item = &'a Peer>,
     slots: impl Fn(&Peer) -> u32,
@@ -213,35 +213,35 @@ pub fn largest_tier_by<'a>(
 pub struct Peer {
     /// `host:port`.
     pub key: PeerKey,
-    /// The operator's name; defaults to the key.
+    /// The operator's name for the peer; defaults to the key.
     pub name: Arc<str>,
     /// True for an `https` URL.
     pub tls: bool,
     /// Base path of the URL without a trailing slash; empty for none.
     pub base_path: Arc<str>,
-    /// Tier.
+    /// Priority of the peer's tier.
     pub priority: i64,
-    /// `max_concurrency`, `default_max` already applied.
+    /// `max_concurrency`, with `default_max` applied.
     pub max_concurrency: u32,
-    /// `max_concurrency: auto`: the engine's own number counts once it is known.
+    /// `max_concurrency: auto`: the engine's own number applies once it is known.
     pub learns_slots: bool,
-    /// Preference on ties.
+    /// Preference between equally loaded peers.
     pub weight: Weight,
-    /// Keeps its sessions and gets no new ones.
+    /// The peer keeps its sessions and gets no new ones.
     pub draining: bool,
-    /// What it is for; requests go to regular peers.
+    /// The role of the peer. Requests go to regular peers.
     pub role: Role,
-    /// Whose load page it has.
+    /// The engine, which determines how its load page is read.
     pub engine: Engine,
-    /// The load page, where it is not `/metrics` of the peer.
+    /// The load page, if it is not `/metrics` of the peer.
     pub metrics_url: Option<Arc<str>>,
-    /// False: never probed, never chosen.
+    /// When false, the peer is never probed and never chosen.
     pub enabled: bool,
     /// Replaces the client's credential.
     pub api_key: Option<Secret>,
-    /// Probe path; the route's where absent.
+    /// Probe path; the route's path if absent.
     pub probe: Option<Arc<str>>,
-    /// A label, shown only.
+    /// A label, for display only.
     pub gpu: Option<Arc<str>>,
 }
 
@@ -256,54 +256,54 @@ pub enum AffinityKind {
     None,
 }
 
-/// Where a peer's load comes from.
+/// The source of a peer's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadSignal {
     /// The router's own requests.
     InFlight,
-    /// The engine's metrics too.
+    /// The router's own requests and the engine's metrics.
     Engine,
 }
 
-/// What becomes of a pinned request when every peer of its model is out.
+/// Treatment of a pinned request when every peer of its model is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinFallback {
-    /// Any peer serves it.
+    /// Any peer may serve the request.
     Any,
-    /// It is refused: only a peer that lists its model may serve it.
+    /// The request is refused: only a peer that lists its model may serve it.
     SameModel,
-    /// It is refused.
+    /// The request is refused.
     None,
 }
 
-/// What a model means that no peer lists.
+/// Treatment of a model that no peer lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownModel {
-    /// Nothing.
+    /// The request is routed as if it named no model.
     Route,
     /// 404.
     NotFound,
 }
 
-/// How a request that names no session finds its conversation's peer.
+/// How a request without a session finds the peer of its conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityFallback {
-    /// It does not.
+    /// It is balanced without regard to the conversation.
     None,
     /// By the longest known prefix.
     Prefix,
 }
 
-/// Which engine a peer runs: whose load page is read.
+/// The engine of a peer, which determines how its load page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// The page tells.
+    /// The content of the page shows the engine.
     Auto,
-    /// This one.
+    /// A known dialect.
     Known(EngineDialect),
-    /// It has no load page.
+    /// The engine has no load page.
     Ollama,
-    /// It is never asked.
+    /// The engine is never polled.
     None,
 }
 
@@ -335,7 +335,7 @@ impl EngineDialect {
         Self::Triton,
     ];
 
-    /// As the `engine` option spells it.
+    /// The spelling in the `engine` option.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LlamaCpp => "llamacpp",
@@ -348,7 +348,7 @@ impl EngineDialect {
     }
 }
 
-/// How `kimi_normalize` finds the number in a tool-call id.
+/// How `kimi_normalize` computes the number in a tool-call id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdStrategy {
     /// The call's position among all calls of the conversation, from 0.
@@ -356,17 +356,18 @@ pub enum IdStrategy {
     Rerank,
     /// 1 000 000 plus the CRC-32 of name, `0x01` and arguments, modulo 1 000 000.
     Hash,
-    /// The position among the calls that have an id and a name; the last one keeps up with the
-    /// greatest number that was there.
+    /// The position among the calls that have an id and a name. The last call gets at least the
+    /// largest number that was there.
     RerankMaxlast,
     /// Ids of the right form stay while their numbers rise; the others get the next number.
     Keepinc,
 }
 
-/// Which messages with `role: system` move from `messages` to `system`.
+/// The `role: system` messages that move from `messages` to `system`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SystemHoist {
-    /// All of them. A message that is added in mid-conversation changes the beginning of the prompt.
+    /// All of them. A message that is added in mid-conversation changes the beginning of the
+    /// prompt.
     All,
     /// Those before the first message of another role.
     #[default]
@@ -375,18 +376,18 @@ pub enum SystemHoist {
     Off,
 }
 
-/// What rewrites the answers of a route.
+/// The handler that rewrites the answers of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Postprocess {
-    /// Nothing.
+    /// Answers are not rewritten.
     None,
-    /// Usage that an engine repeats in each chunk is removed.
+    /// Removes usage that an engine repeats in each chunk.
     StripActualUsage,
-    /// Members are renamed as vLLM names them.
+    /// Renames members to the names that vLLM uses.
     VllmFormat,
 }
 
-/// What a peer is for.
+/// The role of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Whole requests.
@@ -398,7 +399,7 @@ pub enum Role {
 }
 
 impl SignalOptions {
-    /// Whether a file gives any pool a threshold.
+    /// Whether a file sets a threshold for any pool.
     pub fn has_threshold(&self) -> bool {
         self.limit.value.is_some()
             || !self.limit_by_model.value.is_empty()
@@ -409,12 +410,12 @@ impl SignalOptions {
 /// `bodylog_bodies`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
-    /// All of them, within the caps of the capture.
+    /// The full bodies, within the limits of the capture.
     Full,
-    /// So many bytes of each, at least 1: of the request the first, of the response the beginning and
-    /// the end.
+    /// This many bytes of each body, at least 1: the first bytes of the request, the beginning and
+    /// the end of the response.
     Truncate(u64),
-    /// Nothing of them.
+    /// No bodies.
     None,
 }
 
@@ -446,7 +447,7 @@ impl fmt::Display for Bodies {
     }
 }
 
-/// A text is not `full`, `none` or `truncate(<size>)`.
+/// Error: the text is not `full`, `none` or `truncate(<size>)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBodies;
 

@@ -1,7 +1,7 @@
-//! YAML text → tree. The only module that names the YAML crate.
+//! Parses YAML text to a tree. The only module that uses the YAML crate.
 //!
-//! serde stops at the first error, so nothing is typed here: every file becomes a tree, and the
-//! check reports everything that is wrong with it at once.
+//! serde stops at the first error, so nothing is typed here. Every file becomes a tree, and the
+//! check reports all of its problems at once.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use super::tree::{Key, Node, Scalar, Span, Style, Value};
 /// Why a text is not YAML.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
-    /// The parser's words, without an excerpt.
+    /// The parser's message, without an excerpt.
     pub message: String,
-    /// Where, when the parser knows.
+    /// The place, if the parser knows it.
     pub at: Option<Span>,
 }
 
@@ -29,15 +29,16 @@ pub(super) struct SyntaxError {
 /// The first place where the text is not YAML, or is more than one document.
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let options = serde_saphyr::options! {
-        // Both pairs of a duplicate reach the tree, so that the check can name both places.
+        // Both pairs of a duplicate key reach the tree, so that the check can name both places.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
-        // `yes` stays a text: our reader accepts it, with the promised warning.
+        // `yes` stays a text: our reader accepts it, with the documented warning.
         strict_booleans: true,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
-        // A tenth of the default, which takes seconds to reach: no file of ours is all aliases.
+        // A tenth of the default, which takes seconds to reach. None of our files consists only of
+        // aliases.
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        // The deepest file, a rule in a rule, has 34 levels; in a build without optimisation fifty
-        // fill the stack of the thread that reads.
+        // The deepest valid file, a rule in a rule, has 34 levels. In a build without optimisation,
+        // fifty levels fill the stack of the reading thread.
         budget: serde_saphyr::budget! { max_depth: 40 },
         with_snippet: false,
     };
@@ -52,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     }
 }
 
-/// What the parser saw. Numbers and booleans lose their spelling here and get it back from the
+/// The parser's result. Numbers and booleans lose their spelling here and get it back from the
 /// source.
 enum Raw {
     Text(String),
@@ -146,7 +147,8 @@ fn node(raw: Spanned<Raw>, text: &str) -> Node {
         }
         Raw::Typed(parsed) => {
             let written = source_of(text, &defined);
-            // Behind a tag (`!!int 5`) the span may begin with the tag; the parsed value will do.
+            // After a tag (`!!int 5`) the span may begin with the tag; in this case the parsed
+            // value is used.
             let text = if written.starts_with('!') {
                 parsed
             } else {
@@ -185,7 +187,7 @@ fn span(location: &Location, text: &str) -> Option<Span> {
     Some(start..start + written.trim_end().len())
 }
 
-/// The span of a block scalar begins behind its `|` or `>`, which ends the line before.
+/// The span of a block scalar begins after its `|` or `>`, which ends the line before.
 fn is_block(text: &str, span: &Span) -> bool {
     let before = text.get(..span.start).unwrap_or_default();
     let header = before.trim_end();
@@ -195,7 +197,7 @@ fn is_block(text: &str, span: &Span) -> bool {
             .ends_with(['|', '>'])
 }
 
-/// Where a parser's error stands: it may know line and column alone.
+/// The place of a parser error. The parser may know only line and column.
 fn error_span(location: &Location, text: &str) -> Option<Span> {
     span(location, text).or_else(|| {
         let line = usize::try_from(location.line()).ok()?.checked_sub(1)?;
@@ -214,8 +216,8 @@ fn source_of<'a>(text: &'a str, span: &Span) -> &'a str {
     text.get(span.clone()).unwrap_or_default().trim()
 }
 
-/// The parser's words on one line, without the place, which the report names itself.
-/// The parser's words, but for those that speak to its callers instead of to whoever wrote the file.
+/// The parser's message on one line. It leaves out the place, which the report adds itself, and
+/// advice that is meant for callers of the parser, not for the author of the file.
 fn message(error: &serde_saphyr::Error) -> String {
     match error.without_snippet() {
         serde_saphyr::Error::MultipleDocuments { .. } => {

@@ -1,4 +1,4 @@
-//! The keys of one route. Neither a key nor a place where one stands is ever shown.
+//! The keys of one route. No report shows a key or the text at a key's place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::keys::is_bad_hash;
 use crate::options::Meta;
 use crate::tree::{Key, Node, Style, Value};
 
-/// The value of a route whose callers need a key of the shared file.
+/// The value for a route whose callers need a key of the shared file.
 pub(crate) const SHARED: &str = "shared";
 
-/// Key → owner. `Some(empty)` is an open route; the check of an absent option is the caller's.
+/// Key → owner. `Some(empty)` is an open route. The caller checks for an absent option.
 pub(crate) fn api_keys(
     reader: &mut Reader,
     node: &Node,
@@ -50,7 +50,7 @@ pub(crate) fn api_keys(
     good.then(|| Some(Arc::new(keys)))
 }
 
-/// The owner of one entry.
+/// Reads the owner of one entry.
 fn entry(reader: &mut Reader, key: &Key, owner: &Node, meta: &Meta) -> Option<String> {
     let flaw = if key.text.trim().is_empty() {
         Some("a key is empty")

@@ -1,4 +1,4 @@
-//! The load gates of a route: their options, group by group, and the combinations that cannot work.
+//! The load gates of a route: their options by group, and combinations that cannot work.
 
 use router_core::layered::{Setting, Source};
 
@@ -10,8 +10,8 @@ use crate::tree::{Span, Value};
 use crate::units::show_duration;
 use crate::valid::{AdaptiveOptions, Pool, PriorityOptions, RouteOptions, largest_tier};
 
-/// Reports the combinations of a file that cannot work. What comes from `defaults:` alone has been
-/// reported in the main file.
+/// Reports the combinations in a file that cannot work. Combinations that come from `defaults:`
+/// alone are reported in the main file.
 pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &RouteOptions) {
     for (knobs, signal) in [(&TTFT, &options.ttft), (&TPS, &options.tps)] {
         if signal.ttl.value < signal.window.value {
@@ -39,7 +39,7 @@ pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &R
     tolerances(reader, layers, &options.priority);
 }
 
-/// The floor is at most the start, where both are of one unit.
+/// The floor must not exceed the start, where both have the same unit.
 fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
     if let (Some(min), Some(init)) = (adaptive.min.value, adaptive.init.value)
         && min > init
@@ -62,7 +62,8 @@ fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
     }
 }
 
-/// No bucket tolerates more than what refuses every bucket, and the first starts at turn 1.
+/// No bucket may tolerate more than the value that refuses every bucket, and the first bucket must
+/// start at turn 1.
 fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptions) {
     let severe = priority.severe.value;
     let table = priority.table.value.as_deref().unwrap_or_default();
@@ -79,7 +80,8 @@ fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptio
     }
 }
 
-/// What only a whole route shows: a limit that nothing moves, and numbers that do not fit its peers.
+/// Checks that need a whole route: a limit that no signal moves, and numbers that do not fit its
+/// peers.
 pub(super) fn whole_route(
     reader: &mut Reader,
     layers: &Layers<'_>,
@@ -91,7 +93,8 @@ pub(super) fn whole_route(
     models(reader, layers, pools);
 }
 
-/// An adaptive limit that no signal moves would stay at its floor: the static limit holds instead.
+/// An adaptive limit that no signal moves would stay at its floor, so the static limit applies
+/// instead.
 fn unmoved(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions) {
     let by_ttft = options.ttft.has_threshold() && options.adaptive.use_ttft.value;
     if !options.adaptive.enabled.value || by_ttft || options.tps.has_threshold() {
@@ -116,7 +119,7 @@ fn unmoved(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions)
     });
 }
 
-/// Absolute bounds that no pool of the route can reach.
+/// Reports absolute bounds that no pool of the route can reach.
 fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, pools: &[Pool]) {
     let largest = pools
         .iter()
@@ -143,7 +146,7 @@ fn bounds(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions, 
     }
 }
 
-/// Thresholds of models that the route does not have.
+/// Reports thresholds of models that the route does not have.
 fn models(reader: &mut Reader, layers: &Layers<'_>, pools: &[Pool]) {
     for knobs in [&TTFT, &TPS] {
         let key = knobs.limit_by_model.meta.key;
@@ -169,7 +172,8 @@ fn models(reader: &mut Reader, layers: &Layers<'_>, pools: &[Pool]) {
     }
 }
 
-/// An error at the first of these keys that this file sets; none when it sets none of them.
+/// Reports an error at the first of these keys that this file sets. No error if it sets none of
+/// them.
 fn at(reader: &mut Reader, layers: &Layers<'_>, keys: &[&'static str], message: String) {
     if let Some((key, span)) = place(layers, keys) {
         reader.key(key, |reader| {

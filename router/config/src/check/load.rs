@@ -1,4 +1,4 @@
-//! `load_signal` and what goes with it.
+//! `load_signal` and related options.
 
 use super::reader::Reader;
 use super::section::Layers;
@@ -6,7 +6,7 @@ use crate::options::LOAD;
 use crate::units::show_duration;
 use crate::valid::{LoadOptions, LoadSignal, RouteOptions};
 
-/// A `balance` that orders by the engines' load has them polled.
+/// A `balance` that orders by the engines' load implies polling.
 pub(super) fn implied(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions) {
     let load = &mut options.load;
     if options.balance.value.needs_engine_load() {
@@ -31,7 +31,7 @@ pub(super) fn implied(reader: &mut Reader, layers: &Layers<'_>, options: &mut Ro
 fn budget(reader: &mut Reader, layers: &Layers<'_>, options: &LoadOptions) {
     let one_lost = options.poll_interval.value + options.poll_timeout.value;
     let after = options.stale_after.value;
-    // Where nothing is polled, only a `stale_after` that somebody wrote is worth a word.
+    // Without polling, only a `stale_after` that a file sets deserves a warning.
     let polled = options.signal.value == LoadSignal::Engine;
     let set = [
         (LOAD.stale_after.meta.key, true),

@@ -18,25 +18,26 @@ use crate::options::{
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
 
-/// What route files need to know of the main file.
+/// The values of the main file that route files need.
 pub(crate) struct Base {
     /// `defaults:`, expanded; its problems have been reported.
     pub(crate) defaults: Node,
     /// Ceiling of `max_body_size`.
     pub(crate) max_body_size: u64,
-    /// The server's `request_timeout`, where routes set none.
+    /// The server's `request_timeout`, for routes that set none.
     pub(crate) request_timeout: Option<Duration>,
     /// Whether the main file sets it.
     pub(crate) request_timeout_set: bool,
-    /// What `session_ttl` is where no file sets it.
+    /// `session_ttl` for routes where no file sets it.
     pub(crate) session_ttl: Duration,
 }
 
-/// The main file's content, best effort: with errors reported it is for checking other files only.
+/// The main file's content, best effort. If errors were reported, it serves only to check other
+/// files.
 pub(crate) struct MainFile {
     /// The configuration.
     pub(crate) main: Main,
-    /// What route files build on.
+    /// The values that route files build on.
     pub(crate) base: Base,
     /// Where `routes` is set.
     pub(crate) routes_at: Option<Span>,
@@ -44,7 +45,8 @@ pub(crate) struct MainFile {
     pub(crate) default_route_at: Option<Span>,
 }
 
-/// Checks the main file. `path` is `None` when there is none; then `root` is an empty mapping.
+/// Checks the main file. `path` is `None` when there is no main file; `root` is then an empty
+/// mapping.
 pub(crate) fn main_file(
     reader: &mut Reader,
     path: Option<&Path>,
@@ -98,7 +100,8 @@ pub(crate) fn main_file(
     }
 }
 
-/// `memory`, which is what there is. Anything else may be a URL with a password in it.
+/// Accepts only `memory`, the one supported state. Any other value may be a URL with a password in
+/// it.
 pub(crate) fn state(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<()> {
     if usable(node).is_some_and(|scalar| scalar.text == meta.default) {
         return Some(());
@@ -112,7 +115,7 @@ pub(crate) fn state(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<()>
     None
 }
 
-/// A section with its keys checked.
+/// Returns a section after a check of its keys.
 fn section<'n>(reader: &mut Reader, root: &'n Node, meta: &Meta) -> Option<&'n Node> {
     let node = root.get(meta.key)?;
     let Kind::Section(known) = meta.kind else {

@@ -1,4 +1,4 @@
-//! Route names, and the paths that may be configured.
+//! Route names and configured paths.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::scalar::{file, items, refuse, usable};
 use crate::options::Meta;
 use crate::tree::Node;
 
-/// First path segments that the router answers itself.
+/// First path segments that the router itself answers.
 pub(crate) const RESERVED: [&str; 9] = [
     "v1",
     "health",
@@ -24,10 +24,11 @@ pub(crate) const RESERVED: [&str; 9] = [
     "finish_session",
 ];
 
-/// Longest route name, in bytes: it is a label of every metric and a segment of every path.
+/// Maximum length of a route name in bytes. The name is a label of every metric and a segment of
+/// every path.
 pub(crate) const NAME_MAX: usize = 128;
 
-/// Why a text is no route name; `None` when it is one.
+/// Why a text is not a valid route name; `None` when it is valid.
 pub(crate) fn name_flaw(name: &str) -> Option<&'static str> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     let starts = name
@@ -45,7 +46,7 @@ pub(crate) fn name_flaw(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The name of a route.
+/// Reads the name of a route.
 pub(crate) fn route_name(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
     let Some(scalar) = usable(node).filter(|s| !(s.text.is_empty() || s.is_null() || s.is_bool()))
     else {
@@ -63,7 +64,7 @@ pub(crate) fn route_name(reader: &mut Reader, node: &Node, meta: &Meta) -> Optio
     }
 }
 
-/// The name of a route, or null.
+/// Reads the name of a route, or null.
 pub(crate) fn optional_route_name(
     reader: &mut Reader,
     node: &Node,
@@ -76,7 +77,7 @@ pub(crate) fn optional_route_name(
     }
 }
 
-/// A path of the file system, or null.
+/// Reads a file system path, or null.
 pub(crate) fn optional_file(
     reader: &mut Reader,
     node: &Node,
@@ -89,7 +90,7 @@ pub(crate) fn optional_file(
     }
 }
 
-/// A path of an engine, with an optional query.
+/// Reads a path of an engine, with an optional query.
 pub(crate) fn url_path(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
     let text = usable(node).map(|s| s.text.as_str()).unwrap_or_default();
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -101,7 +102,7 @@ pub(crate) fn url_path(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<
     }
 }
 
-/// Prefixes that are forwarded besides `/v1/`.
+/// Reads path prefixes that are forwarded besides `/v1/`.
 pub(crate) fn prefixes(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<[Box<str>]>> {
     let items = items(reader, node, meta)?;
     let mut prefixes: Vec<Box<str>> = Vec::with_capacity(items.len());
@@ -117,7 +118,7 @@ pub(crate) fn prefixes(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<
     (prefixes.len() == items.len()).then(|| prefixes.into())
 }
 
-/// What a prefix should have been; `None` for a good one.
+/// The expected form of an invalid prefix; `None` for a valid one.
 fn prefix_flaw(text: &str) -> Option<&'static str> {
     let first = text.split('/').nth(1).unwrap_or_default();
     if !is_plain_path(text) || first.is_empty() {
@@ -131,7 +132,7 @@ fn prefix_flaw(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Where session ids are looked for, in order.
+/// Reads the places of session ids, in search order.
 pub(crate) fn session_sources(
     reader: &mut Reader,
     node: &Node,

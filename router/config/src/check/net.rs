@@ -1,4 +1,4 @@
-//! Addresses: where to listen, whom to trust, where a peer is.
+//! Addresses: of listeners, of trusted proxies, and of peers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::scalar::{items, refuse, usable};
 use crate::options::Meta;
 use crate::tree::{Node, Style};
 
-/// Where a peer is.
+/// The address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// `host:port`, host in lower case.
     pub(crate) key: PeerKey,
     /// True for https.
     pub(crate) tls: bool,
-    /// Without a trailing slash; empty for none.
+    /// Base path without a trailing slash; empty for none.
     pub(crate) base_path: Arc<str>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn address(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<E
         return refuse(reader, node, meta);
     };
     if text.contains("://") {
-        // It may carry credentials, so it is neither shown nor quoted.
+        // The text may contain credentials, so it is neither shown nor quoted.
         reader.mask_tree(node);
         reader
             .error(node.span.clone(), "expected `host:port`, found a URL")
@@ -200,7 +200,7 @@ pub(crate) fn optional_host_port(
         return Some(None);
     }
     let text = usable(node).map(|s| s.text.as_str()).unwrap_or_default();
-    // An expansion that came out empty says the same as null.
+    // A variable that expands to an empty text means the same as null.
     if text.is_empty() && node.as_scalar().is_some_and(|s| s.style == Style::Expanded) {
         return Some(None);
     }
@@ -210,8 +210,8 @@ pub(crate) fn optional_host_port(
     }
 }
 
-/// `host` or `host:port` → `host:port`, with the port of `default` where the text has none. `None`
-/// when it is neither.
+/// `host` or `host:port` → `host:port`. Without a port in the text, `default` gives the port.
+/// `None` when the text is neither.
 pub(crate) fn host_port_text(text: &str, default: u16) -> Option<Arc<str>> {
     let (host, found) = host_port(text)?;
     let port = match found {
@@ -222,7 +222,7 @@ pub(crate) fn host_port_text(text: &str, default: u16) -> Option<Arc<str>> {
     Some(format!("{host}:{port}").into())
 }
 
-/// A path that an HTTP request may carry as it is, without dot segments.
+/// Whether an HTTP request may carry the path unchanged. Paths with dot segments are excluded.
 pub(super) fn is_plain_path(path: &str) -> bool {
     path.starts_with('/')
         && path
@@ -241,8 +241,8 @@ fn authority_has_port(authority: &str) -> bool {
     }
 }
 
-/// Splits `host:port`: the host in its normal form, and the port if there is a usable one. `None`
-/// for an unusable host.
+/// Splits `host:port` into the normalized host and the port, if there is a usable one. `None` for
+/// an unusable host.
 fn host_port(text: &str) -> Option<(String, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
@@ -267,7 +267,8 @@ fn port(digits: &str) -> Option<u16> {
     digits.parse().ok().filter(|port| plain && *port != 0)
 }
 
-/// A DNS name (underscores included, container names have them) or an IPv4 address.
+/// Whether the text is a DNS name (underscores are allowed, because container names have them) or
+/// an IPv4 address.
 fn is_host(host: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()

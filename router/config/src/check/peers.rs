@@ -14,7 +14,7 @@ use crate::options::{
 use crate::tree::{Key, Node, Scalar, Span, Style, Value};
 use crate::valid::{Peer, Pool, Role};
 
-/// How many requests a peer runs at once; `Some(None)`: its engine is to say it.
+/// The number of requests that a peer runs at once. `Some(None)`: the engine reports it.
 pub(crate) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<u32>> {
     let scalar = node.as_scalar();
     if scalar.is_some_and(|s| s.text == "auto") {
@@ -32,12 +32,12 @@ pub(crate) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Opt
     whole(reader, node, meta).map(Some)
 }
 
-/// A preference on ties.
+/// Reads a preference between equally loaded peers.
 pub(crate) fn weight(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Weight> {
     Weight::new(number(reader, node, meta)?)
 }
 
-/// The pools of a route file: `peers` or `peers_by_model`.
+/// Reads the pools of a route file: `peers` or `peers_by_model`.
 pub(super) fn pools(reader: &mut Reader, root: &Node, default_max: u32) -> Vec<Pool> {
     let (flat, by_model) = (root.get(PEERS.key), root.get(PEERS_BY_MODEL.key));
     match (flat, by_model) {
@@ -104,7 +104,7 @@ fn models(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Pool> {
     })
 }
 
-/// A peer listed under two models is one engine: it cannot be reached in two ways.
+/// A peer listed under two models is one engine, so both entries must reach it in the same way.
 fn shared(reader: &mut Reader, model: &Span, before: &[Pool], peers: &[Peer]) {
     for peer in peers {
         let other = before
@@ -152,7 +152,8 @@ fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
     seen.into_iter().map(|(peer, _)| peer).collect()
 }
 
-/// `a:8000, https://b/base`: what one environment variable can hold. Each stands where the text does.
+/// `a:8000, https://b/base`: a list in the form of one environment variable. Each item gets the
+/// place of the whole text.
 fn listed(node: &Node) -> Option<Vec<Node>> {
     let scalar = node.as_scalar().filter(|scalar| {
         scalar.style != Style::Unusable && !scalar.is_null() && !scalar.text.trim().is_empty()
@@ -213,7 +214,8 @@ fn peer(reader: &mut Reader, node: &Node, default_max: u32) -> Option<(Peer, Spa
         global: None,
     };
     let place = place(reader, node);
-    // Everything is read before an address that is missing ends it, so that everything is reported.
+    // All keys are read before a missing address ends the function, so that every problem is
+    // reported.
     let name = optional(reader, node, &PEER_NAME);
     let priority = layers.value(reader, &PRIORITY);
     let max_concurrency = alias(reader, node);
@@ -290,7 +292,7 @@ fn place(reader: &mut Reader, node: &Node) -> Option<(Endpoint, Span)> {
     Some((endpoint, at.span.clone()))
 }
 
-/// `max_concurrency` under either of its names.
+/// Reads `max_concurrency` under either of its names.
 fn alias(reader: &mut Reader, node: &Node) -> Option<Option<u32>> {
     if let (Some(max), Some(slots)) = (
         node.get(MAX_CONCURRENCY.meta.key),
@@ -307,13 +309,13 @@ fn alias(reader: &mut Reader, node: &Node) -> Option<Option<u32>> {
     optional(reader, node, &PEER_SLOTS).or(max)
 }
 
-/// The value of a key that may be missing.
+/// Reads the value of a key that may be missing.
 pub(super) fn optional<T>(reader: &mut Reader, node: &Node, knob: &OptionDef<T>) -> Option<T> {
     let value = node.get(knob.meta.key)?;
     reader.key(knob.meta.key, |reader| knob.read(reader, value))
 }
 
-/// Where to point when a key is missing: the mapping's first key.
+/// The place to report a missing key: the mapping's first key.
 pub(super) fn first_key(node: &Node) -> Span {
     match &node.value {
         Value::Map(pairs) => pairs

@@ -1,5 +1,5 @@
-//! Collects what is wrong with one file: every problem with its place and key path, and the places
-//! that no excerpt may show.
+//! Collects the problems of one file, each with its place and key path, and the places that no
+//! excerpt may show.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::report::{Label, Problem, Severity, Source};
 use crate::tree::{Node, Span, Value};
 
-/// How many problems of one file are kept; the last one kept says that there were more.
+/// Maximum number of problems kept per file. The last one says that there were more.
 const PROBLEMS_MAX: usize = 200;
 
-/// What a masked place shows.
+/// Text shown at a masked place.
 const MASK: &str = "***";
 
-/// The collector of one file. Made for each check, used up by [`Reader::finish`].
+/// Collects the problems of one file. Made for each check; [`Reader::finish`] consumes it.
 pub(crate) struct Reader {
     problems: Vec<Draft>,
     dropped: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Reader {
     tolerates: bool,
 }
 
-/// A problem before its file's text has been masked.
+/// A problem before the file's text is masked.
 pub(crate) struct Draft {
     severity: Severity,
     code: Option<&'static str>,
@@ -34,13 +34,13 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Says what to do about it.
+    /// Adds advice on how to fix the problem.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Names a second place.
+    /// Adds a second place.
     pub(crate) fn label(&mut self, span: Span, text: impl Into<String>) -> &mut Self {
         self.labels.push(Label {
             span,
@@ -51,7 +51,7 @@ impl Draft {
 }
 
 impl Reader {
-    /// An empty collector at the file's top.
+    /// An empty collector at the top of the file.
     pub(crate) fn new() -> Self {
         Self {
             problems: Vec::new(),
@@ -83,7 +83,7 @@ impl Reader {
         )
     }
 
-    /// Runs `inner` one key deeper without naming the key, because it is a secret.
+    /// Runs `inner` one key deeper, but does not record the key's name, because it is a secret.
     pub(crate) fn secret_key<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> T {
         self.deeper(".***", inner)
     }
@@ -93,7 +93,7 @@ impl Reader {
         self.deeper(&format!("[{index}]"), inner)
     }
 
-    /// Runs `inner` at a whole key path.
+    /// Runs `inner` at a full key path.
     pub(crate) fn at<T>(&mut self, path: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
         self.deeper(path, inner)
     }
@@ -106,7 +106,7 @@ impl Reader {
         result
     }
 
-    /// Runs `inner`, whose errors a running router forgives.
+    /// Runs `inner`. A running router tolerates the errors that `inner` reports.
     pub(crate) fn tolerating<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> T {
         let before = std::mem::replace(&mut self.tolerates, true);
         let result = inner(self);
@@ -114,7 +114,7 @@ impl Reader {
         result
     }
 
-    /// How many errors of either kind there have been.
+    /// Number of errors so far, fatal and tolerated.
     pub(crate) fn errors(&self) -> usize {
         let kept = self.problems.iter();
         kept.filter(|draft| draft.severity != Severity::Warning)
@@ -122,7 +122,8 @@ impl Reader {
             + self.dropped
     }
 
-    /// The file is invalid; below [`tolerating`](Self::tolerating), its part is.
+    /// Reports an error that makes the file invalid. Inside [`tolerating`](Self::tolerating), it
+    /// makes only its part invalid.
     pub(crate) fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Draft {
         let severity = if self.tolerates {
             Severity::Tolerated
@@ -132,12 +133,12 @@ impl Reader {
         self.push(severity, span, message.into())
     }
 
-    /// An error that a running router forgives.
+    /// Reports an error that a running router tolerates.
     pub(crate) fn tolerated(&mut self, span: Span, message: impl Into<String>) -> &mut Draft {
         self.push(Severity::Tolerated, span, message.into())
     }
 
-    /// Accepted, and said aloud. The code is of the catalogue of warnings.
+    /// Reports a warning: the value is accepted. The code comes from the catalogue of warnings.
     pub(crate) fn warning(
         &mut self,
         code: &'static str,
@@ -149,7 +150,8 @@ impl Reader {
         draft
     }
 
-    /// A value that is not what `allowed` says. Nothing, when its expansion has been reported.
+    /// Reports a value that does not match `allowed`. Reports nothing if the expansion of the value
+    /// was already reported.
     pub(crate) fn unexpected(&mut self, node: &Node, allowed: &str) -> Option<&mut Draft> {
         if node.is_unusable() {
             return None;
@@ -161,7 +163,7 @@ impl Reader {
         ))
     }
 
-    /// What a value looks like, for a message.
+    /// Describes a value for a message.
     pub(crate) fn found(&self, node: &Node) -> String {
         match &node.value {
             Value::Seq(_) => "a list".to_owned(),
@@ -174,14 +176,14 @@ impl Reader {
         }
     }
 
-    /// Keeps a place out of every excerpt.
+    /// Masks a place in every excerpt.
     pub(crate) fn mask(&mut self, span: &Span) {
         if !span.is_empty() {
             self.masks.push(span.clone());
         }
     }
 
-    /// Keeps every scalar of a value out of every excerpt, and every key below it.
+    /// Masks every scalar of a value, and every key below it, in every excerpt.
     pub(crate) fn mask_tree(&mut self, node: &Node) {
         match &node.value {
             Value::Scalar(_) => {
@@ -208,7 +210,7 @@ impl Reader {
         let key = self.at.clone();
         if self.problems.len() == PROBLEMS_MAX {
             self.dropped += 1;
-            // The draft over the bound is handed out all the same, and replaced by the next one.
+            // The draft beyond the bound is still returned, and the next one replaces it.
             self.problems.truncate(PROBLEMS_MAX - 1);
         }
         self.problems.push(Draft {
@@ -225,7 +227,7 @@ impl Reader {
             .expect("one was pushed in the line above")
     }
 
-    /// The problems in file order, over the text with its secrets masked.
+    /// The problems in file order, with the secrets in the text masked.
     pub(crate) fn finish(self, path: &Path, text: &str) -> Vec<Problem> {
         let masked = mask(text, &self.masks);
         let source = Arc::new(Source {
@@ -276,7 +278,7 @@ pub(crate) fn short(text: &str) -> String {
     out
 }
 
-/// Masks without moving anything: blanks pad `***` to the length of what it hides.
+/// Masks places without moving other text: blanks pad `***` to the length of the hidden text.
 fn mask(text: &str, masks: &[Span]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for span in masks {
@@ -292,7 +294,7 @@ fn mask(text: &str, masks: &[Span]) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// A span inside a masked place points at the mask alone, so that not even a length shows.
+/// A span inside a masked place points only at the mask, so that not even a length shows.
 fn clip(span: Span, masks: &[Span], len: usize) -> Span {
     let span = span.start.min(len)..span.end.min(len);
     match masks

@@ -16,7 +16,7 @@ use crate::tree::{Node, Span, Value};
 use crate::units::show_size;
 use crate::valid::{LoadSignal, Route, RouteOptions};
 
-/// A route file's content, best effort: with errors reported only its name counts.
+/// A route file's content, best effort. If errors were reported, only its name is used.
 pub(crate) struct RouteFile {
     /// The route.
     pub(crate) route: Route,
@@ -62,8 +62,8 @@ pub(crate) fn route_file(reader: &mut Reader, path: &Path, root: &Node, base: &B
     }
 }
 
-/// The name a file gives its route, or else its stem. An unusable `name` leaves the stem, so that
-/// the file has a name to be reported under.
+/// The route name set by the file, or else the file's stem. If `name` is unusable, the stem serves
+/// as the name in reports.
 fn name(reader: &mut Reader, path: &Path, root: &Node) -> Arc<str> {
     let stem = stem(path);
     if let Some(node) = root.get(NAME.meta.key) {
@@ -82,7 +82,7 @@ fn name(reader: &mut Reader, path: &Path, root: &Node) -> Arc<str> {
     stem
 }
 
-/// A file's name without `.yaml`.
+/// The file name without `.yaml`.
 pub(crate) fn stem(path: &Path) -> Arc<str> {
     path.file_stem()
         .unwrap_or_default()
@@ -91,7 +91,7 @@ pub(crate) fn stem(path: &Path) -> Arc<str> {
         .into()
 }
 
-/// Every option of a route but its peers.
+/// Reads every option of a route except its peers.
 pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> RouteOptions {
     let mut options = ROUTE_OPTIONS.read(reader, layers);
     load::implied(reader, layers, &mut options);
@@ -101,7 +101,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
     options
 }
 
-/// Fills in the defaults that come from elsewhere.
+/// Fills in defaults that come from other options or files.
 fn inherit(options: &mut RouteOptions, base: &Base) {
     fill(&mut options.session_ttl, base.session_ttl);
     fill(&mut options.request_timeout, base.request_timeout);
@@ -116,14 +116,14 @@ fn inherit(options: &mut RouteOptions, base: &Base) {
     }
 }
 
-/// Sets an option that no file sets to something usable.
+/// Sets an option for which no file has a usable value.
 fn fill<T>(setting: &mut Setting<T>, default: T) {
     if matches!(setting.source, Source::Default | Source::DefaultInvalid) {
         setting.value = default;
     }
 }
 
-/// `max_body_size` stays under the server's; a route that asks for more is told so.
+/// Caps `max_body_size` at the server's limit, and warns a route that asks for more.
 fn cap_body(reader: &mut Reader, layers: &Layers<'_>, base: &Base, options: &mut RouteOptions) {
     let key = ROUTE_OPTIONS.max_body_size.meta.key;
     let size = &mut options.max_body_size;

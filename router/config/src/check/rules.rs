@@ -1,4 +1,4 @@
-//! Content rules. A bad one is an error for a check; a running router drops that rule alone.
+//! Content rules. A bad rule is an error for a check. A running router drops only that rule.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::options::{
 };
 use crate::tree::{Node, Style, Value};
 
-/// Most rules of a route: each is tried for every request.
+/// Maximum number of rules per route, because every request tries each of them.
 const RULES_MAX: usize = 256;
 
 /// The words of `op`.
@@ -55,7 +55,7 @@ impl Choice for RuleOp {
     ];
 }
 
-/// The rules that can be used. A bad one is reported and left out.
+/// Reads the usable rules. A bad rule is reported and left out.
 pub(crate) fn reject_rules(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<Rules>> {
     reader.tolerating(|reader| {
         let items = items(reader, node, meta)?;
@@ -70,7 +70,7 @@ pub(crate) fn reject_rules(reader: &mut Reader, node: &Node, meta: &Meta) -> Opt
     })
 }
 
-/// One rule; `place` counts from 1. A flaw that leaves its condition alone is reported and the rule
+/// Reads one rule; `place` counts from 1. A rule with a flaw outside its condition is reported and
 /// kept.
 fn rule(reader: &mut Reader, node: &Node, place: usize) -> Option<RuleSpec> {
     if !is_mapping(reader, node, "a rule") {
@@ -96,7 +96,7 @@ fn is_mapping(reader: &mut Reader, node: &Node, what: &str) -> bool {
     is_mapping
 }
 
-/// The condition of a mapping whose keys have been checked.
+/// Reads the condition of a mapping whose keys have been checked.
 fn condition(reader: &mut Reader, node: &Node, depth: usize) -> Option<Condition<Field>> {
     if depth > DEPTH_MAX {
         let message = format!("conditions nest deeper than {DEPTH_MAX}");
@@ -230,7 +230,7 @@ fn number(reader: &mut Reader, node: &Node) -> Option<f64> {
 fn text<'n>(reader: &mut Reader, node: &'n Node) -> Option<&'n str> {
     let text = match (read(node), usable(node)) {
         (Some(Literal::Text(_)), Some(scalar)) => &scalar.text,
-        // A variable may hold anything; where a text is wanted it is one.
+        // A variable may hold any value. Where a text is wanted, it counts as a text.
         (Some(_), Some(scalar)) if scalar.style == Style::Expanded => &scalar.text,
         _ => {
             refuse::<()>(reader, node, "a text");
@@ -280,7 +280,7 @@ fn literals(reader: &mut Reader, node: &Node) -> Option<Vec<Literal>> {
     (all.len() == items.len()).then_some(all)
 }
 
-/// A scalar as YAML reads it. Nothing for `null`: no value equals it.
+/// Reads a scalar by the rules of YAML. `None` for `null`, because no value equals it.
 fn read(node: &Node) -> Option<Literal> {
     let scalar = usable(node)?;
     let text = scalar.text.as_str();
@@ -293,7 +293,7 @@ fn read(node: &Node) -> Option<Literal> {
     if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
         return Some(Literal::Bool(text.eq_ignore_ascii_case("true")));
     }
-    // `inf` and `nan` are words.
+    // `inf` and `nan` count as texts.
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     let number = text
         .parse()

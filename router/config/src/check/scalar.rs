@@ -1,5 +1,5 @@
-//! Reads one value as one kind of thing. Whatever is not that thing is reported with what was
-//! found and what is allowed, and read as `None`.
+//! Reads one value as one type. A value of another type is reported with what was found and what is
+//! allowed, and read as `None`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::tree::{Node, Scalar, Style, Value};
 use crate::units;
 use crate::valid::Secret;
 
-/// Words that a user of older YAML writes for booleans; accepted, with a warning.
+/// Words that users of older YAML write for booleans. They are accepted with a warning.
 const LOOSE_BOOLEANS: [(&str, bool); 6] = [
     ("yes", true),
     ("on", true),
@@ -21,7 +21,8 @@ const LOOSE_BOOLEANS: [(&str, bool); 6] = [
     ("0", false),
 ];
 
-/// `true` or `false`. What is neither is an invalid boolean, which a running router forgives.
+/// Reads `true` or `false`. Any other value is an invalid boolean, which a running router
+/// tolerates.
 pub(crate) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<bool> {
     let Some(scalar) = node.as_scalar() else {
         let found = reader.found(node);
@@ -54,7 +55,7 @@ pub(crate) fn boolean(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<b
     None
 }
 
-/// A whole number within the kind's range.
+/// Reads a whole number within the kind's range.
 pub(crate) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32> {
     let (Kind::Whole { min, max } | Kind::WholeOrOff { min, max } | Kind::WholeOrAuto { min, max }) =
         meta.kind
@@ -70,7 +71,7 @@ pub(crate) fn whole(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u32
     }
 }
 
-/// A whole number with an optional sign.
+/// Reads a whole number with an optional sign.
 pub(crate) fn integer(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<i64> {
     match as_number(node).and_then(|s| s.text.parse().ok()) {
         Some(value) => Some(value),
@@ -78,7 +79,7 @@ pub(crate) fn integer(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<i
     }
 }
 
-/// A number within the kind's bounds.
+/// Reads a number within the kind's bounds.
 pub(crate) fn number(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<f64> {
     let (Kind::Number(bounds) | Kind::NumberOrOff(bounds)) = meta.kind else {
         return mismatch(meta);
@@ -89,17 +90,17 @@ pub(crate) fn number(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<f6
     }
 }
 
-/// The same, or `off`.
+/// Reads a number within the kind's bounds, or `off`.
 pub(crate) fn number_or_off(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<f64>> {
     or_off(reader, node, meta, number)
 }
 
-/// A whole number within the kind's range, or `off`.
+/// Reads a whole number within the kind's range, or `off`.
 pub(crate) fn whole_or_off(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<u32>> {
     or_off(reader, node, meta, whole)
 }
 
-/// A number between two bounds.
+/// Reads a number between two bounds.
 pub(super) fn bounded(node: &Node, bounds: &Bounds) -> Option<f64> {
     as_number(node)
         .and_then(|s| units::decimal(&s.text))
@@ -119,13 +120,13 @@ fn or_off<T>(
     }
 }
 
-/// Whether a value is `off`. Older YAML reads that as a boolean, so people write `false` for it.
+/// Whether a value is `off`. Older YAML reads `off` as a boolean, so people also write `false`.
 pub(super) fn is_off(node: &Node) -> bool {
     node.as_scalar()
         .is_some_and(|scalar| matches!(scalar.text.as_str(), "off" | "false"))
 }
 
-/// One of the kind's status codes, or one within its range.
+/// Reads one of the kind's status codes, or one within its range.
 pub(crate) fn status(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u16> {
     if let Kind::Whole { .. } = meta.kind {
         return whole(reader, node, meta).and_then(|code| u16::try_from(code).ok());
@@ -142,7 +143,7 @@ pub(crate) fn status(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u1
     }
 }
 
-/// A duration within the kind's range.
+/// Reads a duration within the kind's range.
 pub(crate) fn duration(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Duration> {
     let Kind::Duration { min, max, .. } = meta.kind else {
         return mismatch(meta);
@@ -154,7 +155,7 @@ pub(crate) fn duration(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<
     }
 }
 
-/// A duration within the kind's range, or `off`.
+/// Reads a duration within the kind's range, or `off`.
 pub(crate) fn duration_or_off(
     reader: &mut Reader,
     node: &Node,
@@ -163,7 +164,7 @@ pub(crate) fn duration_or_off(
     or_off(reader, node, meta, duration)
 }
 
-/// A size of at least the kind's least.
+/// Reads a size of at least the kind's minimum.
 pub(crate) fn size(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u64> {
     let Kind::Size { min, max } = meta.kind else {
         return mismatch(meta);
@@ -177,23 +178,23 @@ pub(crate) fn size(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<u64>
 
 /// A type that is written as one of a few words.
 pub trait Choice: Copy + 'static {
-    /// Every word with its value, in the order they are shown.
+    /// Every word with its value, in display order.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// The words alone.
+    /// The words without their values.
     fn words() -> Vec<&'static str> {
         Self::WORDS.iter().map(|(word, _)| *word).collect()
     }
 }
 
-/// One of the words of `T`, spelled exactly.
+/// Reads one of the words of `T`, with exact spelling.
 pub(crate) fn choice<T: Choice>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<T> {
     let find = |text: &str| T::WORDS.iter().find(|(word, _)| *word == text);
     let found = word(reader, node, meta, find, T::words)?;
     Some(found.1)
 }
 
-/// What `find` finds for a word, which is one of `words`.
+/// Reads a word with the function `find`; `words` lists the valid ones.
 fn word<T>(
     reader: &mut Reader,
     node: &Node,
@@ -215,8 +216,8 @@ fn word<T>(
     None
 }
 
-/// A text that is not blank and holds no control characters. Numbers count as they are written,
-/// because a name may be `4090`.
+/// Reads a text that is not blank and has no control characters. Numbers count as written, because
+/// a name may be `4090`.
 pub(crate) fn text(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<str>> {
     let text = usable(node)
         .filter(|s| s.style != Style::Plain || !(s.is_null() || s.is_bool()))
@@ -235,15 +236,15 @@ pub(crate) fn text(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<
     }
 }
 
-/// How long a name, a label or a path may be, in characters.
+/// Maximum length of a name, a label or a path, in characters.
 const TEXT_MAX: usize = 1024;
 
-/// A path of the file system.
+/// Reads a file system path.
 pub(crate) fn file(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<PathBuf> {
     text(reader, node, meta).map(|path| PathBuf::from(&*path))
 }
 
-/// A credential: not blank, and fit for a header. Never shown.
+/// Reads a credential: not blank, and valid in a header. Never shown.
 pub(crate) fn secret(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Secret> {
     reader.mask_tree(node);
     let scalar = usable(node).filter(|s| s.style != Style::Plain || !(s.is_null() || s.is_bool()));
@@ -264,17 +265,17 @@ pub(crate) fn secret(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Se
     }
 }
 
-/// A scalar that was expanded, or needed no expansion.
+/// The scalar, unless its expansion failed.
 pub(super) fn usable(node: &Node) -> Option<&Scalar> {
     node.as_scalar().filter(|s| s.style != Style::Unusable)
 }
 
-/// A scalar that may be read as a number: a quoted one is a text.
+/// A scalar that may be read as a number. A quoted scalar is a text.
 fn as_number(node: &Node) -> Option<&Scalar> {
     usable(node).filter(|s| s.style != Style::Quoted)
 }
 
-/// Reports a value that is not of its kind.
+/// Reports a value of the wrong type.
 pub(super) fn refuse<T>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<T> {
     let quoted_number = node
         .as_scalar()
@@ -298,13 +299,13 @@ pub(super) fn refuse<T>(reader: &mut Reader, node: &Node, meta: &Meta) -> Option
     None
 }
 
-/// A knob whose reader does not fit its kind is a bug that the catalogue's test finds.
+/// A key whose reader does not fit its kind is a bug that the catalogue's test finds.
 fn mismatch<T>(meta: &Meta) -> Option<T> {
     debug_assert!(false, "`{}` has a reader of another kind", meta.key);
     None
 }
 
-/// A list's items. What is no list is reported.
+/// The items of a list. Reports a value that is not a list.
 pub(super) fn items<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Option<&'n [Node]> {
     match &node.value {
         Value::Seq(items) => Some(items),
@@ -312,7 +313,7 @@ pub(super) fn items<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Opt
     }
 }
 
-/// The candidate that a mistyped word most likely means.
+/// The candidate that a mistyped word most probably means.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
@@ -322,18 +323,18 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether so much likeness makes a mistyped word probable: below six tenths a suggestion is more
-/// often wrong than right.
+/// Whether the similarity makes a typo probable. Below 0.6 a suggestion is wrong more often than
+/// right.
 pub(super) fn is_likely(alike: f64) -> bool {
     alike >= 0.6
 }
 
-/// The candidate that is most like a word, and how much: 1 is the same.
+/// The candidate most similar to a word, and the similarity: 1 means equal.
 pub(super) fn closest<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<(f64, &'a str)> {
-    // Keeps a megabyte of a key from being compared with everything.
+    // Prevents the comparison of a key of a megabyte with every candidate.
     const WORD_MAX: usize = 64;
     if word.len() > WORD_MAX {
         return None;

@@ -1,4 +1,4 @@
-//! Mappings: which keys they may have, once each, and the layers an option is looked up in.
+//! Mappings: their allowed keys, each at most once, and the layers in which an option is looked up.
 
 use router_core::layered::{Layer, Layered, Setting, Source};
 
@@ -7,8 +7,8 @@ use super::scalar::{closest, is_likely};
 use crate::options::{Meta, OptionDef, home};
 use crate::tree::{Key, Node, Value};
 
-/// Checks the keys of a mapping against those it may have, and masks what must not be shown.
-/// `false` when it is no mapping; an empty value counts as an empty mapping.
+/// Checks the keys of a mapping against the allowed keys, and masks secret values. Returns `false`
+/// if the value is not a mapping. An empty value counts as an empty mapping.
 pub(crate) fn keys(reader: &mut Reader, node: &Node, known: &[&'static Meta], what: &str) -> bool {
     let Value::Map(pairs) = &node.value else {
         if node.is_null() {
@@ -51,7 +51,7 @@ fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]
         }
         _ => {}
     }
-    // Ninety keys are no help to who is told the one that was meant.
+    // When the intended key is known, a list of ninety keys does not help the reader.
     let is_long = meant.is_some() && known.len() > LISTED_MAX;
     let help = home.or_else(|| (!is_long).then(|| known_here(known)));
     let draft = reader.error(key.span.clone(), message);
@@ -60,7 +60,7 @@ fn unknown(reader: &mut Reader, key: &Key, value: &Node, known: &[&'static Meta]
     }
 }
 
-/// How many known keys are listed beside the nearest one.
+/// Maximum number of known keys listed beside the nearest one.
 const LISTED_MAX: usize = 30;
 
 fn known_here(known: &[&'static Meta]) -> String {
@@ -68,7 +68,7 @@ fn known_here(known: &[&'static Meta]) -> String {
     format!("known keys here: {}", keys.join(", "))
 }
 
-/// A misspelt secret is still one.
+/// A secret under a misspelt key is still a secret.
 pub(crate) fn sounds_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["key", "token", "secret", "passw", "auth", "bearer"]
@@ -87,17 +87,17 @@ fn duplicate(reader: &mut Reader, key: &Key, before: &[(Key, Node)]) {
     }
 }
 
-/// Where an option may be set, nearest first.
+/// The places where an option may be set, nearest first.
 pub(crate) struct Layers<'n> {
     /// The mapping of this file.
     pub(crate) own: &'n Node,
-    /// `defaults:`, whose problems are those of the main file and are reported there.
+    /// `defaults:`. Its problems belong to the main file and are reported there.
     pub(crate) global: Option<&'n Node>,
 }
 
 impl Layers<'_> {
-    /// An option's value in force. One that is set to something unusable has its built-in default,
-    /// and one of which only a part is usable has that part; both say so.
+    /// The value of an option in force. If a file sets an unusable value, the built-in default
+    /// applies; if only a part of a value is usable, that part applies. Both cases are reported.
     ///
     /// # Panics
     /// When a built-in default is unreadable, which the catalogue's test excludes.
@@ -132,7 +132,7 @@ impl Layers<'_> {
     }
 }
 
-/// What a file says: nothing, something, or something unusable.
+/// What a file says about an option: unset, a value, or an unusable value.
 fn layer<T>(read: Option<Option<T>>) -> Layer<T> {
     match read {
         None => Layer::Unset,

@@ -1,6 +1,6 @@
-//! Options that are small tables: thresholds by model, metrics, priority buckets, and the paths that
-//! are redacted. A row that is wrong makes the whole table wrong: half a table would guard something
-//! that nobody wrote down.
+//! Options that are small tables: thresholds by model, metrics, priority buckets, and paths to
+//! redact. One wrong row makes the whole table invalid, because half a table would protect in a way
+//! that the operator did not write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::options::{
 use crate::tree::{Node, Value};
 use crate::valid::{Bodies, BodyPath};
 
-/// Most rows of a table: every row is asked on every request, and names a label.
+/// Maximum number of rows. Every request evaluates each row, and each row names a label.
 const ROWS_MAX: usize = 64;
 
-/// Model → threshold.
+/// Reads thresholds by model.
 pub(crate) fn thresholds(
     reader: &mut Reader,
     node: &Node,
@@ -60,8 +60,8 @@ pub(crate) fn thresholds(
     good.then_some(by_model)
 }
 
-/// A table of metrics, or `off`. An empty one is `off` too: it is how a route does without the table
-/// under `defaults:`.
+/// Reads a table of metrics, or `off`. An empty table means `off` too: a route uses it to disable
+/// the table under `defaults:`.
 pub(crate) fn metrics(
     reader: &mut Reader,
     node: &Node,
@@ -111,7 +111,7 @@ fn metric(reader: &mut Reader, node: &Node, before: &[Metric]) -> Option<Metric>
     })
 }
 
-/// A table of priority buckets, or `off`.
+/// Reads a table of priority buckets, or `off`.
 pub(crate) fn buckets(
     reader: &mut Reader,
     node: &Node,
@@ -164,7 +164,7 @@ fn bucket(reader: &mut Reader, node: &Node, before: Option<&Bucket>) -> Option<B
     if let Some(flaw) = flaw {
         reader.error(first_key(node), flaw);
     }
-    // A bucket out of order is reported and kept, so that the next one is compared with it.
+    // A bucket out of order is reported but kept, so that the next one is compared with it.
     Some(Bucket {
         min_turn,
         share,
@@ -172,7 +172,7 @@ fn bucket(reader: &mut Reader, node: &Node, before: Option<&Bucket>) -> Option<B
     })
 }
 
-/// `full`, `none` or `truncate(<size>)`.
+/// Reads `full`, `none` or `truncate(<size>)`.
 pub(crate) fn bodies(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Bodies> {
     match usable(node).and_then(|scalar| scalar.text.parse().ok()) {
         Some(bodies) => Some(bodies),
@@ -180,7 +180,7 @@ pub(crate) fn bodies(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Bo
     }
 }
 
-/// Places in a JSON body.
+/// Reads paths into a JSON body.
 pub(crate) fn body_paths(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Arc<[BodyPath]>> {
     let items = rows(reader, node, meta)?;
     let mut paths: Vec<BodyPath> = Vec::with_capacity(items.len());
@@ -198,7 +198,7 @@ pub(crate) fn body_paths(reader: &mut Reader, node: &Node, meta: &Meta) -> Optio
     (paths.len() == items.len()).then(|| paths.into())
 }
 
-/// A list's rows, within the bound.
+/// The rows of a list, up to the maximum.
 fn rows<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Option<&'n [Node]> {
     let items = items(reader, node, meta)?;
     if items.len() > ROWS_MAX {
@@ -209,7 +209,7 @@ fn rows<'n>(reader: &mut Reader, node: &'n Node, meta: &Meta) -> Option<&'n [Nod
     Some(items)
 }
 
-/// The value of a key that a row must have.
+/// Reads the value of a key that a row must have.
 fn required<T>(reader: &mut Reader, node: &Node, knob: &OptionDef<T>) -> Option<T> {
     if node.get(knob.meta.key).is_none() {
         reader.error(first_key(node), format!("`{}` is missing", knob.meta.key));

@@ -1,7 +1,8 @@
 //! llm-proxy: one YAML file with `server`, `routing` and `backends`.
 //!
-//! What its users rely on is written out, defaults included, so that the route behaves as their proxy
-//! did whatever `defaults:` says. Where ours differ by intent the file says so in a comment.
+//! The settings that its users rely on are written out, defaults included. So the route behaves
+//! like their proxy, whatever `defaults:` says. Where our behaviour differs on purpose, the file
+//! says so in a comment.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -61,12 +62,12 @@ const BACKEND: [&str; 9] = [
     "model",
 ];
 
-/// What `routing.strategy` may be.
+/// Allowed values of `routing.strategy`.
 const STRATEGIES: [&str; 3] = ["least_busy", "round_robin", "idle_aware"];
 
-/// Reads an llm-proxy configuration as a route file of this name. `env` completes its variables, for
-/// the check alone: they stay variables, set here or not, but for the accepted keys, whose digests are
-/// written.
+/// Converts an llm-proxy configuration to a route file of this name. `env` completes its variables,
+/// but only for the check: in the result they stay variables, set or not. The accepted keys are an
+/// exception; their digests are written.
 pub fn llm_proxy(path: &Path, name: &str, env: &Env) -> Imported {
     let parsed = read(path).and_then(|read| parse(path, read.text));
     let (text, written) = match parsed {
@@ -111,7 +112,7 @@ peers:
     Imported::of(route, peers.holds_secret, problems)
 }
 
-/// What `backends` became.
+/// The conversion of `backends`.
 struct Peers {
     text: String,
     holds_secret: bool,
@@ -139,7 +140,7 @@ fn backends(reader: &mut Reader, backends: Option<Pair<'_>>) -> Peers {
     peers
 }
 
-/// Writes one peer; whether it is enabled.
+/// Writes one peer. Returns whether it is enabled.
 fn backend<'t>(
     reader: &mut Reader,
     backend: Pair<'t>,
@@ -207,10 +208,10 @@ fn credential(reader: &mut Reader, backend: Pair<'_>, peers: &mut Peers) -> Opti
     option(reader, Some(backend), "api_key", &API_KEY, as_text)
 }
 
-/// What `server` became.
+/// The conversion of `server`.
 struct Server {
     text: String,
-    /// Whether it says where to listen, which was reported then.
+    /// Whether it sets a listen address, which was reported in that case.
     listens: bool,
 }
 
@@ -300,8 +301,9 @@ transparent: true           # bodies pass byte for byte; without it usage is ask
     }
 }
 
-/// The accepted keys as digests: keys of a route file are never expanded, and no secret is copied. A key
-/// that is not known here gets an entry that opens nothing: left out, it could leave the route open.
+/// Writes the accepted keys as digests: keys of a route file are never expanded, and no secret is
+/// copied. An unknown key gets an entry that opens nothing, because leaving it out could leave the
+/// route open.
 fn keys(reader: &mut Reader, keys: Option<Pair<'_>>) -> String {
     const OPEN: &str = "api_keys: {}                # no key is asked for\n";
     let Some(list) = keys else {
@@ -339,14 +341,14 @@ fn keys(reader: &mut Reader, keys: Option<Pair<'_>>) -> String {
     })
 }
 
-/// The entry of a key that the import does not see. No key has this digest.
+/// The entry for a key that the import cannot see. No key has this digest.
 fn unknown_key(written: &str, number: usize) -> String {
     format!(
         "  # {written} was not set for the import: put the SHA-256 of its value here.\n  \"sha256:{number:064}\": llm-proxy-{number}\n"
     )
 }
 
-/// A key as key files and route files hold it without telling it.
+/// A key in the digest form of key files and route files.
 fn digest(key: &str) -> String {
     let hex: String = Sha256::digest(key)
         .iter()
@@ -401,7 +403,7 @@ fn routing(reader: &mut Reader, routing: Option<Pair<'_>>) -> String {
         ),
         "10s",
     );
-    // Where nothing waits it would be an option that does nothing.
+    // Without waiting, this option would have no effect.
     let waits = full_policy == "wait" || full_policy.contains('$');
     let mut text = format!(
         "balance: {}

@@ -1,13 +1,14 @@
-//! Reading a foreign file: values as they were written beside what the environment makes of them.
+//! Reads a foreign file: each value as written, together with its expanded form.
 
 use crate::check::{Reader, nearest, short, sounds_secret};
 use crate::options::OptionDef;
 use crate::tree::{Key, Node, Value};
 
-/// What every remark of an import is called: something stays behind, and the text says where it belongs.
+/// Code of every remark of an import: a setting is not converted, and the text says where it
+/// belongs.
 const NOT_CARRIED_OVER: &str = "not-carried-over";
 
-/// A value as written, and with its variables expanded. Both trees have one shape.
+/// A value as written, and with its variables expanded. Both trees have the same shape.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<'t> {
     /// As written.
@@ -43,7 +44,7 @@ impl<'t> Pair<'t> {
         }
     }
 
-    /// Whether a variable completes it.
+    /// Whether the value contains a variable.
     pub(super) fn is_variable(self) -> bool {
         self.written
             .as_scalar()
@@ -57,7 +58,7 @@ impl<'t> Pair<'t> {
             .map_or("", |scalar| scalar.text.as_str())
     }
 
-    /// The text as a YAML string, before expansion: both programs expand alike.
+    /// The text as a YAML string, before expansion. Both programs expand variables alike.
     pub(super) fn quoted(self) -> String {
         let written = self.written.as_scalar();
         let text = written.map_or("", |scalar| scalar.text.as_str());
@@ -66,8 +67,8 @@ impl<'t> Pair<'t> {
     }
 }
 
-/// Looks at a mapping's keys: each at most once, and of those that the other program knows. What it
-/// does not know is left out, and said.
+/// Checks the keys of a mapping: each at most once, and only keys that the other program knows.
+/// Unknown keys are left out and reported.
 pub(super) fn section(reader: &mut Reader, section: Pair<'_>, known: &[&str]) {
     let Some(pairs) = section.pairs() else {
         reader.unexpected(section.node, "a mapping");
@@ -94,8 +95,8 @@ pub(super) fn section(reader: &mut Reader, section: Pair<'_>, known: &[&str]) {
     }
 }
 
-/// The text of an option in the route file: `None` where the file does not set it, or wrongly, which
-/// is reported then. `show` spells the value; variables stay variables.
+/// The text of an option for the route file. `None` if the file does not set it, or sets it
+/// wrongly, which is reported. `show` spells the value; variables stay variables.
 pub(super) fn option<T>(
     reader: &mut Reader,
     section: Option<Pair<'_>>,
@@ -105,7 +106,7 @@ pub(super) fn option<T>(
 ) -> Option<String> {
     let pair = section?.get(key)?;
     if pair.node.is_unusable() {
-        // Not set here, which was said.
+        // The variable is unset here, which was reported.
         return pair.is_variable().then(|| pair.quoted());
     }
     let value = reader.key(key, |reader| knob.read(reader, pair.node))?;
@@ -116,7 +117,7 @@ pub(super) fn option<T>(
     })
 }
 
-/// Spells a number, a boolean or a word as it was written.
+/// Spells a number, a boolean or a word as written.
 pub(super) fn as_written<T>(_: T, pair: Pair<'_>) -> String {
     pair.text().to_owned()
 }
@@ -126,7 +127,7 @@ pub(super) fn as_text<T>(_: T, pair: Pair<'_>) -> String {
     pair.quoted()
 }
 
-/// Says where a setting that no route file holds belongs.
+/// Reports where a setting belongs that no route file can hold.
 pub(super) fn belongs(reader: &mut Reader, key: &str, at: Pair<'_>, where_to: &str) {
     reader.key(key, |reader| {
         reader.warning(

@@ -15,13 +15,13 @@ fn variables() -> Env {
     Env::fixed([("PROXY_API_KEY", "sk-proxy"), ("LLAMA_API_KEY", "sk-llama")])
 }
 
-/// The report with paths as they are in the repository.
+/// The report, with paths relative to the repository.
 fn report(imported: &Imported) -> String {
     let root = format!("{}/", env!("CARGO_MANIFEST_DIR"));
     render(&imported.problems, Style::Plain).replace(&root, "")
 }
 
-/// A text read as a route file of the name `chat`.
+/// Parses a text as a route file with the name `chat`.
 fn route(text: &str) -> valid::Route {
     let directory = tempfile::tempdir().unwrap();
     let (main, file) = (

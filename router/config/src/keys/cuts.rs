@@ -1,9 +1,9 @@
-//! What tells a cut copy of the key file from another key file.
+//! Distinguishes a truncated copy of the key file from another key file.
 //!
-//! A file that somebody is still writing, or that was copied in part, is the beginning of the one before
-//! and ends within one of its entries. Its last entry would be a key that nobody gave out, and the keys
-//! behind it would be gone. No text is kept for this: each beginning that ends within an entry is known
-//! by a digest that a secret of the process goes into.
+//! A file that is still being written, or was copied in part, is a prefix of the complete file and
+//! ends inside one of its entries. Its last entry would be a key that nobody issued, and the keys
+//! after it would be missing. No text is kept for this check: each prefix that ends inside an entry
+//! is stored as a digest, keyed with a secret of the process.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -13,20 +13,21 @@ use sha2::{Digest, Sha256};
 
 use super::file::Entry;
 
-/// Largest file whose beginnings are kept, bytes: eight bytes each, for some thousand keys.
+/// Maximum size of a file whose prefixes are stored, bytes. Each prefix takes eight bytes; the
+/// limit covers some thousand keys.
 const FILE_MAX: usize = 256 << 10;
 
-/// The beginnings of one file's text.
+/// The prefixes of one file's text.
 #[derive(Clone, Default)]
 pub struct Cuts {
-    /// The whole of it.
+    /// Digest of the whole text.
     whole: Option<u64>,
-    /// Those that end within an entry. None of a larger file.
+    /// Digests of the prefixes that end inside an entry. Empty for a larger file.
     within: Arc<[u64]>,
 }
 
 impl Cuts {
-    /// Of a text and its entries.
+    /// Computes the digests of a text and its entries.
     pub(super) fn of<'t>(text: &str, entries: impl Iterator<Item = Entry<'t>>) -> Self {
         static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("cuts"));
         if text.len() > FILE_MAX {
@@ -49,7 +50,7 @@ impl Cuts {
         }
     }
 
-    /// Whether this is the beginning of `other` and ends within one of its entries.
+    /// Whether this text is a prefix of `other` and ends inside one of its entries.
     pub(super) fn is_cut_from(&self, other: &Self) -> bool {
         self.whole
             .is_some_and(|whole| other.within.contains(&whole))

@@ -1,8 +1,8 @@
 //! The key file: `key:owner` entries, separated by commas or newlines.
 //!
-//! `#` begins a comment at the start of an entry or behind a blank. The first colon splits; without
-//! an owner a key belongs to `unnamed`. `sha256:<64 hex>:owner` holds a digest instead of a key. An
-//! entry that is none is skipped and reported by its line, never by its text.
+//! `#` begins a comment at the start of an entry or after a blank. The first colon separates key
+//! and owner; a key without an owner belongs to `unnamed`. `sha256:<64 hex>:owner` holds a digest
+//! instead of a key. An invalid entry is skipped and reported by its line, never by its text.
 
 use std::fmt;
 use std::io;
@@ -12,30 +12,30 @@ use std::path::Path;
 use super::{Cuts, Digest, HASHED, KeySet};
 use crate::load::{ContentHash, read_bounded};
 
-/// Largest key file, bytes: a hundred thousand hashed keys with long owners.
+/// Maximum size of a key file, bytes: a hundred thousand hashed keys with long owners.
 pub const FILE_MAX: u64 = 32 << 20;
 
-/// How many problems of one read are kept.
+/// Maximum number of problems kept per read.
 const PROBLEMS_MAX: usize = 100;
 
 /// The owner of a key without one.
 const UNNAMED: &str = "unnamed";
 
-/// What a key file was found to be.
+/// The state of a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFileStatus {
-    /// It holds at least one key.
+    /// The file has at least one key.
     Ok,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// It is there, and cannot be used.
+    /// The file exists, but cannot be used.
     Unreadable,
-    /// It holds no key.
+    /// The file has no key.
     Empty,
 }
 
 impl KeyFileStatus {
-    /// As every endpoint and log line shows it.
+    /// The spelling in endpoints and log lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -52,41 +52,42 @@ impl fmt::Display for KeyFileStatus {
     }
 }
 
-/// Something wrong with one entry, without its text.
+/// A problem with one entry, without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyProblem {
     /// 1-based.
     pub line: usize,
-    /// What, as it reads after "line 3: ".
+    /// The problem, phrased to follow "line 3: ".
     pub message: &'static str,
-    /// The entry is fine, and its key is there already; else it is none and was skipped.
+    /// True when the entry is valid but its key is there already. Otherwise the entry is invalid
+    /// and was skipped.
     pub is_doubled: bool,
 }
 
-/// One entry of the file's text, as it stands there.
+/// One entry of the file's text, as written.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry<'t> {
     /// 1-based.
     pub line: usize,
-    /// Its bytes in the text, without the blanks around it.
+    /// Its bytes in the text, without surrounding blanks.
     pub span: Range<usize>,
-    /// The part of its line that holds entries: up to the comment, or to the end of the line.
+    /// The part of its line that has entries: up to the comment, or to the end of the line.
     pub list: Range<usize>,
     text: &'t str,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone)]
 pub struct Reading<'t> {
-    /// The key; `None` where the file holds its digest only.
+    /// The key; `None` if the file has only its digest.
     pub key: Option<&'t str>,
     /// The key's digest.
     pub digest: Digest,
-    /// Whose it is.
+    /// The owner.
     pub owner: &'t str,
 }
 
-/// The entries of a key file's text, sound or not, in their order.
+/// The entries of a key file's text, valid or not, in file order.
 pub fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
     let bom = if text.starts_with(BOM) {
         BOM.len_utf8()
@@ -124,7 +125,7 @@ fn without_return(line: &str) -> &str {
 const BOM: char = '\u{feff}';
 
 impl<'t> Entry<'t> {
-    /// What it says.
+    /// Parses the entry.
     ///
     /// # Errors
     /// Why it is none, without its text.
@@ -154,26 +155,26 @@ impl<'t> Entry<'t> {
     }
 }
 
-/// What one read of the file brought.
+/// The result of one read of the file.
 #[derive(Clone, Debug)]
 pub struct KeyRead {
-    /// What the file was found to be.
+    /// The state of the file.
     pub status: KeyFileStatus,
-    /// Why, when it is unreadable.
+    /// The reason, when the file is unreadable.
     pub detail: Option<String>,
     /// The keys; empty unless the status is [`KeyFileStatus::Ok`].
     pub keys: KeySet,
-    /// Entries that were skipped, and keys that are there twice. At most a hundred.
+    /// Entries that were skipped, and duplicate keys. At most a hundred.
     pub problems: Vec<KeyProblem>,
-    /// The content, to tell a change; `None` when it could not be read.
+    /// Hash of the content, to detect a change; `None` when the file could not be read.
     pub hash: Option<ContentHash>,
-    /// The last entry breaks off in the middle: somebody is still writing, or a copy was cut.
+    /// The last entry is incomplete: the file is still being written, or a copy was truncated.
     pub truncated: bool,
-    /// Tells whether the next read is a cut copy of this one.
+    /// Tells whether the next read is a truncated copy of this one.
     pub cuts: Cuts,
 }
 
-/// Reads the key file. Blocking. Never fails: what went wrong is the read's status.
+/// Reads the key file. Blocking. Never fails: the status of the result reports what went wrong.
 pub fn read(path: &Path) -> KeyRead {
     match read_bounded(path, FILE_MAX) {
         Ok(bytes) => parse(&bytes),
@@ -247,8 +248,8 @@ const BAD_HASH: &str =
 
 const DOUBLED: &str = "a key is there twice; the last owner counts";
 
-/// The line up to a `#` at its start, behind a blank or behind a comma. A `#` inside a key is part
-/// of it.
+/// The line up to a `#` at its start, after a blank or after a comma. A `#` inside a key belongs to
+/// the key.
 fn without_comment(line: &str) -> &str {
     let comment = line.match_indices('#').map(|(at, _)| at).find(|at| {
         let before = line[..*at].chars().next_back();
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!((read.keys.len(), read.problems.len()), (3, 0));
     }
 
-    /// K2 of the written vectors, with the contract's answer: a newline separates.
+    /// K2 of the written vectors, with the result that the contract demands: a newline separates.
     #[test]
     fn newlines_separate_keys() {
         let read = parse(b"sk-a:x\nsk-b:y");
@@ -297,7 +298,8 @@ mod tests {
             read(&directory.path().join("none")).status,
             KeyFileStatus::Missing
         );
-        // A directory stands for what cannot be read: permissions do not stop every test's user.
+        // A directory simulates an unreadable file, because permissions do not stop every user that
+        // runs tests.
         let unreadable = read(directory.path());
         assert_eq!(unreadable.status, KeyFileStatus::Unreadable);
         assert!(unreadable.detail.is_some());

@@ -1,4 +1,4 @@
-//! The key a request presents. Taking it off the request is for whoever forwards it.
+//! The key that a request presents. The code that forwards the request removes it.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName};
@@ -6,9 +6,9 @@ use http::header::{AUTHORIZATION, HeaderName};
 /// The other header that carries a key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The key in `Authorization: Bearer <key>`, scheme in any case and any number of blanks behind it,
-/// or in `x-api-key`. With both, `Authorization` decides, whatever it holds. A header that is there
-/// twice presents nothing: which of the two counts would be anyone's guess.
+/// The key in `Authorization: Bearer <key>` (scheme in any case, any number of blanks after it) or
+/// in `x-api-key`. If both are present, only `Authorization` counts, whatever it holds. A duplicate
+/// header presents no key, because it is unclear which of the two counts.
 pub fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     if headers.contains_key(AUTHORIZATION) {
         return single(headers, &AUTHORIZATION).and_then(bearer);
@@ -44,8 +44,8 @@ mod tests {
         presented(&headers).map(|key| String::from_utf8(key.to_vec()).unwrap())
     }
 
-    /// K4 of the written vectors, with the contract's answers: the scheme counts in any case, and
-    /// `x-api-key` is a second way.
+    /// K4 of the written vectors, with the results that the contract demands: the scheme counts in
+    /// any case, and `x-api-key` is a second way.
     #[test]
     fn how_a_key_may_be_presented() {
         assert_eq!(

@@ -1,8 +1,8 @@
-//! What is in force after each read of the key file. Pure: a read and the state before give the
-//! state after, and what to log.
+//! Decides what is in force after each read of the key file. Pure: from a read and the previous
+//! state it computes the next state, and what to log.
 //!
-//! Once a set was loaded, a bad read keeps it. Before that, `on_missing` decides, as it was at start:
-//! a reload may close a gateway, and only a restart can open one.
+//! Once a set was loaded, a bad read keeps it. Before that, `on_missing` decides with its value
+//! from the start: a reload may close a gateway, and only a restart can open one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,75 +12,75 @@ use super::{Cuts, KeySet};
 use crate::load::ContentHash;
 use crate::valid::OnMissing;
 
-/// Who may pass.
+/// The access rule in force.
 #[derive(Clone, Debug)]
 pub enum InForce {
-    /// Holders of a key.
+    /// Only holders of a key may pass.
     Keys(Arc<KeySet>),
-    /// Everyone: no set was ever loaded, and `on_missing` is `allow`.
+    /// All requests may pass: no set was ever loaded, and `on_missing` is `allow`.
     Open,
-    /// Nobody: no set was ever loaded, and `on_missing` is `deny`.
+    /// No request may pass: no set was ever loaded, and `on_missing` is `deny`.
     Closed,
 }
 
-/// The answer to one request.
+/// The result for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// There are no keys to check.
     Open,
-    /// The key is one of ours; its owner.
+    /// The key is in the set; the value is its owner.
     Granted(Arc<str>),
-    /// There is no key, or it is not ours.
+    /// There is no key, or it is not in the set.
     Denied,
 }
 
-/// The shared keys in force, and what the file last was.
+/// The shared keys in force, and the last state of the file.
 #[derive(Clone, Debug)]
 pub struct KeyState {
     /// The file.
     pub path: PathBuf,
-    /// What the last read found.
+    /// The status of the last read.
     pub status: KeyFileStatus,
-    /// Why, when it was unreadable.
+    /// The reason, if the file was unreadable.
     pub detail: Option<String>,
-    /// Who may pass.
+    /// The access rule in force.
     pub in_force: InForce,
-    /// Entries of the last read that were skipped or doubled.
+    /// Entries of the last read that were skipped or duplicate.
     pub problems: Arc<[KeyProblem]>,
-    /// The content of the last read.
+    /// Hash of the content of the last read.
     pub hash: Option<ContentHash>,
-    /// Of the file that the set in force came from.
+    /// Prefixes of the file from which the set in force came.
     cuts: Cuts,
 }
 
-/// What a read changed, to be logged once.
+/// A change caused by a read, to be logged once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A set came into force.
     Loaded {
-        /// How many keys.
+        /// Number of keys.
         keys: usize,
     },
     /// The read was bad and the last good set stays.
     Kept {
-        /// What the file was.
+        /// Status of the file.
         status: KeyFileStatus,
     },
-    /// There is no set: everyone passes. An error.
+    /// There is no set: all requests pass. An error.
     Open {
-        /// What the file was.
+        /// Status of the file.
         status: KeyFileStatus,
     },
-    /// There is no set: nobody passes. An error.
+    /// There is no set: no request passes. An error.
     Closed {
-        /// What the file was.
+        /// Status of the file.
         status: KeyFileStatus,
     },
 }
 
 impl KeyState {
-    /// The state after a read. `previous` is `None` at start. The note is `None` when the file is as
-    /// it was.
+    /// The state after a read. `previous` is `None` at start. The note is `None` when the file did
+    /// not change.
     pub fn next(
         previous: Option<&KeyState>,
         path: &Path,
@@ -131,7 +131,7 @@ impl KeyState {
         (state, news.then_some(note))
     }
 
-    /// Whether a presented key opens what the shared keys guard.
+    /// Whether a presented key gives access where the shared keys are required.
     pub fn access(&self, presented: Option<&[u8]>) -> Access {
         match &self.in_force {
             InForce::Open => Access::Open,
@@ -142,7 +142,7 @@ impl KeyState {
         }
     }
 
-    /// How many keys are in force.
+    /// Number of keys in force.
     pub fn keys_len(&self) -> usize {
         match &self.in_force {
             InForce::Keys(keys) => keys.len(),
@@ -150,7 +150,7 @@ impl KeyState {
         }
     }
 
-    /// True when everyone passes.
+    /// Whether all requests pass.
     pub fn is_open(&self) -> bool {
         matches!(self.in_force, InForce::Open)
     }
@@ -257,7 +257,7 @@ mod tests {
                 Access::Granted("unnamed".into())
             );
             assert_eq!(after.access(Some(b"sk-")), Access::Denied, "{cut:?}");
-            // What was cut is still told from what was whole.
+            // A truncated copy is still detected against the complete file.
             let (again, _) = step(Some(&after), "sk-a:x, sk-", OnMissing::Allow);
             assert_eq!(again.status, KeyFileStatus::Unreadable);
             let (whole, _) = step(Some(&after), file, OnMissing::Allow);

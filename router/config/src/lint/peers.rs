@@ -10,10 +10,10 @@ use crate::check::Reader;
 use crate::tree::{Node, Span, Value};
 use crate::valid::{Peer, Role, Route};
 
-/// How many times larger than another a peer may be before counts mislead.
+/// From this ratio between the sizes of two peers, counts mislead.
 const UNEQUAL: u32 = 2;
 
-/// Warns of each pool.
+/// Reports warnings for each pool.
 pub(super) fn peers(reader: &mut Reader, root: &Node, route: &Route) {
     if let Some(flat) = root.get("peers") {
         let pool = route.pools.first();
@@ -127,7 +127,7 @@ fn slots(reader: &mut Reader, root: &Node, list: &Node, peers: &[Peer], route: &
     }
 }
 
-/// Where to point at a peer: its address.
+/// The place of a peer in reports: its address.
 fn head(node: &Node) -> Span {
     place(node, "address")
         .or_else(|| place(node, "url"))

@@ -9,10 +9,10 @@ use crate::tree::Node;
 use crate::units::show_duration;
 use crate::valid::Main;
 
-/// Bits that let every user of the machine read or change a file.
+/// Permission bits that let every user of the machine read or change a file.
 const OTHERS: u32 = 0o007;
 
-/// Warns of the main file.
+/// Reports warnings for the main file.
 pub(crate) fn process(reader: &mut Reader, root: &Node, main: &Main) {
     key_file(reader, root, main);
     let empty = Node::empty();
@@ -36,8 +36,8 @@ fn times(reader: &mut Reader, server: &Node, main: &Main) {
     }
 }
 
-/// A key file that is not there, or is no file, is the business of `llmctl keys check`: a check of the
-/// configuration may run where the secrets are not.
+/// `llmctl keys check` reports a key file that is missing or not a regular file. A check of the
+/// configuration may run on a host without the secrets.
 fn key_file(reader: &mut Reader, root: &Node, main: &Main) {
     let file = &main.keys.file;
     let Some(mode) = fs::metadata(file)

@@ -12,10 +12,10 @@ use crate::tree::{Node, Value};
 use crate::units::show_duration;
 use crate::valid::{AffinityKind, LoadSignal, Route, RouteOptions};
 
-/// A pause between two turns of a conversation that nobody would call long.
+/// A pause between two turns of a conversation that is clearly not long.
 const TURN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Warns of a route without errors.
+/// Reports warnings for a route without errors.
 pub(crate) fn route(reader: &mut Reader, root: &Node, route: &Route) {
     let options = &route.options;
     affinity(reader, root, options);
@@ -102,7 +102,8 @@ fn load(reader: &mut Reader, root: &Node, options: &RouteOptions) {
     }
 }
 
-/// Options that another one keeps from doing anything: the keys, whether they act, and what they want.
+/// Options that have no effect because of another option: the keys, whether they have an effect,
+/// and what they need.
 fn unused(reader: &mut Reader, root: &Node, route: &Route) {
     let options = &route.options;
     let affinity = options.affinity.value;
@@ -180,7 +181,7 @@ fn unused(reader: &mut Reader, root: &Node, route: &Route) {
     }
 }
 
-/// An option that is written as its own default misleads nobody.
+/// An option that is set to its own default misleads nobody, so it gives no warning.
 fn without(reader: &mut Reader, root: &Node, key: &str, wanted: &str) {
     if let Some(at) = place(root, key).filter(|_| !is_default(root, key)) {
         let message = format!("does nothing without {wanted}");

@@ -5,7 +5,7 @@ use crate::check::Reader;
 use crate::tree::{Node, Span, Value};
 use crate::valid::RouteOptions;
 
-/// Warns of the rules that this file holds.
+/// Reports warnings for the rules of this file.
 pub(super) fn rules(reader: &mut Reader, root: &Node, options: &RouteOptions) {
     let rules = &options.reject_rules.value;
     if !rules.is_empty()
@@ -22,7 +22,7 @@ pub(super) fn rules(reader: &mut Reader, root: &Node, options: &RouteOptions) {
     let Some(Value::Seq(nodes)) = root.get("reject_rules").map(|node| &node.value) else {
         return;
     };
-    // A node for each rule: the file has no error.
+    // Each rule has a node, because the file has no error.
     if nodes.len() != rules.len() {
         return;
     }
@@ -48,7 +48,7 @@ pub(super) fn rules(reader: &mut Reader, root: &Node, options: &RouteOptions) {
     });
 }
 
-/// Where to point at a rule: its name, or else its first key.
+/// The place of a rule in reports: its name, or else its first key.
 fn head(node: &Node) -> Span {
     let first = || match &node.value {
         Value::Map(pairs) => pairs.first().map(|(key, _)| key.span.clone()),

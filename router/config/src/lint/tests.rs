@@ -7,16 +7,16 @@ use crate::report::{Problem, Severity};
 use crate::testing::{advised_main, advised_route};
 use crate::{Env, RoutesAt, Sources, load};
 
-/// Where the warnings are described. `UPDATE_DOCS=1` writes the table anew.
+/// The file that describes the warnings. `UPDATE_DOCS=1` rewrites its table.
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/route-check.md");
 
-/// What stands around the table there.
+/// The markers around the table.
 const BEGIN: &str = "<!-- The table is made from the code, and a test keeps it so. -->\n";
 const END: &str = "<!-- end of the table -->\n";
 
 const PEERS: &str = "peers: [{address: a:1}, {address: b:1}]\n";
 
-/// A warning, a route that earns it, and one next to it that does not.
+/// A warning, a route that causes it, and a similar route that does not.
 const ROUTES: &[(&str, &str, &str)] = &[
     (
         "adaptive-unmoved",
@@ -140,7 +140,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The same for files with peers of their own.
+/// The same for files with their own peers.
 const PEER_FILES: &[(&str, &str, &str)] = &[
     (
         "unreachable-tier",
@@ -238,7 +238,7 @@ const MAINS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Codes that the tests of whole directories see.
+/// Codes that the tests of whole directories cover.
 const ELSEWHERE: [&str; 4] = [
     "key-file-open",
     "ignored-file",
@@ -257,7 +257,7 @@ fn codes(problems: &[Problem]) -> Vec<&'static str> {
         .collect()
 }
 
-/// Every pair, with the advice that each file earns.
+/// Every pair, with the warnings of each file.
 fn told() -> Vec<(&'static str, Vec<Problem>, Vec<Problem>)> {
     let mut told = Vec::new();
     for (code, unwise, wise) in ROUTES {
@@ -308,7 +308,8 @@ fn a_warning_points_at_its_key() {
     assert_eq!(problems[0].key, "server.request_timeout");
 }
 
-/// A directory with a main file, a route and a key file; what a check that advises says of it.
+/// Makes a directory with a main file, a route and a key file, and returns the result of a check
+/// with warnings.
 fn whole(mode: u32) -> Vec<Problem> {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
@@ -350,7 +351,7 @@ fn a_router_that_loads_files_gives_no_advice() {
     assert_eq!((said(false), said(true)), (0, 1));
 }
 
-/// The table of the docs.
+/// The table for the docs.
 fn table() -> String {
     let mut table = "| code | said by | meaning |\n|---|---|---|\n".to_owned();
     for advice in CATALOGUE {

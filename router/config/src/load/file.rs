@@ -1,4 +1,4 @@
-//! One file: its bytes, its text, its tree, or why there is none.
+//! Reads one file: its bytes, its text and its tree, or the reason for failure.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use crate::{masking, yaml};
 pub(crate) struct ReadFile {
     /// UTF-8, without a BOM.
     pub(crate) text: String,
-    /// Of the bytes, BOM included.
+    /// Hash of the bytes, including the BOM.
     pub(super) hash: ContentHash,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn read(path: &Path) -> Result<ReadFile, Box<Problem>> {
 /// # Errors
 /// What the system says; also for a file that is larger than `max`, or is none.
 pub fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // Asked before the file is opened: opening a pipe waits for its writer.
+    // Checked before the file is opened, because opening a pipe waits for its writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
@@ -65,8 +65,8 @@ pub(crate) fn parse(path: &Path, text: String) -> Result<(String, Node), Box<Pro
     match yaml::parse(&text) {
         Ok(tree) => Ok((text, tree)),
         Err(error) => {
-            // Without a tree nobody knows where the secrets are, so everything that may be one is
-            // masked by what its line looks like.
+            // Without a tree the places of secrets are unknown. So every line that looks like a
+            // secret is masked.
             let mut problem = Problem::of_file(Severity::Error, path, error.message);
             problem.source = Arc::new(Source {
                 path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Which route files there are.
+//! Lists the route files.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use crate::report::{Problem, Severity};
 
 /// The route files to read.
 pub(super) struct Listing {
-    /// By path.
+    /// Ordered by path.
     pub(super) files: Vec<PathBuf>,
     /// The directory that was read.
     pub(super) directory: Option<PathBuf>,
@@ -19,8 +19,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Lists what `sources`, or else the main file, name. A directory that somebody named has to be
-    /// there; the default one need not.
+    /// Lists the files that `sources`, or else the main file, names. A directory that is named
+    /// explicitly must exist; the default directory need not.
     pub(super) fn of(sources: &Sources, main: &mut MainRead, problems: &mut Vec<Problem>) -> Self {
         let directory = match &sources.routes {
             RoutesAt::Files(files) => return Self::named(files.clone()),
@@ -68,7 +68,8 @@ impl Listing {
     }
 }
 
-/// The `*.yaml` files of a directory, by name. Hidden ones are editors' and Kubernetes' own.
+/// The `*.yaml` files of a directory, ordered by name. Hidden files are skipped: they belong to
+/// editors and Kubernetes.
 fn entries(directory: &Path, problems: &mut Vec<Problem>) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! The main file: which one, and what it says.
+//! Finds the main file and reads it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::lint;
 use crate::report::Problem;
 use crate::tree::{Node, Span};
 
-/// The variable that names the main file where no flag does.
+/// The variable that names the main file if no flag does.
 const CONFIG_VARIABLE: &str = "LLM_ROUTER_CONFIG";
 
-/// The variables that name the bodylog listener in place of the main file.
+/// The variables that name the bodylog listener; they override the main file.
 const LISTENER_HOST: &str = "BODYLOG_LISTENER_HOST";
 const LISTENER_PORT: &str = "BODYLOG_LISTENER_PORT";
 
-/// The variable that sets another default of `session_ttl`, in seconds.
+/// The variable that changes the default of `session_ttl`, in seconds.
 const SESSION_TTL_VARIABLE: &str = "VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S";
 
-/// `session_ttl` where nobody says anything.
+/// Default of `session_ttl` if nothing sets it.
 const SESSION_TTL_DEFAULT: Duration = Duration::from_secs(7200);
 
 /// The listener's own default.
 const LISTENER_PORT_DEFAULT: u16 = 9999;
 
-/// Where the main file is looked for when nobody names one.
+/// Default paths of the main file, in search order.
 const MAIN_PATHS: [&str; 2] = ["router.yaml", "/etc/llm-router/router.yaml"];
 
-/// The main file with its report still open: the route files may add to it.
+/// The main file with an open report, to which the route files may add problems.
 pub(super) struct MainRead {
-    /// What it says, best effort; the defaults when it cannot be read.
+    /// Its content, best effort; the defaults when it cannot be read.
     pub(super) file: MainFile,
     path: Option<PathBuf>,
     hash: Option<ContentHash>,
@@ -71,7 +71,7 @@ impl MainRead {
             lint::process(&mut reader, &root, &file.main);
         }
         if ttl.is_none() {
-            // As in the program it comes from: a bad value is no reason not to start.
+            // As in the original program, a bad value does not prevent the start.
             reader.at("defaults.session_ttl", |reader| {
                 let message = format!(
                     "the variable `{SESSION_TTL_VARIABLE}` is not a number of seconds: {} s hold",
@@ -99,7 +99,7 @@ impl MainRead {
         }
     }
 
-    /// `server.default_route` names a route, valid or not.
+    /// Checks that `server.default_route` names a route, valid or not.
     pub(super) fn check_default_route<'a>(&mut self, names: impl Iterator<Item = &'a str> + Clone) {
         let Some(name) = &self.file.main.server.default_route else {
             return;
@@ -115,14 +115,14 @@ impl MainRead {
         self.error("server.default_route", at, message);
     }
 
-    /// An error that only the other files show; `key` is the whole key path.
+    /// Reports an error that shows only together with the other files; `key` is the full key path.
     pub(super) fn error(&mut self, key: &str, at: Span, message: String) {
         self.reader.at(key, |reader| {
             reader.error(at, message);
         });
     }
 
-    /// The outcome, and every problem of the file.
+    /// The result, and every problem of the file.
     pub(super) fn finish(self) -> (MainLoad, Vec<Problem>) {
         let path = self.path.clone().unwrap_or_default();
         let problems = match self.broken {
@@ -143,7 +143,7 @@ impl MainRead {
     }
 }
 
-/// The default of `session_ttl`; `None` when its variable is no number.
+/// The default of `session_ttl`; `None` when its variable is not a number.
 fn session_ttl(env: &Env) -> Option<Duration> {
     match env.get(SESSION_TTL_VARIABLE) {
         Ok(None) => Some(SESSION_TTL_DEFAULT),
@@ -152,7 +152,7 @@ fn session_ttl(env: &Env) -> Option<Duration> {
     }
 }
 
-/// The bodylog listener that the environment names: `host:port`, or nothing.
+/// The bodylog listener named by the environment: `host:port`, or nothing.
 fn listener(env: &Env) -> Result<Option<Arc<str>>, String> {
     let read = |name: &str| match env.get(name) {
         Ok(value) => Ok(value.filter(|value| !value.trim().is_empty())),
@@ -172,8 +172,8 @@ fn listener(env: &Env) -> Result<Option<Arc<str>>, String> {
         .ok_or_else(|| format!("the variable `{LISTENER_HOST}` is neither `host` nor `host:port`"))
 }
 
-/// A port, or the port of the `tcp://10.96.13.7:9999` that Kubernetes sets for a Service of the name
-/// `bodylog-listener`.
+/// A port, or the port of a value like `tcp://10.96.13.7:9999`, which Kubernetes sets for a Service
+/// with the name `bodylog-listener`.
 fn port(text: &str) -> Option<u16> {
     let text = text.trim();
     let number = match text.strip_prefix("tcp://") {

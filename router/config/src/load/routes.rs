@@ -1,4 +1,4 @@
-//! The route files: each by itself, then those of one name.
+//! Reads the route files one by one, then checks for files with the same name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::env::expand_tree;
 use crate::lint;
 use crate::report::Problem;
 
-/// A route file with its report still open: checks across files may add to it.
+/// A route file with an open report, to which checks across files may add problems.
 pub(super) struct RouteRead {
     path: PathBuf,
     hash: Option<ContentHash>,
-    /// The route's name; of a file that does not say, its stem.
+    /// The route's name; the file's stem if the file sets no name.
     pub(super) name: Arc<str>,
     content: Result<RouteContent, Box<Problem>>,
 }
@@ -55,7 +55,7 @@ impl RouteRead {
         }
     }
 
-    /// The outcome, and every problem of the file.
+    /// The result, and every problem of the file.
     pub(super) fn finish(self) -> (RouteLoad, Vec<Problem>) {
         let (route, problems) = match self.content {
             Ok(content) => (
@@ -85,7 +85,8 @@ impl RouteRead {
     }
 }
 
-/// Two files of one name: the one whose stem it is keeps it, or else the first by path.
+/// Resolves two files with the same name: the file whose stem is the name keeps it, or else the
+/// first by path.
 pub(super) fn same_names(routes: &mut [RouteRead]) {
     let mut keeper: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     for (index, route) in routes.iter().enumerate() {
@@ -107,7 +108,7 @@ pub(super) fn same_names(routes: &mut [RouteRead]) {
             routes[holder].path.display()
         );
         let help = "give one of the two another `name`";
-        // A file without content is invalid already, and has no name of its own.
+        // A file without content is already invalid, and has no name of its own.
         if let Ok(RouteContent { file, reader, .. }) = &mut routes[index].content {
             reader
                 .error(file.name_at.clone().unwrap_or(0..0), message)

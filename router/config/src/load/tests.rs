@@ -1,4 +1,4 @@
-//! Whole runs over files on disk.
+//! Complete runs over files on disk.
 
 use std::fs;
 use std::path::Path;

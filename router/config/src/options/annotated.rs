@@ -1,5 +1,5 @@
-//! The annotated examples, `deploy/examples/router.yaml` and `routes/every-option.yaml`: every option
-//! under its meaning and with its default, made from the catalogue.
+//! The annotated examples, `deploy/examples/router.yaml` and `routes/every-option.yaml`. They are
+//! generated from the catalogue: every option below its meaning and with its default.
 
 use std::fmt::Write as _;
 use std::{env, fs};
@@ -7,13 +7,13 @@ use std::{env, fs};
 use super::{BUCKET, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE};
 use crate::testing::{lines, main, route};
 
-/// Widest line of a comment, characters.
+/// Maximum width of a comment line, characters.
 const WIDTH: usize = 118;
 
-/// Where they are kept. `UPDATE_DOCS=1` writes them anew.
+/// The directory of the examples. `UPDATE_DOCS=1` rewrites them.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/examples/");
 
-/// Defaults that say where the value comes from; they are written like values.
+/// Defaults that describe where the value comes from. In the catalogue they look like values.
 const ELSEWHERE: [&str; 5] = [
     "server.request_timeout",
     "tps_window",
@@ -22,7 +22,7 @@ const ELSEWHERE: [&str; 5] = [
     "reject_rules_status",
 ];
 
-/// What an option looks like that has no default to write down.
+/// An example value for an option that has no default to write.
 fn shape(key: &str) -> &'static str {
     match key {
         "peers_by_model" => "{some-model: [{address: \"10.0.0.12:8000\"}]}",
@@ -106,7 +106,7 @@ fn route_file() -> String {
     out
 }
 
-/// The keys of the items of a list that has its own.
+/// The keys of the items of a list, if they have any.
 fn rows(key: &str) -> Option<&'static [&'static Meta]> {
     match key {
         "ttft_metrics" | "tps_metrics" => Some(METRIC_ROW),
@@ -133,7 +133,8 @@ fn section(out: &mut String, meta: &Meta, keys: &[&Meta], indent: usize) {
     }
 }
 
-/// One option under its meaning; commented out, in its shape, if it has no default to write down.
+/// Writes one option below its meaning. Without a default to write, the option is commented out
+/// with an example value.
 fn option(out: &mut String, meta: &Meta, indent: usize) {
     let shown = meta.has_literal_default() && !ELSEWHERE.contains(&meta.default);
     said(out, meta, indent, shown);
@@ -145,7 +146,7 @@ fn option(out: &mut String, meta: &Meta, indent: usize) {
     };
 }
 
-/// What it means and what it may be; the default is said where it is not written below.
+/// Writes the meaning and the allowed values. Adds the default if it is not written below.
 fn said(out: &mut String, meta: &Meta, indent: usize, shown: bool) {
     let default = if shown {
         String::new()
@@ -156,7 +157,7 @@ fn said(out: &mut String, meta: &Meta, indent: usize, shown: bool) {
     comment(out, &text, indent);
 }
 
-/// An item of a list that is empty by default, commented out.
+/// Writes an item of a list that is empty by default, commented out.
 fn item(out: &mut String, key: &str, rows: &[&Meta]) {
     for meta in rows {
         let text = format!(
@@ -176,7 +177,7 @@ fn item(out: &mut String, key: &str, rows: &[&Meta]) {
     let _ = writeln!(out, "# {key}:\n#   - {{{}}}", body.join(", "));
 }
 
-/// A text as comment lines.
+/// Writes a text as comment lines.
 fn comment(out: &mut String, text: &str, indent: usize) {
     let mut width = WIDTH + 1;
     for word in text.split_ascii_whitespace() {
@@ -219,7 +220,7 @@ fn the_annotated_examples_are_accepted() {
     assert_eq!(lines(&route(&route_file()).1), [""; 0]);
 }
 
-/// Options that are commented out are somebody's first try.
+/// Users try the options that are commented out first, so they must be valid.
 #[test]
 fn what_the_annotated_examples_comment_out_is_accepted() {
     let text = route_file();

@@ -1,5 +1,5 @@
-//! The form in which options of a route are declared: one entry per option, and everything else
-//! follows from it.
+//! The form in which options of a route are declared: one entry per option, from which everything
+//! else follows.
 
 /// Declares a group of options.
 ///

@@ -1,5 +1,5 @@
-//! A route's options as they are in force: every key of the catalogue, with its value and the layer
-//! that supplied it. What `/_route_opts` and `llmctl route show` list.
+//! The options of a route in force: every key of the catalogue, with its value and the layer that
+//! supplied it. `/_route_opts` and `llmctl route show` list them.
 
 use proto::admin::RouteOption;
 use router_core::layered::{Setting, Source};
@@ -13,7 +13,7 @@ use crate::valid::RouteOptions;
 /// Every option of a route, each list in the catalogue's order.
 #[derive(Clone, Debug)]
 pub struct Effective {
-    /// What an operator tunes.
+    /// Options for operators.
     pub options: Vec<RouteOption>,
     /// Engine internals.
     pub advanced: Vec<RouteOption>,
@@ -25,7 +25,7 @@ impl Effective {
         self.options.iter().chain(&self.advanced)
     }
 
-    /// Puts a value of the running router over what the files say.
+    /// Overrides the value from the files with a value of the running router.
     pub fn set(&mut self, key: &str, value: Value, source: Source) {
         let mut all = self.options.iter_mut().chain(&mut self.advanced);
         if let Some(row) = all.find(|row| row.key == key) {
@@ -35,15 +35,15 @@ impl Effective {
     }
 }
 
-/// An option with what the catalogue says about it.
+/// An option with its catalogue entry.
 #[derive(Clone)]
 pub(crate) struct Row {
     meta: &'static Meta,
     option: RouteOption,
 }
 
-/// Every option of a route. Durations and sizes are written as in the file; a route's own keys are
-/// only counted.
+/// Every option of a route. Durations and sizes are written as in the file. The route's own keys
+/// are only counted.
 pub fn effective(options: &RouteOptions) -> Effective {
     let mut rows = ROUTE_OPTIONS.rows(options);
     rows.sort_by_key(|row| DEFAULTABLE.iter().position(|meta| meta.key == row.meta.key));
@@ -71,7 +71,7 @@ pub(super) fn row<T: OptionValue>(meta: &'static Meta, setting: &Setting<T>) -> 
     Row { meta, option }
 }
 
-/// Parts of keys that people write otherwise.
+/// Parts of keys with a special spelling in labels.
 const WORDS: [(&str, &str); 10] = [
     ("api", "API"),
     ("cc", "concurrency"),
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(keys(&listed.advanced), known(true));
     }
 
-    /// The check of every option is in `check::tests::catalogue`.
+    /// `check::tests::catalogue` has the check of every option.
     #[test]
     fn each_option_is_listed_documented_and_in_the_schema() {
         let listed = options("{}", "peers: []");
@@ -174,7 +174,7 @@ mod tests {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            // Units may be written in more than one way.
+            // A value with a unit may have several spellings.
             let seconds = |text: &str| crate::units::duration(text);
             let equal = shown == meta.default
                 || seconds(&shown).is_some() && seconds(&shown) == seconds(meta.default);

@@ -1,4 +1,4 @@
-//! The keys that belong to one route alone: its name and its peers.
+//! The keys that only a single route has: its name and its peers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Bounds, Kind, Meta, OptionDef};
 use crate::check::{self, Choice, Endpoint};
 use crate::valid::{Engine, EngineDialect, Role, Secret};
 
-/// `max_concurrency` of a peer.
+/// The kind of a peer's `max_concurrency`.
 const SLOTS_OR_AUTO: Kind = Kind::WholeOrAuto {
     min: 1,
     max: 1_000_000,

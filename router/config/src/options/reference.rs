@@ -1,4 +1,4 @@
-//! The option reference of the docs, made from the catalogue.
+//! The option reference of the docs, generated from the catalogue.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{
     ROUTE, RULE, SERVER,
 };
 
-/// `docs/options.md`.
+/// The text of `docs/options.md`.
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Options\n\n\
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the reference is kept. `UPDATE_DOCS=1` writes it anew.
+    /// The path of the reference. `UPDATE_DOCS=1` rewrites it.
     const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
 
     #[test]

@@ -1,4 +1,4 @@
-//! The options of a route that stand beside its peers.
+//! The options of a route, apart from its peers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -22,7 +22,7 @@ use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, swi
 use crate::check::{self, Choice};
 use crate::valid::{AffinityFallback, AffinityKind, IdStrategy, Postprocess, SystemHoist};
 
-/// The headings of the options of a route, in the order in which every listing shows them.
+/// The headings of a route's options, in the order of every listing.
 pub(super) const GROUPS: [&str; 17] = [
     "peers", "affinity", "balance", "load", "capacity", "health", "ttft", "tps", "adaptive",
     "priority", "content", "auth", "paths", "headers", "time", "limits", "bodylog",
@@ -35,21 +35,21 @@ pub(crate) static ROUTE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
     all
 });
 
-/// The keys of `defaults:`: those of a route file that do not belong to one route alone.
+/// The keys of `defaults:`: those of a route file that do not belong to a single route.
 pub(crate) static DEFAULTABLE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
     let mut all = ROUTE_OPTIONS.metas();
     all.sort_by_key(|meta| GROUPS.iter().position(|group| *group == meta.group));
     all
 });
 
-/// Bounds of the time without progress in sending to a client.
+/// Bounds of the time without progress while sending to a client.
 const CLIENT_WRITE_TIMEOUT: Kind = Kind::Duration {
     min: Duration::from_secs(1),
     max: Duration::from_secs(24 * 3600),
     off: false,
 };
 
-/// The greatest concurrency a peer may be said to have.
+/// The largest concurrency that a peer may have.
 pub(super) const SLOTS: Kind = Kind::Whole {
     min: 1,
     max: 1_000_000,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Kind, Meta, OptionDef};
 use crate::check::{self, Choice, RuleOp};
 
-/// The statuses a rule may refuse with.
+/// The statuses that a rule may refuse with.
 pub(super) const REFUSAL: Kind = Kind::Whole { min: 400, max: 599 };
 
 /// The keys of one rule.
@@ -20,7 +20,7 @@ pub(crate) static RULE: &[&Meta] = &[
     &VALUE,
 ];
 
-/// How many of [`RULE`]'s first keys belong to a whole rule.
+/// Number of keys at the start of [`RULE`] that belong to a whole rule only.
 const RULE_ONLY: usize = 3;
 
 /// The keys of a condition inside `all` or `any`.

@@ -61,7 +61,7 @@ pub(crate) static DEFAULTS: Meta = section(
      `name`, `peers` and `peers_by_model` belong to a route and cannot stand here.",
 );
 
-/// A mapping of the main file with keys of its own.
+/// A mapping of the main file with its own keys.
 pub(super) const fn section(
     key: &'static str,
     keys: fn() -> &'static [&'static Meta],
@@ -89,7 +89,7 @@ pub(crate) static STATE: OptionDef<()> =
         .default("memory")
         .doc("Where counts, sessions and switches are kept: in the process's memory.");
 
-/// What `state` takes.
+/// The allowed values of `state`.
 fn states() -> Vec<&'static str> {
     vec!["memory"]
 }
@@ -210,7 +210,7 @@ pub(super) const BODY: Kind = Kind::Size {
     max: 1 << 40,
 };
 
-/// Bounds of a whole request's time.
+/// Bounds of the time for a whole request.
 pub(super) const REQUEST_TIMEOUT_KIND: Kind = Kind::Duration {
     min: Duration::from_millis(1),
     max: Duration::from_secs(31 * 24 * 3600),

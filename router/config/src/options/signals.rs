@@ -10,19 +10,19 @@ use super::define::options;
 use super::{Bounds, Kind, Meta, OptionDef, option, switch, within};
 use crate::check;
 
-/// The greatest threshold: a day in milliseconds, and far more than any engine's rate.
+/// The largest threshold: a day in milliseconds, and far above the rate of any engine.
 const THRESHOLD_MAX: f64 = 86_400_000.0;
 
-/// What a threshold may be.
+/// Bounds of a threshold.
 const THRESHOLD: Bounds = Bounds::above(0.0, THRESHOLD_MAX);
 
-/// What a threshold in a table may be.
+/// Bounds of a threshold in a table.
 const IN_TABLE: Bounds = Bounds::within(0.0, THRESHOLD_MAX);
 
-/// A share that is more than nothing.
+/// Bounds of a share above 0.
 pub(super) const SHARE: Bounds = Bounds::above(0.0, 1.0);
 
-/// How many requests a window may let through. At least one, because a gate that lets nobody
+/// Bounds of the requests that pass per window. At least one, because a gate that lets no request
 /// through never learns that the pool has recovered.
 const PROBES: Kind = Kind::Whole {
     min: 1,

@@ -1,4 +1,4 @@
-//! How each type that an option may have is read from a file and shown to people.
+//! How each option type is read from a file and shown to people.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::tree::Node;
 use crate::units::{show_duration, show_size};
 use crate::valid::{Bodies, BodyPath};
 
-/// A type that an option may have.
+/// The type of an option's value.
 pub(crate) trait OptionValue: Sized {
-    /// Reads a value, and reports what is wrong with it.
+    /// Reads a value and reports its problems.
     fn read(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Self>;
 
-    /// The value as the file would spell it.
+    /// The value in the spelling of the file.
     fn show(&self) -> Value;
 }
 
-/// `impl OptionValue` by a reader of `check` and a closure that shows the value.
+/// Implements `OptionValue` from a reader of `check` and a closure that shows the value.
 macro_rules! values {
     ($( $T:ty: $read:path, $show:expr; )*) => {$(
         impl OptionValue for $T {
@@ -74,7 +74,7 @@ impl<T: Choice + PartialEq> OptionValue for T {
     }
 }
 
-/// A number, whole ones without a fraction.
+/// A number. Whole numbers have no fraction.
 pub fn number(value: &f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() < EXACT {
@@ -99,7 +99,7 @@ fn thresholds(limits: &BTreeMap<Arc<str>, f64>) -> Value {
         .collect()
 }
 
-/// Keys are counted and never shown.
+/// Keys are only counted, never shown.
 fn api_keys(keys: &Option<Arc<BTreeMap<String, String>>>) -> Value {
     match keys {
         None => json!("the shared key file"),
@@ -126,7 +126,7 @@ fn bucket(bucket: &Bucket) -> Value {
     })
 }
 
-/// A rule's name and condition, with the status and the message it has of its own.
+/// A rule's name and condition, with its own status and message if it has them.
 fn rule(rule: &Rule) -> Value {
     let mut shown = json!({ "name": rule.name, "cond": rule.condition });
     if let Some(status) = rule.status {

@@ -81,7 +81,8 @@ fn the_full_fixtures_have_every_key() {
     }
 }
 
-/// Whatever the schema refuses the check refuses: an editor never warns about a good file.
+/// The check rejects everything that the schema rejects, so an editor never warns about a valid
+/// file.
 #[test]
 fn what_the_schema_refuses_the_check_refuses() {
     let schema = validator(route());

@@ -1,4 +1,4 @@
-//! Every option of every file, with everything that can be wrong with any option.
+//! Tests every option of every file against every error that an option can have.
 
 use crate::options::{
     BODYLOG_SECTION, BODYLOG_SPOOL, DEFAULTABLE, KEYS, Kind, MAIN, Meta, PEER, ROUTE, SERVER,
@@ -6,7 +6,7 @@ use crate::options::{
 use crate::report::{Problem, Severity};
 use crate::testing::{lines, main, peer, route};
 
-/// Where an option stands, and how a text at its place is checked.
+/// Checks a text at the place of an option.
 type Check = fn(&str) -> Vec<Problem>;
 
 fn in_route(text: &str) -> Vec<Problem> {
@@ -44,7 +44,7 @@ fn keys_of(section: &Meta) -> &'static [&'static Meta] {
     }
 }
 
-/// Every key that has a value of its own, with its place.
+/// Every key with a value of its own, and its place.
 fn every() -> Vec<(&'static str, &'static Meta, Check)> {
     let places: [(&str, &[&'static Meta], Check); 7] = [
         ("route", &ROUTE, in_route),
@@ -58,7 +58,7 @@ fn every() -> Vec<(&'static str, &'static Meta, Check)> {
     places
         .into_iter()
         .flat_map(|(place, keys, check)| keys.iter().map(move |meta| (place, *meta, check)))
-        // These have rules about which of them stand together: the rules' tests have them.
+        // These keys have rules about combinations, which the tests of those rules cover.
         .filter(|(_, meta, _)| {
             let together = ["peers", "peers_by_model", "address", "url"];
             !together.contains(&meta.key) && !meta.key.starts_with("tls_")
@@ -66,7 +66,7 @@ fn every() -> Vec<(&'static str, &'static Meta, Check)> {
         .collect()
 }
 
-/// A value that every kind of option refuses.
+/// A value that every kind of option rejects.
 fn wrong_type(kind: &Kind) -> &'static str {
     match kind {
         Kind::ApiKeys | Kind::Thresholds(_) | Kind::Section(_) => "[1, 2]",
@@ -74,7 +74,7 @@ fn wrong_type(kind: &Kind) -> &'static str {
     }
 }
 
-/// Values of the right type that are out of range, or not among the words.
+/// Values of the right type that are out of range or not among the allowed words.
 fn out_of_range(kind: &Kind) -> Vec<&'static str> {
     match *kind {
         Kind::Bool => vec!["maybe", "2", "\"\"", "~"],
@@ -248,7 +248,7 @@ fn a_wrong_type_is_an_error_at_the_key() {
 #[test]
 fn a_value_out_of_range_is_an_error_at_the_key() {
     for (place, meta, check) in every() {
-        // Null is a value of these two.
+        // Null is a valid value of these two.
         let nullable = |value: &str| value == "~" && meta.default == "null";
         for value in out_of_range(&meta.kind)
             .into_iter()
@@ -376,10 +376,10 @@ fn a_good_value_and_every_built_in_default_are_accepted() {
     }
 }
 
-/// A value of the option's kind.
+/// A valid value of the option's kind.
 fn good(meta: &Meta) -> &'static str {
     match meta.kind {
-        // On, it needs a threshold.
+        // When this option is on, it needs a threshold.
         Kind::Bool if meta.key == "adaptive_cc" => "false",
         Kind::Bool => "true",
         Kind::Whole { min: 400, .. } => "413",

@@ -9,7 +9,7 @@ use crate::valid::{Bodies, RouteOptions};
 
 const PEERS: &str = "peers: [{address: \"a:1\", max_concurrency: 8}, {address: \"b:1\", max_concurrency: 4, priority: 1}]\n";
 
-/// What is said about a route with these lines.
+/// The problems of a route with these lines.
 fn said(text: &str) -> Vec<String> {
     lines(&route(&format!("{PEERS}{text}\n")).1)
 }

@@ -1,4 +1,4 @@
-//! Whatever a file holds, it is read to the end, and everything that is said about it can be shown.
+//! Every file is read to its end, whatever it contains, and every problem can be rendered.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::options::{MAIN, PEER, ROUTE};
 use crate::report::{Style, render};
 use crate::{Env, keys};
 
-/// Pieces that files are made of, whole and broken.
+/// Fragments of files, valid and broken.
 fn piece() -> impl Strategy<Value = String> {
     let keys = ROUTE
         .iter()

@@ -1,16 +1,16 @@
-//! Content rules: what is accepted, what is said of a bad one, and what is left of a list with one.
+//! Content rules: accepted rules, reports of bad rules, and the rest of a list with a bad rule.
 
 use router_core::layered::Source;
 
 use crate::testing::{lines, route};
 
-/// A route file with these rules, one a line.
+/// A route file with these rules, one per line.
 fn file(rules: &[&str]) -> String {
     let items: String = rules.iter().map(|rule| format!("- {rule}\n")).collect();
     format!("peers: []\nreject_rules:\n{items}")
 }
 
-/// `name: condition` of what is in force.
+/// `name: condition` of the rules in force.
 fn kept(rules: &[&str]) -> Vec<String> {
     let rules = route(&file(rules)).0.options.reject_rules.value;
     let shown = rules
@@ -19,7 +19,7 @@ fn kept(rules: &[&str]) -> Vec<String> {
     shown.collect()
 }
 
-/// The one problem of a rule.
+/// The single problem of a rule.
 fn only(rule: &str) -> String {
     let problems = route(&file(&[rule])).1;
     assert_eq!(problems.len(), 1, "{rule}: {:?}", lines(&problems));

@@ -1,4 +1,4 @@
-//! The rules between options, and what a good file becomes.
+//! Rules between options, and the values read from a valid file.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::report::{Severity, Style, render};
 use crate::testing::{lines, main, peer, route};
 use crate::valid::Peer;
 
-/// The one problem of a route file.
+/// The single problem of a route file.
 fn only(text: &str) -> String {
     let problems = route(text).1;
     assert_eq!(problems.len(), 1, "{text}: {:?}", lines(&problems));

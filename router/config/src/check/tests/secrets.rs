@@ -1,9 +1,9 @@
-//! No secret reaches a report, however wrong the file is.
+//! No secret reaches a report, however broken the file is.
 
 use crate::report::{Style, render};
 use crate::testing::{main, route};
 
-/// Everything that a problem can be rendered as.
+/// Every rendered form of the problems.
 fn everything(problems: &[crate::report::Problem]) -> String {
     let mut all = render(problems, Style::Plain);
     for problem in problems {
