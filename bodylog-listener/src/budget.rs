@@ -1,4 +1,4 @@
-//! The bytes of frames in memory, bounded before they are read.
+//! The memory budget for frames. Room is taken before a frame is read.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,15 +15,16 @@ pub(crate) struct Budget {
     metrics: Arc<Metrics>,
 }
 
-/// Room taken by one frame, or by several that came together, from before it is read until both
-/// its lines are on disk. Dropping it gives the room back and notes how long that took.
+/// Room held by one frame, or by several that arrived together, from before it is read until both
+/// its lines are on disk. Dropping the charge returns the room and observes how long the frame
+/// took.
 #[derive(Debug)]
 pub(crate) struct Charge {
     permit: Option<OwnedSemaphorePermit>,
     bytes: i64,
-    /// When the first of the frames was.
+    /// Arrival time of the first frame.
     received: Instant,
-    /// How many are worth a sample: only what was stored is.
+    /// Number of latency samples to observe. Only stored frames count.
     stored: u32,
     metrics: Arc<Metrics>,
 }
@@ -39,8 +40,8 @@ impl Budget {
         }
     }
 
-    /// Takes room for `bytes`, or all there is if that is less, in order of arrival. Dropping this
-    /// midway takes nothing.
+    /// Takes room for `bytes`, or the whole budget if `bytes` is larger. Callers are served in
+    /// order of arrival. Cancel safe: dropping the future takes nothing.
     pub(crate) async fn take(&self, bytes: usize) -> Charge {
         let permit = Arc::clone(&self.room)
             .acquire_many_owned(self.permits(bytes))
@@ -49,7 +50,7 @@ impl Budget {
         self.charge(Some(permit), bytes)
     }
 
-    /// Takes room for `bytes` if there is.
+    /// Takes room for `bytes` if that much is free.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<Charge> {
         let permit = Arc::clone(&self.room)
             .try_acquire_many_owned(self.permits(bytes))
@@ -57,15 +58,15 @@ impl Budget {
         Some(self.charge(Some(permit), bytes))
     }
 
-    /// A charge for `bytes` that are in memory already, with as much room as is free.
+    /// A charge for `bytes` that are already in memory. Takes as much room as is free.
     pub(crate) fn overdraw(&self, bytes: usize) -> Charge {
         let mut charge = self.charge(None, 0);
         self.grow(&mut charge, bytes);
         charge
     }
 
-    /// What a frame takes grows, as when its body is escaped. Takes of that what is free: to wait
-    /// here could be to wait for oneself.
+    /// Grows the charge when its frame grows, for example when its body is escaped. Takes only the
+    /// room that is free: waiting here could mean waiting for this same charge.
     pub(crate) fn grow(&self, charge: &mut Charge, bytes: usize) {
         let free = self.permits(bytes.min(self.room.available_permits()));
         if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(free) {
@@ -75,7 +76,7 @@ impl Budget {
         self.metrics.queue_bytes.inc_by(bytes as i64);
     }
 
-    /// As [`Budget::grow`], up to `bytes` in all; a charge for more stays as it is.
+    /// Like [`Budget::grow`], up to `bytes` in all. A charge that is already larger stays as it is.
     pub(crate) fn grow_to(&self, charge: &mut Charge, bytes: usize) {
         let more = bytes.saturating_sub(usize::try_from(charge.bytes).unwrap_or(0));
         if more > 0 {
@@ -83,7 +84,7 @@ impl Budget {
         }
     }
 
-    /// Takes room up to `bytes` in all, if there is.
+    /// Takes room up to `bytes` in all, if that much is free.
     pub(crate) fn try_grow_to(&self, charge: &mut Charge, bytes: usize) -> bool {
         let more = bytes.saturating_sub(usize::try_from(charge.bytes).unwrap_or(0));
         if more == 0 {
@@ -115,7 +116,7 @@ impl Budget {
 }
 
 impl Charge {
-    /// The frame is not being stored: how long it took is no sample.
+    /// Marks the frame as not stored, so that it adds no latency sample.
     pub(crate) fn forget(&mut self) {
         self.stored = 0;
     }
@@ -125,7 +126,7 @@ impl Charge {
         self
     }
 
-    /// Takes over the room of another frame of the same budget: both are given back as one.
+    /// Takes over the room of another charge of the same budget. Both are returned together.
     pub(crate) fn join(&mut self, mut other: Self) {
         if let Some(permit) = other.permit.take() {
             self.hold(permit);

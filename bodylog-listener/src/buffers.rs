@@ -1,17 +1,16 @@
-//! Buffers that are used again, for frames and for lines: memory that comes fresh from the system
-//! costs a fault per page.
+//! Reusable buffers for frames and lines. Fresh memory from the system costs a page fault per page.
 
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
 
-/// Most buffers of either kind that are kept.
+/// Most buffers kept of each kind.
 const KEPT_MAX: usize = 16;
-/// Largest buffer for lines that is kept, bytes.
+/// Largest line buffer that is kept, bytes.
 const LEN_MAX: usize = 1 << 20;
 
-/// Buffers nobody uses at the moment; for all connections together, a score of MiB at most.
+/// Unused buffers, shared by all connections. About 20 MiB at most.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     lines: Mutex<Vec<Vec<u8>>>,
@@ -19,12 +18,12 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// An empty buffer for lines, with room if there is one.
+    /// An empty line buffer, a kept one if available.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.lines.lock().pop().unwrap_or_default()
     }
 
-    /// Takes a buffer for lines back.
+    /// Returns a line buffer.
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         if !(1..=LEN_MAX).contains(&buffer.capacity()) {
             return;
@@ -36,15 +35,16 @@ impl Buffers {
         }
     }
 
-    /// An empty receive buffer with room for so many bytes, if the frames of one are gone.
+    /// An empty receive buffer with room for this many bytes, if the frames of a kept buffer are
+    /// gone.
     pub(crate) fn reclaim(&self, bytes: usize) -> Option<BytesMut> {
         let mut kept = self.frames.lock();
         let at = kept.iter_mut().rposition(|old| old.try_reclaim(bytes))?;
         kept.remove(at)
     }
 
-    /// Keeps a receive buffer for the time when nobody holds its frames any more. The oldest one
-    /// makes room for it.
+    /// Keeps a receive buffer until all its frames are dropped. When too many are kept, the oldest
+    /// is discarded.
     pub(crate) fn retire(&self, mut buffer: BytesMut) {
         buffer.clear();
         let mut kept = self.frames.lock();

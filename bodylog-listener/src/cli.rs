@@ -18,16 +18,16 @@ use crate::config::{Config, Durability, MinFree, Secret};
 use crate::run::{Listeners, run};
 use service::renewed::Renewed;
 
-/// Everything went well.
+/// Success.
 const FINE: u8 = 0;
-/// It could not start.
+/// The listener could not start.
 const WRONG: u8 = 1;
 
-/// How long storing what was taken may last after a signal, before the process is ended by force.
-/// Senders of version 2 send again what was not acknowledged.
+/// Longest time after a signal for storing the frames already taken. Then the process exits by
+/// force. Senders of version 2 send unacknowledged frames again.
 const END: Duration = Duration::from_secs(45);
 
-/// Largest token file, bytes. Real tokens are a line.
+/// Largest token file, bytes. A real token is one line.
 const TOKEN_MAX: usize = 4096;
 
 /// Stores what the router ships: each exchange once, on disk before it is acknowledged.
@@ -132,7 +132,7 @@ enum Command {
     },
 }
 
-/// A limit that may be off.
+/// A limit that can be off.
 #[derive(Clone, Copy, Debug)]
 struct SizeOrOff(Option<u64>);
 
@@ -183,7 +183,7 @@ fn start(args: Args) -> Result<(), String> {
         .build()
         .map_err(|error| format!("the runtime cannot start: {error}"))?;
     let ended = runtime.block_on(serve(config, addresses));
-    // A second signal leaves blocking work behind.
+    // After a second signal, blocking work is abandoned.
     runtime.shutdown_background();
     ended
 }
@@ -332,7 +332,7 @@ fn min_free(text: &str) -> Result<MinFree, String> {
         .ok_or_else(|| "expected a share from 0% to 90%".to_owned())
 }
 
-/// Enough for the largest frame and something beside it, and no more than one permit can count.
+/// At least the largest frame plus some room, and at most what one semaphore permit can count.
 fn memory(text: &str) -> Result<usize, String> {
     let bytes = size(text)?;
     if !(128 << 20..=4 << 30).contains(&bytes) {
@@ -341,7 +341,7 @@ fn memory(text: &str) -> Result<usize, String> {
     usize::try_from(bytes).map_err(|_| "it is too large for this machine".to_owned())
 }
 
-/// Room for any metadata, and no more than the format has.
+/// At least room for any metadata, and at most the limit of the format.
 fn max_frame(text: &str) -> Result<u32, String> {
     let largest = proto::frame::MAX_PAYLOAD;
     let bytes = u32::try_from(size(text)?).unwrap_or(u32::MAX);

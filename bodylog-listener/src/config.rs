@@ -1,4 +1,4 @@
-//! What a listener is started with.
+//! The settings a listener starts with.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use subtle::ConstantTimeEq;
 
 use service::renewed::Renewed;
 
-/// A secret that is compared in constant time and never shown.
+/// A secret. It is compared in constant time and never printed.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret of this text.
+    /// Creates a secret from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -34,12 +34,12 @@ impl fmt::Debug for Secret {
 /// When a frame counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
-    /// When the system has taken it: lost when the machine stops.
+    /// When the kernel has it. The frame is lost if the machine crashes.
     None,
-    /// When the disk has it; many frames share one sync.
+    /// When it is on disk. Many frames share one sync.
     #[default]
     Batch,
-    /// When the disk has it; one sync per frame.
+    /// When it is on disk, with one sync per frame.
     Always,
 }
 
@@ -53,7 +53,7 @@ pub enum MinFree {
 }
 
 impl MinFree {
-    /// The bytes that must stay free of `total`.
+    /// The number of bytes that must stay free on a file system of `total` bytes.
     pub fn bytes_of(self, total: u64) -> u64 {
         match self {
             Self::Percent(percent) => (total as f64 * percent / 100.0) as u64,
@@ -67,33 +67,34 @@ impl MinFree {
 pub struct Config {
     /// Root directory; created if it is missing.
     pub dir: PathBuf,
-    /// Days full records are kept.
+    /// Days to keep full records.
     pub keep_days: u32,
-    /// Days slim rows are kept.
+    /// Days to keep slim rows.
     pub details_keep_days: u32,
-    /// Most bytes below the root; the oldest go first.
+    /// Most bytes below the root. The oldest files are deleted first.
     pub max_bytes: Option<u64>,
-    /// Room to keep free. Below a half of it bodies are not stored, below a tenth nothing is.
+    /// Disk space to keep free. Below half of it, bodies are not stored; below a tenth, nothing is
+    /// stored.
     pub min_free: MinFree,
     /// Most bytes of frames in memory.
     pub memory: usize,
     /// When a frame counts as stored.
     pub durability: Durability,
-    /// What senders of version 2 and HTTP callers from elsewhere must show.
+    /// The token that senders of version 2 and HTTP callers from other hosts must show.
     pub token: Option<Renewed<Secret>>,
-    /// TLS of the frame port.
+    /// TLS for the frame port.
     pub tls: Option<Renewed<Arc<rustls::ServerConfig>>>,
-    /// Addresses that may connect to the frame port; empty: all of them. With a token, senders of
-    /// version 1, who cannot show it, must be named here.
+    /// Addresses that may connect to the frame port. Empty means all. When a token is set, senders
+    /// of version 1, which cannot show it, must be listed here.
     pub allow: Vec<IpNet>,
-    /// Largest payload taken.
+    /// Largest payload accepted.
     pub max_frame: u32,
     /// Most connections on the frame port.
     pub max_connections: usize,
 }
 
 impl Config {
-    /// The defaults, with this root directory.
+    /// The defaults, for this root directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),

@@ -1,6 +1,6 @@
-//! What a response says: its text, its reasoning, its tool calls, its usage. For OpenAI's chat,
-//! completions, embeddings, rerank and Responses, and for Anthropic's messages; whole, streamed,
-//! packed, or cut off in the middle.
+//! Extracts text, reasoning, tool calls and usage from a response. Supports OpenAI's chat,
+//! completions, embeddings, rerank and Responses APIs and Anthropic's messages, whether the body is
+//! whole, streamed, compressed or truncated.
 
 mod answer;
 mod json;
@@ -22,24 +22,24 @@ pub(crate) use packed::{looks_like_gzip, unpacked};
 use quick::Quick;
 pub(crate) use request::{Asked, asked};
 
-/// How a response was read.
+/// How a response was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One JSON object.
     Json,
     /// An event stream.
     Stream,
-    /// The end of a JSON object whose rest is missing.
+    /// The end of a JSON object, the rest being missing.
     Tail,
     /// Nothing was found.
     None,
 }
 
 impl Shape {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Json, Self::Stream, Self::Tail, Self::None];
 
-    /// As a label.
+    /// The label value for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -50,22 +50,22 @@ impl Shape {
     }
 }
 
-/// What was found in a response.
+/// The values found in a response.
 #[derive(Debug)]
 pub(crate) struct Extracted {
-    /// The text of the answer. `None` where none of text, reasoning, tool call, error and reason to
-    /// stop was found: the body itself is then the record.
+    /// The text of the answer. `None` if the response has no text, reasoning, tool call, error or
+    /// finish reason: then the record keeps the body itself.
     pub(crate) text: Option<String>,
-    /// The rest.
+    /// Everything except the text.
     pub(crate) meta: RespMeta,
-    /// The choices one by one, where there are several.
+    /// The individual choices, if there are several.
     pub(crate) choices: Vec<Value>,
-    /// How.
+    /// How the response was parsed.
     pub(crate) shape: Shape,
 }
 
 impl Extracted {
-    /// Of a response that is not read.
+    /// The result for a response that is not parsed.
     pub(crate) fn nothing() -> Self {
         Self {
             text: None,
@@ -76,7 +76,7 @@ impl Extracted {
     }
 }
 
-/// Reads a response. It is not packed (see [`unpacked`]).
+/// Parses a response. It must not be compressed (see [`unpacked`]).
 pub(crate) fn extract(body: &[u8]) -> Extracted {
     let mut answer = Answer::default();
     let text = match std::str::from_utf8(body) {
@@ -96,7 +96,7 @@ pub(crate) fn extract(body: &[u8]) -> Extracted {
         return answer.into_extracted(Shape::Stream);
     }
     if !is_whole && is_object {
-        // What the head gave stays: members are seen up to the cut.
+        // Keep what the head gave: members before the cut were already read.
         tail::look(body, &mut answer);
         if answer.found_anything() {
             return answer.into_extracted(Shape::Tail);

@@ -1,5 +1,5 @@
-//! The HTTP port: health, readiness, metrics for everybody; what is stored, for callers on this host
-//! or with the token.
+//! The HTTP port. Health, readiness and metrics are open to everyone; stored data is for callers on
+//! this host or with the token.
 
 mod access;
 mod details;
@@ -33,13 +33,13 @@ use access::PeerAddr;
 pub(crate) use serve::serve;
 use service::renewed::Renewed;
 
-/// Requests that read files, at once: the rest waits, so that they do not take the disk from the
-/// writers.
+/// Most concurrent requests that read files. The others wait, so that readers do not starve the
+/// writers of disk bandwidth.
 const READERS: usize = 2;
-/// How long a failed batch keeps the listener from being ready.
+/// How long the listener is not ready after a failed batch.
 const UNREADY: TimeDelta = TimeDelta::seconds(30);
 
-/// What the handlers work with.
+/// The shared state of the handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     root: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// For a listener.
+    /// The state for one listener.
     pub(crate) fn new(config: &Config, ingest: Arc<Ingest>, statuses: [Arc<Status>; 2]) -> Self {
         Self {
             root: config.dir.clone(),
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Why frames cannot be stored, if they cannot.
+    /// The reason frames cannot be stored at the moment, if there is one.
     fn unready(&self) -> Option<&'static str> {
         let now = self.ingest.clock.now();
         let has_failed =
@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// Every path.
+/// All routes.
 pub(super) fn router(state: State) -> Router {
     let wrong_method = || async {
         error(
@@ -120,7 +120,7 @@ async fn metrics(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Response {
-    // Version 1 of this program served rows here.
+    // Version 1 of this program served rows at this path.
     if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("end="))) {
         if let Some(refused) = access::refusal(&state, peer, &request) {
             return refused;
@@ -189,10 +189,10 @@ async fn stats(Shared(state): Shared<State>) -> Response {
     .into_response()
 }
 
-/// The parameters of a request, or why they are none.
+/// The parameters of a request, or the reason they are invalid.
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
-/// Answers a request whose parameters cannot be read.
+/// The response to a request with invalid parameters.
 fn unreadable(rejection: &QueryRejection) -> Response {
     error(StatusCode::BAD_REQUEST, &rejection.body_text())
 }
@@ -224,7 +224,7 @@ async fn details_of(Shared(state): Shared<State>, asked: Asked<details::Asked>) 
     }
 }
 
-/// The row a line holds. One that cannot be read is counted; an empty line is nothing.
+/// Parses the row in a line. An unreadable line is counted, an empty line is ignored.
 fn row<'l>(line: &'l [u8], bad: &mut u64) -> Option<DetailRow<'l>> {
     let row = serde_json::from_slice(line).ok();
     let row = row.filter(|row: &DetailRow<'_>| row.is_readable());
@@ -232,11 +232,11 @@ fn row<'l>(line: &'l [u8], bad: &mut u64) -> Option<DetailRow<'l>> {
     row
 }
 
-/// Which record is looked for.
+/// The query for one record.
 #[derive(Debug, Deserialize)]
 struct Wanted {
     request_id: Option<String>,
-    /// How far back, hours.
+    /// How many hours back to search.
     hours: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Reading stored lines back, plain or packed.
+//! Reads stored lines back, from plain or packed files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use flate2::bufread::MultiGzDecoder;
 use proto::layout::{self, Hour};
 use service::files;
 
-/// Longest line that is read; the largest record is several times the largest frame, because JSON
-/// escapes and base64 take room.
+/// Longest line that is read. The largest record is several times as large as the largest frame,
+/// because of JSON escapes and base64.
 pub(crate) const LINE_MAX: usize = 512 << 20;
 
-/// Opens the stored lines of a file, unpacked if its name says so.
+/// Opens a file of stored lines. Decompresses it if its name says that it is packed.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let file = BufReader::with_capacity(256 << 10, files::open(path)?);
     if path.extension().is_some_and(|extension| extension == "gz") {
@@ -24,8 +24,9 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     }
 }
 
-/// Calls `each` with every whole line from `offset` on, without its end, until it says stop.
-/// Returns the offset behind the last whole line. A last line without an end is left out.
+/// Calls `each` with every complete line from `offset` on, without its line end, until `each`
+/// stops. Returns the offset after the last complete line. A last line without a line end is
+/// skipped.
 pub(crate) fn each_line(
     mut reader: &mut dyn BufRead,
     offset: u64,
@@ -47,28 +48,28 @@ pub(crate) fn each_line(
     }
 }
 
-/// Whether to read on.
+/// Whether to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Continue {
-    /// The next line, please.
+    /// Read the next line.
     Yes,
-    /// Enough.
+    /// Stop reading.
     Stop,
 }
 
 /// A file of one hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HourFile {
-    /// The hour.
+    /// Its hour.
     pub(crate) hour: Hour,
     /// Whether it is packed.
     pub(crate) packed: bool,
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
 }
 
-/// The hour files below `dir`, the oldest first; of an hour that is being packed, both. A directory
-/// that is missing has none.
+/// The hour files below `dir`, oldest first. An hour that is being packed has two. A missing
+/// directory has no files.
 pub(crate) fn hour_files(dir: &Path) -> io::Result<Vec<HourFile>> {
     let mut files = Vec::new();
     for day in entries(dir)? {
@@ -89,13 +90,14 @@ pub(crate) fn hour_files(dir: &Path) -> io::Result<Vec<HourFile>> {
     Ok(files)
 }
 
-/// One file per hour: of two, the plain one, which is whole as long as it exists.
+/// Keeps one file per hour. Of two, keeps the plain one, which is complete as long as it exists.
 pub(crate) fn one_per_hour(mut files: Vec<HourFile>) -> Vec<HourFile> {
     files.dedup_by(|later, earlier| later.hour == earlier.hour);
     files
 }
 
-/// Files and directories in a directory, no links to them and nothing else; none if it is missing.
+/// The files and directories in a directory, without links and other types. Empty if the directory
+/// is missing.
 pub(crate) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(dir) {
         Ok(entries) => {

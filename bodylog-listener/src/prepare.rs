@@ -1,4 +1,4 @@
-//! From one frame to its two lines. Pure but for the counters.
+//! Turns one frame into its two lines. Pure except for the counters.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -23,17 +23,17 @@ use verbatim::{Json, Verbatim};
 
 mod verbatim;
 
-/// Who sent a frame, as the listener knows it.
+/// The sender of a frame, as the listener knows it.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// The address of the connection.
+    /// The peer address of the connection.
     address: Arc<str>,
     /// Producer and epoch; `None` for version 1.
     run: Option<(Arc<str>, u64)>,
 }
 
 impl Sender {
-    /// Who sends from this address. `run` is producer and epoch; `None` for version 1.
+    /// The sender at this address. `run` is producer and epoch; `None` for version 1.
     pub fn new(source: IpAddr, run: Option<(Arc<str>, u64)>) -> Self {
         Self {
             address: source.to_string().into(),
@@ -42,30 +42,31 @@ impl Sender {
     }
 }
 
-/// What a frame became.
+/// The two lines of a frame.
 #[derive(Debug)]
 pub struct Lines {
     /// The full record, with its line end.
     pub record: Vec<u8>,
     /// The slim row, with its line end.
     pub row: Vec<u8>,
-    /// How the response was read.
+    /// How the response was parsed.
     pub shape: Shape,
 }
 
 /// Why a frame can never be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Unstorable {
-    /// The meta is no JSON object.
+    /// The meta is not a JSON object.
     #[error(transparent)]
     Meta(#[from] MetaError),
-    /// The schema is of a later major version.
+    /// The schema has a later major version.
     #[error("store a record of schema {0}, this program knows {SCHEMA}")]
     Schema(u32),
 }
 
-/// What the listener itself writes into a record. A sender's fields of these names, or of another
-/// type than they have, would stand beside its own and make the line unreadable.
+/// The fields that the listener itself writes into a record. Fields of the same names from a sender
+/// are dropped, as are fields of a wrong type: they would be duplicate keys and make the line
+/// unreadable.
 const OURS: [&str; 14] = [
     "pid",
     "epoch",
@@ -83,23 +84,24 @@ const OURS: [&str; 14] = [
     "shed",
 ];
 
-/// Most bytes of the URI in a row, and of any other text: rows stay small whatever clients invent.
+/// Most bytes of the URI in a row, and of any other text. Keeps rows small regardless of what
+/// clients send.
 const URI_MAX: usize = 2048;
 /// See [`URI_MAX`].
 const TEXT_MAX: usize = 512;
 
-/// What a frame says beside its bodies, read.
+/// The parsed meta object of a frame.
 pub(crate) struct Told<'d>(Form<'d>);
 
 enum Form<'d> {
-    /// To be stored as it is.
+    /// Stored verbatim.
     Verbatim(Verbatim<'d>),
-    /// To be written anew.
+    /// Serialised again.
     Taken(Meta),
 }
 
 impl Told<'_> {
-    /// The `x-request-id`, and the start.
+    /// The `x-request-id` and the start time.
     pub(crate) fn request(&self) -> (Option<&str>, Option<&str>) {
         match &self.0 {
             Form::Verbatim(told) => (told.facts.request_id.as_deref(), told.facts.ts.as_deref()),
@@ -108,7 +110,7 @@ impl Told<'_> {
     }
 }
 
-/// Reads what a frame says. `without_bodies` is what [`write`] will be told.
+/// Parses the meta of a frame. `without_bodies` must have the value that [`write`] gets later.
 ///
 /// # Errors
 /// See [`Unstorable`].
@@ -117,7 +119,7 @@ pub(crate) fn told<'d>(
     sender: &Sender,
     without_bodies: bool,
 ) -> Result<Told<'d>, Unstorable> {
-    // What is changed in a body has to be said in the meta object.
+    // A change to a body must be recorded in the meta object.
     let may_stand = !without_bodies && !extract::looks_like_gzip(&data.resp);
     if may_stand
         && let Some(told) = verbatim::read(&data.meta)
@@ -128,7 +130,7 @@ pub(crate) fn told<'d>(
     meta_of(data, sender).map(|meta| Told(Form::Taken(meta)))
 }
 
-/// The meta object of a frame, stamped with where it came from.
+/// The meta object of a frame, with its origin added.
 fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
     let mut meta = Meta::from_json(&data.meta)?;
     if let Some(v) = meta.v.filter(|v| *v > SCHEMA) {
@@ -137,7 +139,7 @@ fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
     for name in OURS {
         meta.extra.remove(name);
     }
-    // What a sender says of these is not believed: storing only once depends on them.
+    // These fields are not taken from the sender: deduplication depends on them.
     meta.pid = None;
     meta.epoch = None;
     meta.seq = None;
@@ -149,7 +151,7 @@ fn meta_of(data: &Data, sender: &Sender) -> Result<Meta, Unstorable> {
     Ok(meta)
 }
 
-/// Makes the lines of a frame, its bodies left out if they must be.
+/// Makes the lines of a frame, without its bodies if `without_bodies` is set.
 ///
 /// # Errors
 /// See [`Unstorable`].
@@ -160,8 +162,8 @@ pub fn lines(data: &Data, sender: &Sender, without_bodies: bool) -> Result<Lines
     Ok(Lines { record, row, shape })
 }
 
-/// Appends the lines of a frame, record and row, its bodies left out if they must be; says how the
-/// response was read.
+/// Appends the record and the row of a frame, without its bodies if they must be left out. Returns
+/// how the response was parsed.
 pub(crate) fn write(
     told: Told<'_>,
     data: &Data,
@@ -262,7 +264,7 @@ fn write_taken(
     shape
 }
 
-/// The two bodies, read.
+/// The parsed bodies.
 struct Bodies<'b> {
     req: Cow<'b, str>,
     is_req_b64: bool,
@@ -274,16 +276,16 @@ struct Bodies<'b> {
     reading: Reading,
 }
 
-/// What the answer says of itself, as the router would have read it.
+/// The usage and finish reason of an answer, as the router would have read them.
 #[derive(Default)]
 struct Reading {
     usage: Option<Usage>,
-    /// In the chat API's word.
+    /// The chat API's word for it.
     finish_reason: Option<String>,
 }
 
 impl Reading {
-    /// Reads an answer whose sender told neither usage nor why it ended.
+    /// Parses an answer whose sender reported neither usage nor finish reason.
     fn of<S, J, H>(meta: &MetaOf<S, J, H>, resp: &[u8], shape: Shape) -> Self {
         let told = meta.resp_meta.as_ref();
         let is_told = meta.usage.is_some()
@@ -314,7 +316,8 @@ fn usage_of(usage: answers::Usage) -> Usage {
 }
 
 impl<'b> Bodies<'b> {
-    /// Reads them; `resp` is the response unpacked. What was found in it comes beside them.
+    /// Parses both bodies. `resp` is the decompressed response. Returns the findings in the
+    /// response separately.
     fn read<S, J, H>(meta: &MetaOf<S, J, H>, data: &'b Data, resp: &'b [u8]) -> (Self, RespMeta) {
         let found = if meta.status.is_none_or(|status| status < 400) {
             extract::extract(resp)
@@ -347,7 +350,7 @@ impl<'b> Bodies<'b> {
     }
 }
 
-/// What the sender has read stands: it saw the whole response, the stored one may be cut.
+/// The sender's values win: it saw the whole response, while the stored one may be truncated.
 fn merge<S, J>(
     told: Option<RespMetaOf<S, J>>,
     found: RespMetaOf<S, J>,
@@ -388,8 +391,8 @@ fn ts_end(ts: Option<&str>, rt: Option<f64>) -> Option<String> {
     Some(end.to_rfc3339_opts(SecondsFormat::Millis, ts.ends_with('Z')))
 }
 
-/// The time so many milliseconds later, where neither is anything but plain: as the router writes
-/// times, on a day that every month has, and in the same minute.
+/// Adds this many milliseconds to a time. Handles only the simple case: a time in the router's own
+/// format, on a day that every month has, and with the result in the same minute.
 fn later_in_the_minute(ts: &str, ms: i64) -> Option<String> {
     let bytes = ts.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:dd.dddZ";
@@ -425,7 +428,8 @@ fn later_in_the_minute(ts: &str, ms: i64) -> Option<String> {
     Some(out)
 }
 
-/// Quotes and line ends grow: without some room a large body would be moved for them.
+/// Quotes and line ends grow when escaped. Without spare room, a large body would be reallocated
+/// for them.
 fn make_room(out: &mut Vec<u8>, record: &Record<'_>) {
     let bodies = record.req_body.len() + record.resp_body.len();
     out.reserve(2048 + bodies + bodies / 8);
@@ -433,7 +437,7 @@ fn make_room(out: &mut Vec<u8>, record: &Record<'_>) {
 
 const FINITE: &str = "records have text keys and finite numbers";
 
-/// Appends the row of an exchange. `record` is looked at for what stands beside its meta fields.
+/// Appends the row of an exchange. `record` supplies the values besides its meta fields.
 fn write_row<S: Deref<Target = str>, J: Serialize, H>(
     meta: &MetaOf<S, J, H>,
     record: &Record<'_>,
@@ -520,7 +524,7 @@ fn write_row<S: Deref<Target = str>, J: Serialize, H>(
     out.push(b'\n');
 }
 
-/// `host:port` of whoever answered.
+/// `host:port` of the backend that answered.
 fn backend<S: Deref<Target = str>, J, H>(meta: &MetaOf<S, J, H>) -> &str {
     if let Some(url) = meta.forwarded_to.as_deref().filter(|url| !url.is_empty()) {
         let host = url.split_once("://").map_or(url, |(_, rest)| rest);

@@ -1,13 +1,13 @@
-//! From the time to the file: which hour a batch goes to, and which hours are closed. Pure.
+//! Maps times to files: which hour a batch goes to, and which hours are closed. Pure.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use proto::layout::Hour;
 
-/// An hour is packed this long after its end: readers have had time to finish it.
+/// Delay between the end of an hour and its packing. It gives readers time to finish the hour.
 pub(crate) const QUIET: TimeDelta = TimeDelta::minutes(10);
 
-/// How far a remembered hour may lie ahead of the clock. Beyond it the clock was wrong then rather
-/// than now, and following it would send records to that hour for ever.
+/// How far a remembered hour may be ahead of the clock. If it is further ahead, the clock was wrong
+/// at that time rather than now; following it would send records to that hour for ever.
 const AHEAD_MAX: TimeDelta = TimeDelta::days(1);
 
 /// Chooses hours that never go back, whatever the clock does.
@@ -17,14 +17,14 @@ pub(crate) struct Roller {
 }
 
 impl Roller {
-    /// Goes on from the hour last written, if it can be true at `now`.
+    /// Continues from the hour last written, if that hour is plausible at `now`.
     pub(crate) fn resume(last: Option<Hour>, now: DateTime<Utc>) -> Self {
         Self {
             latest: last.filter(|hour| hour.start() <= now + AHEAD_MAX),
         }
     }
 
-    /// The hour of everything written at `now`.
+    /// The hour for everything written at `now`.
     pub(crate) fn hour(&mut self, now: DateTime<Utc>) -> Hour {
         let hour = Hour::of(now);
         let hour = self.latest.map_or(hour, |latest| latest.max(hour));
@@ -33,7 +33,7 @@ impl Roller {
     }
 }
 
-/// Whether an hour that will not be written any more is due for packing.
+/// Whether an hour that is no longer written is due for packing.
 pub(crate) fn is_quiet(hour: Hour, now: DateTime<Utc>) -> bool {
     hour.next().start() + QUIET <= now
 }

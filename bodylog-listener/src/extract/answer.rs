@@ -1,4 +1,4 @@
-//! What has been found so far, and where to look in each object of a response.
+//! Collects the findings, and knows where to look in each object of a response.
 
 use proto::meta::RespMeta;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use super::overlay::overlay;
 use super::tools::Tools;
 use super::{Extracted, Shape};
 
-/// Most choices that are told apart; what belongs to others is put with the last.
+/// Most choices kept apart. Further choices are merged into the last one.
 const CHOICES_MAX: usize = 128;
 
-/// Room for the text of a choice, bytes: short answers are not moved.
+/// Initial capacity for the text of a choice, bytes. Avoids reallocation for short answers.
 const TEXT_ROOM: usize = 256;
 
-/// The findings.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     id: Option<String>,
@@ -23,9 +23,9 @@ pub(super) struct Answer {
     usage: Option<Value>,
     actual_usage: Option<Value>,
     error: Option<Value>,
-    /// By index, ascending. Formats without choices use index 0.
+    /// Sorted by index, ascending. Formats without choices use index 0.
     choices: Vec<Choice>,
-    /// Whether pieces of a Responses answer came: its last event repeats them.
+    /// Whether deltas of a Responses answer arrived. The last event repeats their text.
     has_pieces: bool,
 }
 
@@ -48,7 +48,7 @@ impl Choice {
 }
 
 impl Answer {
-    /// Takes what one object says, and says whether it is one.
+    /// Reads one object. Returns whether `data` is an object.
     pub(super) fn take(&mut self, object: &str) -> bool {
         let mut kind = None;
         let mut index = 0;
@@ -83,7 +83,7 @@ impl Answer {
         if object_kind.as_deref() == Some("response") {
             self.ended(status, reason);
         }
-        // Only here is it known what a delta is a delta of.
+        // Wait until all members are read: `type` and `index` say what the delta belongs to.
         if let Some(block) = block {
             self.block(Some(index), block);
         }
@@ -93,7 +93,7 @@ impl Answer {
         is_object
     }
 
-    /// What a plain chunk of a chat stream adds; see [`super::quick`].
+    /// Adds the contents of a plain chunk of a chat stream; see [`super::quick`].
     pub(super) fn add(
         &mut self,
         index: i64,
@@ -109,7 +109,7 @@ impl Answer {
         }
     }
 
-    /// Names the completion, as each of its chunks does.
+    /// Sets the name of the completion. Every chunk repeats it.
     pub(super) fn name(&mut self, id: &str, model: &str) {
         for (known, new) in [(&mut self.id, id), (&mut self.model, model)] {
             if !new.is_empty() && known.as_deref() != Some(new) {
@@ -118,7 +118,7 @@ impl Answer {
         }
     }
 
-    /// Whether more than nothing was found.
+    /// Whether anything was found.
     pub(super) fn found_anything(&self) -> bool {
         self.has_answer()
             || self.id.is_some()
@@ -127,25 +127,25 @@ impl Answer {
             || self.actual_usage.is_some()
     }
 
-    /// Whether there is something a client would see as the answer.
+    /// Whether anything was found that a client would see as the answer.
     fn has_answer(&self) -> bool {
         self.error.is_some()
             || self.stop_reason.is_some()
             || self.choices.iter().any(Choice::has_anything)
     }
 
-    /// A usage object that stands for all of them.
+    /// Sets a usage object that replaces all earlier ones.
     pub(super) fn usage(&mut self, usage: Value) {
         self.usage = Some(usage);
     }
 
-    /// The model, unless it is known.
+    /// Sets the model, unless it is already known.
     pub(super) fn model(&mut self, model: String) {
         self.model.get_or_insert(model);
     }
 
-    /// Why the generation ended, unless that is known: in OpenAI's member of a choice, or
-    /// Anthropic's of the message.
+    /// Sets the finish reason, unless it is already known. OpenAI has it in each choice, Anthropic
+    /// in the message.
     pub(super) fn ended_by(&mut self, is_of_choice: bool, reason: String) {
         if is_of_choice {
             self.at(0).finish_reason.get_or_insert(reason);
@@ -154,7 +154,7 @@ impl Answer {
         }
     }
 
-    /// A usage object, or a part of one.
+    /// Merges a usage object, or a part of one.
     pub(super) fn usage_of(&mut self, json: &str) {
         if let Some(usage) = value(json) {
             overlay(&mut self.usage, usage);
@@ -171,7 +171,7 @@ impl Answer {
             Err(place) => {
                 let choice = Choice {
                     index,
-                    // It grows by a word at a time.
+                    // The text grows one word at a time.
                     text: String::with_capacity(TEXT_ROOM),
                     ..Choice::default()
                 };
@@ -182,7 +182,7 @@ impl Answer {
         &mut self.choices[place]
     }
 
-    /// An element of OpenAI's `choices`.
+    /// Reads an element of OpenAI's `choices`.
     fn choice(&mut self, json: &str) {
         let mut index = 0;
         let mut finish_reason = None;
@@ -215,7 +215,8 @@ impl Answer {
         }
     }
 
-    /// A block of Anthropic's content: whole, or the start of one whose pieces come with this index.
+    /// Reads a block of Anthropic's content: a whole block, or the start of one whose deltas follow
+    /// under the same index.
     fn block(&mut self, index: Option<i64>, json: &str) {
         let choice = self.at(0);
         let mut is_tool = false;
@@ -233,7 +234,8 @@ impl Answer {
         }
     }
 
-    /// What an event adds: Anthropic's is an object, that of the Responses API a string.
+    /// Adds the delta of an event. Anthropic's delta is an object, that of the Responses API a
+    /// string.
     fn delta(&mut self, kind: Option<&str>, index: i64, json: &str) {
         match kind {
             Some("response.output_text.delta") => {
@@ -265,7 +267,7 @@ impl Answer {
         }
     }
 
-    /// Anthropic's `message_start`.
+    /// Reads Anthropic's `message_start`.
     fn message(&mut self, json: &str) {
         each_member(json, |name, json| match name {
             "id" => self.id = text(json).or(self.id.take()),
@@ -275,7 +277,7 @@ impl Answer {
         });
     }
 
-    /// The response inside an event of the Responses API.
+    /// Reads the response object inside an event of the Responses API.
     fn response(&mut self, json: &str) {
         let has_pieces = self.has_pieces;
         let mut status = None;
@@ -298,14 +300,14 @@ impl Answer {
         self.ended(status, reason);
     }
 
-    /// How a response of the Responses API ended, if it has.
+    /// Sets how a response of the Responses API ended, if it has ended.
     fn ended(&mut self, status: Option<String>, reason: Option<String>) {
         if let Some("completed" | "incomplete") = status.as_deref() {
             self.at(0).finish_reason = reason.or(status);
         }
     }
 
-    /// An element of `output` of the Responses API.
+    /// Reads an element of `output` of the Responses API.
     fn output_item(&mut self, json: &str) {
         let kind = value_of(json, "type");
         if kind.as_deref() == Some("function_call") {
@@ -337,7 +339,7 @@ impl Answer {
         });
     }
 
-    /// Ends the search.
+    /// Finishes and returns the findings.
     pub(super) fn into_extracted(self, shape: Shape) -> Extracted {
         let has_answer = self.has_answer();
         let are_several = self.choices.len() > 1;
@@ -373,7 +375,7 @@ impl Answer {
             error: self.error,
         };
         let is_nothing = meta.is_empty() && !has_answer;
-        // Of a body that was cut, nothing is left but the body.
+        // If nothing was found in a truncated body, the record keeps the body itself.
         let is_text = |text: &String| shape != Shape::Tail || !text.is_empty();
         Extracted {
             text: has_answer.then_some(text).filter(is_text),

@@ -1,5 +1,5 @@
-//! Looking into JSON without building a tree: what is not asked for is skipped, and what is of an
-//! unexpected type is passed over instead of failing the rest.
+//! Reads JSON without building a tree. Unrequested members are skipped, and a member of an
+//! unexpected type is ignored instead of failing the rest.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use serde::Deserializer;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Calls `each` with every member of an object, in order, and says whether it is one to its end.
-/// Members before a fault are seen.
+/// Calls `each` with every member of an object, in order. Returns whether the object is valid to
+/// its end. Members before an error are still reported.
 pub(super) fn each_member<'a>(json: &'a str, each: impl FnMut(&str, &'a str)) -> bool {
     struct Members<F>(F);
     impl<'a, F: FnMut(&str, &'a str)> Visitor<'a> for Members<F> {
@@ -31,7 +31,7 @@ pub(super) fn each_member<'a>(json: &'a str, each: impl FnMut(&str, &'a str)) ->
     deserializer.deserialize_map(Members(each)).is_ok() && deserializer.end().is_ok()
 }
 
-/// Calls `each` with every element of a list, in order. Nothing happens for anything else.
+/// Calls `each` with every element of a list, in order. Does nothing for other values.
 pub(super) fn each_element<'a>(json: &'a str, each: impl FnMut(&'a str)) {
     struct Elements<F>(F);
     impl<'a, F: FnMut(&'a str)> Visitor<'a> for Elements<F> {
@@ -51,7 +51,7 @@ pub(super) fn each_element<'a>(json: &'a str, each: impl FnMut(&'a str)) {
     let _ = serde_json::Deserializer::from_str(json).deserialize_seq(Elements(each));
 }
 
-/// The text of a string, if it is one and not empty.
+/// The text of a value, if it is a non-empty string.
 pub(super) fn text(json: &str) -> Option<String> {
     if !json.starts_with('"') {
         return None;
@@ -61,9 +61,9 @@ pub(super) fn text(json: &str) -> Option<String> {
         .filter(|text| !text.is_empty())
 }
 
-/// Appends the text of a string, if it is one.
+/// Appends the text of a value, if it is a string.
 pub(super) fn append_text(json: &str, to: &mut String) {
-    // Most pieces have no escapes and need no copy of their own.
+    // Most pieces have no escapes and can be borrowed without a copy.
     if let Ok(text) = serde_json::from_str::<&str>(json) {
         to.push_str(text);
     } else if let Some(text) = text(json) {
@@ -78,7 +78,7 @@ pub(super) fn value(json: &str) -> Option<serde_json::Value> {
         .filter(|value: &serde_json::Value| !value.is_null())
 }
 
-/// Whether it is a list or an object, by its first byte.
+/// Whether the value is a list or an object, by its first byte.
 pub(super) fn is_object(json: &str) -> bool {
     json.starts_with('{')
 }

@@ -1,9 +1,9 @@
-//! A usage object that a stream tells in parts.
+//! Merges a usage object that a stream sends in parts.
 
 use serde_json::{Map, Value};
 
-/// Lays `more` over `known`. Null takes nothing away, and neither does a zero: some engines close a
-/// stream with zeros for what its beginning told.
+/// Merges `more` into `known`. Null and zero do not overwrite a value: some engines end a stream
+/// with zeros for counts that they reported at its start.
 pub(super) fn overlay(known: &mut Option<Value>, more: Value) {
     match (known, more) {
         (Some(Value::Object(known)), Value::Object(more)) => over(known, more),
@@ -16,7 +16,7 @@ fn over(known: &mut Map<String, Value>, more: Map<String, Value>) {
         match (known.get_mut(&key), value) {
             (_, Value::Null) => {}
             (Some(Value::Object(known)), Value::Object(more)) => {
-                // Two levels are all that a usage object has.
+                // A usage object has only two levels.
                 known.extend(more.into_iter().filter(|(_, value)| !is_nothing(value)));
             }
             (Some(_), value) if is_nothing(&value) => {}

@@ -1,22 +1,22 @@
-//! Bodies that were stored packed.
+//! Decompresses stored bodies.
 
 use std::borrow::Cow;
 use std::io::Read;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
-/// Most bytes a body is unpacked to.
+/// Largest size of a decompressed body, bytes.
 const UNPACKED_MAX: u64 = 64 << 20;
-/// Most times a body may grow, once it is past [`RATIO_FREE`].
+/// Highest compression ratio once a body exceeds [`RATIO_FREE`].
 const RATIO_MAX: u64 = 200;
-/// Bytes that are unpacked whatever the ratio.
+/// Bytes that are decompressed regardless of the ratio.
 const RATIO_FREE: u64 = 1 << 20;
 
-/// The body unpacked, and whether something at its end is missing: it was cut, or grew too large.
-/// The body itself if it is not packed, or in a way that is not known. `encoding` is its
-/// `content-encoding`, where that is known; gzip is recognised without it.
+/// Decompresses a body. Returns it and whether its end is missing because it was truncated or grew
+/// too large. Returns the body unchanged if it is not compressed or the encoding is unknown.
+/// `encoding` is its `content-encoding`, if known; gzip is recognised without it.
 pub(crate) fn unpacked<'a>(body: &'a [u8], encoding: Option<&str>) -> (Cow<'a, [u8]>, bool) {
-    // A name in any case (RFC 9110, section 8.4.1).
+    // Coding names are case-insensitive (RFC 9110, section 8.4.1).
     let encoding = encoding.map(|encoding| encoding.trim().to_ascii_lowercase());
     let read = match encoding.as_deref() {
         Some("gzip" | "x-gzip") | None if looks_like_gzip(body) => {
@@ -34,7 +34,7 @@ pub(crate) fn unpacked<'a>(body: &'a [u8], encoding: Option<&str>) -> (Cow<'a, [
     }
 }
 
-/// Whether a body begins as gzip does.
+/// Whether a body starts with the gzip magic bytes.
 pub(crate) fn looks_like_gzip(body: &[u8]) -> bool {
     body.starts_with(&[0x1f, 0x8b])
 }

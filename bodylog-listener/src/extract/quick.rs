@@ -1,5 +1,5 @@
-//! The common chunk of a chat stream, read in one pass: most bytes of most responses are such
-//! chunks. Whatever has more in it, or anything of an unexpected type, is left to the thorough way.
+//! A one-pass reader for the common chunk of a chat stream. Most bytes of most responses are such
+//! chunks. Chunks with other members or unexpected types go through the full parser.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::answer::Answer;
 
-/// A chunk that says nothing but its names, pieces of text and its usage.
+/// A chunk that contains only its names, text and usage.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(default, borrow)]
@@ -75,20 +75,20 @@ pub(super) struct Quick {
     last: Option<Frame>,
 }
 
-/// A chunk around its one piece of text. The chunks of a stream differ in little else, and those
-/// that differ in nothing else need no parsing.
+/// The bytes around the text of a chunk. Chunks of a stream often differ only in the text, and a
+/// chunk with the same frame needs no parsing.
 #[derive(Debug)]
 struct Frame {
-    /// Up to the first quote of the text, itself included.
+    /// The bytes up to and including the opening quote of the text.
     before: Box<str>,
-    /// From the last one on.
+    /// The bytes from the closing quote on.
     after: Box<str>,
     index: i64,
     is_reasoning: bool,
 }
 
 impl Quick {
-    /// Takes a chunk if it is a common one.
+    /// Reads a chunk if it is a common one. Returns whether it was.
     pub(super) fn take(&mut self, data: &str, answer: &mut Answer) -> bool {
         if let Some(last) = &self.last
             && let Some(text) = last.text_of(data)
@@ -129,7 +129,7 @@ impl Quick {
 }
 
 impl Frame {
-    /// What stands around the text of a chunk that has one, and does not end anything.
+    /// The frame of a chunk that has exactly one text and no finish reason or usage.
     fn of(data: &str, chunk: &Chunk<'_>) -> Option<Self> {
         if chunk.usage.is_some() {
             return None;
@@ -147,7 +147,7 @@ impl Frame {
         if filled(choice.finish_reason) {
             return None;
         }
-        // It is borrowed from there: it had no escapes.
+        // The text is borrowed from `data`, so it had no escapes.
         let from = (text.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
         let (before, after) = (data.get(..from)?, data.get(from + text.len()..)?);
         Some(Self {
@@ -158,7 +158,7 @@ impl Frame {
         })
     }
 
-    /// The text of a chunk that is the same around it.
+    /// The text of a chunk, if the chunk has this same frame.
     fn text_of<'d>(&self, data: &'d str) -> Option<Cow<'d, str>> {
         let text = data.strip_prefix(&*self.before)?;
         let text = text.strip_suffix(&*self.after)?;
@@ -201,7 +201,7 @@ impl Chunk<'_> {
 impl Choice<'_> {
     fn is_plain(&self) -> bool {
         let delta = self.delta.as_ref();
-        // Both at once would have to be put in the order they stand in.
+        // If both are present, their order matters, so the full parser must read them.
         let both = delta
             .is_some_and(|delta| delta.reasoning.is_some() && delta.reasoning_content.is_some());
         let tools = delta.is_some_and(|delta| delta.tool_calls.is_some());
@@ -303,7 +303,7 @@ mod tests {
         )
     }
 
-    /// Chunks of one stream: all alike but for what stands in the text, sound or not.
+    /// Chunks of one stream that differ only in their text, which may be valid or not.
     fn any_stream() -> impl Strategy<Value = Vec<String>> {
         let piece = prop::sample::select(vec![
             "a",

@@ -1,17 +1,17 @@
-//! What a request asks for.
+//! Extracts the parameters of a request.
 
 use super::json;
 
-/// What is of interest in a request body.
+/// The members of a request body that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Its top-level `stream`, if that is true or false.
+    /// The top-level `stream`, if it is a boolean.
     pub(crate) stream: Option<bool>,
-    /// Its top-level `model`.
+    /// The top-level `model`.
     pub(crate) model: Option<String>,
 }
 
-/// Reads a request body, as far as it goes: of one that was cut, what comes before the cut.
+/// Parses a request body. For a truncated body, uses the members before the cut.
 pub(crate) fn asked(body: &str) -> Asked {
     let mut asked = Asked::default();
     json::each_member(body, |name, value| match name {

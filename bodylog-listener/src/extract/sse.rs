@@ -1,11 +1,11 @@
-//! From the bytes of an event stream to the data of its events. Half lines, at either end or around
-//! a gap, fall out: they parse as nothing.
+//! Splits an event stream into the data of its events. Partial lines, at either end or around a
+//! gap, are dropped because they do not parse.
 
 use memchr::memchr_iter;
 
-/// Calls `each` with the data of every event: the `data:` lines up to an empty one, joined by line
-/// feeds. When `each` cannot use the joined data of several lines, it gets them one by one. Says
-/// whether there was any `data:` line.
+/// Calls `each` with the data of every event: its `data:` lines, joined by line feeds. If `each`
+/// cannot use the joined data of several lines, it gets them one by one. Returns whether there was
+/// any `data:` line.
 pub(super) fn each_data<'b>(body: &'b str, mut each: impl FnMut(&str) -> bool) -> bool {
     let mut is_stream = false;
     let mut event: Vec<&'b str> = Vec::new();

@@ -1,16 +1,17 @@
-//! Tool calls, put together from their fragments.
+//! Assembles tool calls from their fragments.
 
 use serde_json::{Map, Value};
 
-/// The calls of one choice, in the order they began.
+/// The calls of one choice, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
     calls: Vec<(Option<i64>, Map<String, Value>)>,
 }
 
 impl Tools {
-    /// Adds a fragment. Fragments with the same `index` are one call; one without an index is a call
-    /// of its own. The first value of a key stays, except that `function.arguments` grows.
+    /// Adds a fragment. Fragments with the same `index` form one call; a fragment without an index
+    /// is a call of its own. The first value of a key is kept, except that `function.arguments`
+    /// grows.
     pub(super) fn add(&mut self, fragment: Value) {
         let Value::Object(fragment) = fragment else {
             return;
@@ -26,7 +27,7 @@ impl Tools {
         }
     }
 
-    /// Adds text to a key of the call with this index: Anthropic's `input` comes in pieces.
+    /// Appends text to a key of the call with this index. Anthropic sends `input` in pieces.
     pub(super) fn grow(&mut self, index: i64, key: &str, text: &str) {
         let known = self.calls.iter_mut().find(|(at, _)| *at == Some(index));
         if let Some((_, call)) = known {
@@ -39,12 +40,12 @@ impl Tools {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no calls.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// The calls. An `input` that was put together is read as JSON if it is.
+    /// The calls. An assembled `input` is parsed as JSON if it is valid.
     pub(super) fn into_calls(self) -> Vec<Value> {
         self.calls
             .into_iter()

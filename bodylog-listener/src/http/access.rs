@@ -1,4 +1,4 @@
-//! Who may read what is stored: callers on this host, and those who show the token.
+//! Access control: stored data is for callers on this host and callers with the token.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::State;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerAddr(pub(super) SocketAddr);
 
-/// Lets a request through, or answers it.
+/// Lets a request through, or rejects it.
 pub(super) async fn guard(
     Shared(state): Shared<State>,
     Extension(peer): Extension<PeerAddr>,
@@ -27,7 +27,7 @@ pub(super) async fn guard(
     }
 }
 
-/// What a request is answered that may not read what is stored.
+/// The response to a request that may not read stored data.
 pub(super) fn refusal(
     state: &State,
     PeerAddr(peer): PeerAddr,
@@ -67,8 +67,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .then(|| token.trim_ascii())
 }
 
-/// Whether a caller is on this host and speaks for itself: no proxy handed the request on, and it was
-/// addressed by a name of this host, so that no web page can have a browser ask.
+/// Whether the caller is on this host and not behind a proxy. The request must also name this host
+/// in its address, so that no web page can make a browser send it.
 fn is_loopback(peer: IpAddr, authority: Option<&str>, headers: &HeaderMap) -> bool {
     let handed_on = headers.keys().any(|name| {
         let name = name.as_str();

@@ -1,4 +1,4 @@
-//! Slim rows by the time their exchange ended: page by page, in the order of (end, request id).
+//! Lists slim rows by the end time of their exchange, page by page, ordered by (end, request id).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,9 +16,10 @@ use crate::ledger::dir_of;
 use crate::lines::{self, Continue};
 use crate::stream::Output;
 
-/// Most rows of an answer, and how many there are unless fewer are asked for.
+/// Most rows of a page, and the default.
 const LIMIT: usize = 5000;
-/// A row is written after its exchange ended, by this at most unless it waited in a spool.
+/// Longest delay between the end of an exchange and the writing of its row, unless the row waited
+/// in a spool.
 const LATE: TimeDelta = TimeDelta::hours(24);
 
 /// The query.
@@ -35,12 +36,12 @@ pub(super) struct Asked {
     cursor: Option<String>,
 }
 
-/// What a query means.
+/// The parsed query.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// Rows behind this: an end, and with a cursor the request id there.
+    /// Only rows after this position: an end time, and with a cursor also a request id.
     from: Place,
-    /// Rows before this end.
+    /// Only rows before this end time.
     to_ms: i64,
     model: Option<String>,
     peer: Option<String>,
@@ -52,17 +53,17 @@ pub(super) struct Wanted {
 
 #[derive(Debug)]
 enum Place {
-    /// The first row with this end, milliseconds since the Unix epoch.
+    /// The position of the first row with this end time, milliseconds since the Unix epoch.
     At(i64),
-    /// The first row after this one.
+    /// The position directly after this row.
     After(i64, String),
 }
 
 impl Asked {
-    /// Reads the parameters.
+    /// Parses the parameters.
     ///
     /// # Errors
-    /// Which one is wrong, and what it should be.
+    /// Names the invalid parameter and the expected form.
     pub(super) fn read(self) -> Result<Wanted, String> {
         const TIME: &str = "must be a time, as 2026-01-02T03:04:05Z or Unix seconds";
         let moment = |name: &str, text: Option<&str>| {
@@ -106,7 +107,7 @@ impl Asked {
     }
 }
 
-/// RFC 3339, the same without an offset and then UTC, or Unix seconds.
+/// Parses RFC 3339, RFC 3339 without an offset (read as UTC), or Unix seconds.
 fn time(text: &str) -> Option<DateTime<FixedOffset>> {
     let text = text.trim();
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
@@ -121,11 +122,11 @@ fn time(text: &str) -> Option<DateTime<FixedOffset>> {
     DateTime::from_timestamp(seconds, 0).map(|time| time.fixed_offset())
 }
 
-/// A row that is wanted. Ordered by end, then by request id.
+/// A matching row. Ordered by end, then by request id.
 #[derive(Debug)]
 struct Found {
     end_ms: i64,
-    /// As it is written.
+    /// The end time as it is written in the row.
     end: String,
     request_id: String,
     line: Box<RawValue>,
@@ -173,7 +174,7 @@ impl Wanted {
             && self.stream.is_none_or(|stream| row.stream == stream)
     }
 
-    /// A row that is wanted, with the line it is in.
+    /// A matching row and its line.
     fn found(&self, row: DetailRow<'_>, line: &[u8]) -> Option<Found> {
         let end = end_of(&row)?;
         let end_ms = end.timestamp_millis();
@@ -204,13 +205,13 @@ struct Page {
     count: usize,
     truncated: bool,
     rows: Vec<Box<RawValue>>,
-    /// Lines that are no rows, torn ones among them.
+    /// Lines that are not rows, including torn lines.
     bad_lines: u64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     more: Option<More>,
 }
 
-/// What is said of a page that is not the last.
+/// The cursor for the next page, sent with every page but the last.
 #[derive(Serialize)]
 struct More {
     returned_from: String,
@@ -219,7 +220,7 @@ struct More {
     hint: &'static str,
 }
 
-/// One page of rows. Memory is bounded by the limit, not by what is stored.
+/// One page of rows. The limit bounds the memory, regardless of how much is stored.
 pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
     let moment = |ms| DateTime::<Utc>::from_timestamp_millis(ms).unwrap_or_default();
     let (from, to) = (moment(wanted.begins_ms()), moment(wanted.to_ms));
@@ -232,7 +233,8 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
         }
         let mut reader = match lines::open(&file.path) {
             Ok(reader) => reader,
-            // Packed or deleted since it was listed; packed, it is found on the next request.
+            // The file was packed or deleted after it was listed. If packed, the next request finds
+            // it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -240,7 +242,7 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
             let row = super::row(line, &mut bad_lines);
             if let Some(row) = row.and_then(|row| wanted.found(row, line)) {
                 found.push(row);
-                // The first row beyond the page tells that there is one.
+                // One row beyond the page shows that there is a next page.
                 if found.len() > wanted.limit + 1 {
                     found.pop();
                 }
@@ -270,7 +272,7 @@ pub(super) fn page(root: &Path, wanted: &Wanted) -> io::Result<Value> {
     Ok(to_value(page)?)
 }
 
-/// `ts_end`, else `ts` and the time it took.
+/// `ts_end`, otherwise `ts` plus the duration.
 fn end_of(row: &DetailRow<'_>) -> Option<DateTime<FixedOffset>> {
     if !row.ts_end.is_empty() {
         return DateTime::parse_from_rfc3339(&row.ts_end).ok();
@@ -345,7 +347,7 @@ mod tests {
                 json!({"v": 3, "ts_end": "2026-01-02T03:05:00.000Z"}),
             ],
         );
-        // Written late, and in another offset.
+        // A row that was written late and has a different offset.
         write(
             root.path(),
             "2026-01-02/05.jsonl",

@@ -1,4 +1,4 @@
-//! Finding one full record by its request id: the newest hours first, line by line.
+//! Finds one full record by its request id, searching the newest hours first, line by line.
 
 use std::io;
 use std::path::Path;
@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use crate::lines::{self, Continue};
 
-/// How far back is looked, unless asked otherwise.
+/// Default search range.
 pub(super) const HOURS: u32 = 24;
-/// How far back may be looked.
+/// Largest search range.
 pub(super) const HOURS_MAX: u32 = 24 * 366;
 
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ struct Id {
     request_id: Option<String>,
 }
 
-/// The line of a record, the last one if there are several in its hour.
+/// The line of a record. If its hour has several, the last one.
 pub(super) fn record(
     root: &Path,
     request_id: &str,
@@ -29,7 +29,7 @@ pub(super) fn record(
 ) -> io::Result<Option<Vec<u8>>> {
     let from = now - TimeDelta::hours(i64::from(hours));
     let files = lines::one_per_hour(lines::hour_files(root)?);
-    // As it stands in the line; a body that mentions it is told apart by parsing.
+    // The id as it appears in a line. Parsing then rules out a body that merely mentions it.
     let needle = serde_json::to_string(request_id)?;
     let finder = Finder::new(needle.as_bytes());
     for file in files.iter().rev() {
@@ -39,7 +39,8 @@ pub(super) fn record(
         let mut found = None;
         let mut reader = match lines::open(&file.path) {
             Ok(reader) => reader,
-            // Packed or deleted since it was listed; packed, it is found on the next request.
+            // The file was packed or deleted after it was listed. If packed, the next request finds
+            // it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };

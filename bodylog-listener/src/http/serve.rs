@@ -1,4 +1,4 @@
-//! Serving HTTP until told to stop.
+//! Serves HTTP until shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio_util::task::TaskTracker;
 use super::State;
 use super::access::PeerAddr;
 
-/// How long a caller may take to send a head.
+/// Longest time for a caller to send the request head.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long requests under way may take once the listener stops.
+/// Longest time for in-flight requests to finish after shutdown begins.
 const DRAIN: Duration = Duration::from_secs(3);
 /// Most connections.
 const CONNECTIONS: usize = 256;
-/// How long accepting pauses when the process is out of descriptors.
+/// How long accepting pauses when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until told to stop.
+/// Serves until shutdown.
 pub(crate) async fn serve(listener: TcpListener, state: State, stop: CancellationToken) {
     let router = super::router(state);
     let mut builder = Builder::new(TokioExecutor::new());

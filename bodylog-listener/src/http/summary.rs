@@ -1,5 +1,5 @@
-//! What happened in the last minutes, per backend, counted from the slim rows on disk: so it is the
-//! same before and after a restart.
+//! Counts the exchanges of the last minutes per backend from the slim rows on disk, so that a
+//! restart does not change the numbers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use crate::ledger::dir_of;
 use crate::lines::{self, Continue};
 use crate::stream::Output;
 
-/// Minutes looked at, unless asked otherwise.
+/// Default number of minutes.
 const MINUTES: i64 = 5;
 /// Most minutes: a week.
 const MINUTES_MAX: i64 = 10_080;
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     stream: Option<String>,
 }
 
-/// What a query means.
+/// The parsed query.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     minutes: Option<i64>,
@@ -36,10 +36,10 @@ pub(super) struct Wanted {
 }
 
 impl Asked {
-    /// Reads the parameters.
+    /// Parses the parameters.
     ///
     /// # Errors
-    /// Which one is wrong, and what it should be.
+    /// Names the invalid parameter and the expected form.
     pub(super) fn read(self) -> Result<Wanted, String> {
         let minutes = self.minutes.map(|text| text.parse()).transpose();
         let breakdown = match self.breakdown.as_deref() {
@@ -55,7 +55,7 @@ impl Asked {
     }
 }
 
-/// Counts of a backend, over all or in one minute.
+/// The counts of a backend, in total or for one minute.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Counts {
     peer: String,
@@ -113,7 +113,7 @@ struct Bucket {
     /// Unix seconds.
     minute: i64,
     peer: String,
-    /// Absent where streams and others are counted together.
+    /// Absent if streamed and other exchanges are counted together.
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<&'static str>,
     requests: u64,
@@ -125,7 +125,7 @@ struct Bucket {
     compl_tok: u64,
     total_tok: u64,
     req_bytes: u64,
-    /// The same as `resp_wire_bytes`: rows do not say how long the text in a response was.
+    /// Same as `resp_wire_bytes`: rows do not contain the length of the text in a response.
     resp_bytes: u64,
     resp_wire_bytes: u64,
     rt_sum_ms: f64,
@@ -169,11 +169,11 @@ struct Summary {
     peers: Vec<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<Vec<Bucket>>,
-    /// Lines that are no rows, torn ones among them.
+    /// Lines that are not rows, including torn lines.
     bad_lines: u64,
 }
 
-/// Reads the rows whose exchange ended in the last minutes.
+/// Reads the rows of the exchanges that ended in the last minutes.
 pub(super) fn of(root: &Path, asked: &Wanted, now: DateTime<Utc>) -> io::Result<Value> {
     let minutes = match asked.minutes {
         Some(minutes) if minutes > 0 => minutes.min(MINUTES_MAX),
@@ -189,7 +189,8 @@ pub(super) fn of(root: &Path, asked: &Wanted, now: DateTime<Utc>) -> io::Result<
     let mut counts: BTreeMap<(i64, String), Counts> = BTreeMap::new();
     let mut peers: BTreeMap<String, Counts> = BTreeMap::new();
     for file in lines::one_per_hour(lines::hour_files(&dir_of(root, Output::Details))?) {
-        // A row is written after its exchange ended, so none from behind `from` is in an earlier hour.
+        // A row is written after its exchange ended, so earlier hours hold no row from after
+        // `from`.
         if file.hour.next().start() <= from {
             continue;
         }

@@ -381,7 +381,7 @@ fn the_end_is_the_start_and_the_time_it_took() {
     }
 }
 
-/// The lines of a frame, its meta object written anew.
+/// The lines of a frame, with its meta object serialised again.
 fn taken(data: &Data, sender: &Sender) -> Result<(Value, Value), Unstorable> {
     let meta = meta_of(data, sender)?;
     let (mut record, mut row) = (Vec::new(), Vec::new());
@@ -390,7 +390,7 @@ fn taken(data: &Data, sender: &Sender) -> Result<(Value, Value), Unstorable> {
     Ok(parsed(&Lines { record, row, shape }))
 }
 
-/// A meta object in which there is everything, as the router writes it.
+/// A meta object with every member, as the router writes it.
 fn full_meta() -> Value {
     let json = r#"{"v":2,"ts":"2026-01-02T23:59:59.900Z","ts_unix_ms":1767398399900,"request_id":"r1","client_ip":"203.0.113.9",
         "method":"POST","uri":"/v1/chat?a=\"b\"","req_headers":{"accept":["*/*","x"],"n":null},"meta_trimmed":true,
@@ -410,7 +410,7 @@ const STREAM: &[u8] = b"data: {\"id\":\"c1\",\"model\":\"m\",\"choices\":[{\"del
 
 #[test]
 fn what_a_router_writes_is_stored_as_it_is() {
-    // `Value` sorts names; the router writes them as `MetaOf` has them.
+    // `Value` sorts names; the router writes them in the order of `MetaOf`.
     let meta = Meta::from_json(full_meta().to_string().as_bytes()).unwrap();
     assert!(meta.extra.is_empty());
     let json = serde_json::to_string(&meta).unwrap();
@@ -421,7 +421,7 @@ fn what_a_router_writes_is_stored_as_it_is() {
         assert!(matches!(told.0, Form::Verbatim(_)), "{meta}");
         let made = lines(&data, &sender, false).unwrap();
         assert_eq!(parsed(&made), taken(&data, &sender).unwrap());
-        // The stamp stands behind the request id.
+        // The origin follows the request id.
         let (before, after) = meta.split_at(meta.find(r#","client_ip""#).unwrap());
         let record = String::from_utf8(made.record).unwrap();
         if before.contains("request_id") {
@@ -484,7 +484,7 @@ fn what_is_changed_in_a_body_is_said_in_the_meta_object() {
     }
 }
 
-/// A meta object of members in any order, known or not, sound or not.
+/// A meta object with members in any order, known or unknown, valid or not.
 fn any_meta() -> impl Strategy<Value = String> {
     let odd = prop::sample::select(vec![
         r#""more":{"a":[{},[],"x\n",1.50,-0,true,null]}"#,

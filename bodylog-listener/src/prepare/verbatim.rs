@@ -1,9 +1,10 @@
-//! The meta object of a frame, read where it stands. What a router writes can be part of the record as
-//! it is: to take it apart and to write it again was most of what a small record cost.
+//! Reads the meta object of a frame in place, so that the router's bytes can become part of the
+//! record. Parsing and serialising it again was most of the cost of a small record.
 //!
-//! Only the plain form is read here: no space between tokens, each known member once and of its type,
-//! no null for one, no escape by number. Everything else, and everything that is wrong, is left to
-//! [`proto::meta::Meta::from_json`], which makes the same record of the plain form, only slower.
+//! Only the plain form is read here: no space between tokens, each known member at most once and of
+//! its type, no null for a known member, and no numeric escape. Everything else, including every
+//! error, goes to [`proto::meta::Meta::from_json`], which makes the same record of the plain form,
+//! only slower.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,19 +16,19 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What the object says, but for what is only passed on: of that, whether it is there.
+/// The values of the object. For members that are only passed on, whether they are present.
 pub(super) type Facts<'m> = MetaOf<Cow<'m, str>, Json<'m>, ()>;
 
-/// A value of it.
+/// A value that is used.
 #[derive(Default, Serialize)]
 #[serde(untagged)]
 pub(super) enum Json<'m> {
-    /// One that is not looked at.
+    /// A value that is not used.
     #[default]
     Any,
-    /// As the sender wrote it.
+    /// The sender's own text.
     Raw(&'m RawValue),
-    /// Found in the response.
+    /// Values found in the response.
     Found(Value),
 }
 
@@ -39,18 +40,18 @@ impl<'de: 'm, 'm> Deserialize<'de> for Json<'m> {
 
 /// A meta object in its plain form.
 pub(super) struct Verbatim<'m> {
-    /// What it says.
+    /// Its values.
     pub(super) facts: Facts<'m>,
     text: &'m str,
-    /// Where members of the listener's own may stand.
+    /// The offset at which the listener's own members are inserted.
     stamp_at: usize,
-    /// What was found in the response, with the comma before it: it is written anew.
+    /// The range of the response values, with the comma before them. It is written again.
     resp_meta: Range<usize>,
 }
 
 impl Verbatim<'_> {
-    /// Appends the object without its end, `stamp` writing members of the listener's own, a comma
-    /// before each, and what is now known of the response where that stood.
+    /// Appends the object without its closing brace. `stamp` writes the listener's own members,
+    /// each with a comma before it; the response values are replaced with those known now.
     pub(super) fn write(&self, out: &mut Vec<u8>, stamp: impl FnOnce(&mut Vec<u8>)) {
         let bytes = self.text.as_bytes();
         out.extend_from_slice(&bytes[..self.stamp_at]);
@@ -64,10 +65,10 @@ impl Verbatim<'_> {
     }
 }
 
-/// Reads an object in its plain form. `None` for any other.
+/// Parses an object in its plain form. `None` for any other form.
 pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
     let text = std::str::from_utf8(bytes).ok()?;
-    // Without a way out midway this looks at many at once.
+    // Without an early exit the compiler can vectorise this loop.
     if bytes.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < b' ' {
         return None;
     }
@@ -81,7 +82,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
         let from = cursor.at;
         let name = cursor.name()?;
         let value = cursor.value(DEPTH_MAX)?;
-        // Members mostly come in the order of the table.
+        // Members usually come in the order of the table.
         if let Some(known) = (next..MEMBERS.len())
             .chain(0..next)
             .find(|at| MEMBERS[*at].0 == name)
@@ -91,7 +92,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
             next = known + 1;
         }
         match name {
-            // There is a comma before it.
+            // A comma precedes it.
             "resp_meta" if stamp_at.is_some() => resp_meta = Some(from - 1..cursor.at),
             "resp_meta" => return None,
             "request_id" if resp_meta.is_none() => stamp_at = Some(cursor.at),
@@ -114,11 +115,11 @@ pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
     })
 }
 
-/// Takes a member. `None`: it is not plain.
+/// Reads a member. `None` if it is not plain.
 type Set = for<'m> fn(&mut Facts<'m>, Token<'m>) -> Option<()>;
 
-/// Every member that is known, in the order in which [`MetaOf`] has them; then those that only the
-/// listener writes, whose names a sender must not use.
+/// Every known member, in the order of [`MetaOf`], followed by the members that only the listener
+/// writes, whose names a sender must not use.
 const MEMBERS: &[(&str, Set)] = &[
     ("v", |facts, value| put(&mut facts.v, value.number())),
     ("ts", |facts, value| put(&mut facts.ts, value.text())),
@@ -257,7 +258,7 @@ fn put<T>(slot: &mut Option<T>, value: Option<T>) -> Option<()> {
     slot.is_some().then_some(())
 }
 
-/// A record does not say that these are false.
+/// A record omits these members when they are false.
 fn turn_on(slot: &mut bool, value: &Token<'_>) -> Option<()> {
     let is_first = !std::mem::replace(slot, true);
     (is_first && value.boolean()?).then_some(())
@@ -267,7 +268,7 @@ fn found<'m>(json: &'m str) -> Option<RespMetaOf<Cow<'m, str>, Json<'m>>> {
     serde_json::from_str(json).ok()
 }
 
-/// All the counts, and nothing else: a record has them all.
+/// Whether all the counts are present and nothing else. A record always has all of them.
 fn usage(json: &str) -> Option<Usage> {
     const NAMES: [&str; 5] = ["prompt", "completion", "cached", "reasoning", "total"];
     let mut counts = [None; 5];
@@ -292,16 +293,17 @@ fn usage(json: &str) -> Option<Usage> {
     })
 }
 
-/// Deepest nesting of a plain object; readers of records bear four times as much.
+/// Deepest nesting of a plain object. Readers of records accept four times as much.
 const DEPTH_MAX: u32 = 32;
-/// Longest number, and longest exponent: none is so large that a reader takes it for infinite.
+/// Longest number and longest exponent. Within these limits no reader overflows to infinity.
 const NUMBER_MAX: usize = 40;
 /// See [`NUMBER_MAX`].
 const EXPONENT_MAX: usize = 2;
-/// Longest number of which every reader makes the same time.
+/// Longest number that every reader converts to the same time.
 const TIME_MAX: usize = 16;
 
-/// Where the first of both is. Most strings are so short that it is not worth to begin at once.
+/// The position of the first quote or backslash. Most strings are so short that starting `memchr2`
+/// does not pay off.
 fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 16;
     let (short, long) = bytes.split_at(bytes.len().min(SHORT));
@@ -310,10 +312,10 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     found.or_else(|| memchr2(b'"', b'\\', long).map(|at| at + SHORT))
 }
 
-/// A value, by where it stands.
+/// A value, by its range in the text.
 #[derive(Clone, Copy)]
 enum Token<'m> {
-    /// With its quotes.
+    /// Includes its quotes.
     Text {
         json: &'m str,
         is_escaped: bool,
@@ -372,7 +374,7 @@ impl<'m> Token<'m> {
     }
 }
 
-/// A place in a JSON text. What is not plain ends the reading.
+/// A position in a JSON text. Anything that is not plain ends the parse.
 struct Cursor<'m> {
     text: &'m str,
     at: usize,
@@ -399,7 +401,8 @@ impl<'m> Cursor<'m> {
             .then(|| self.at += word.len())
     }
 
-    /// The name of a member and its colon. One with escapes could be any other in disguise.
+    /// The name of a member and its colon. A name with escapes is rejected: it could spell any
+    /// known name.
     fn name(&mut self) -> Option<&'m str> {
         let (json, is_escaped) = self.string()?;
         self.eat(b':')?;
@@ -471,8 +474,8 @@ impl<'m> Cursor<'m> {
         }
     }
 
-    /// A string with its quotes, and whether it has escapes. That it has no control characters is
-    /// known by now.
+    /// A string with its quotes, and whether it has escapes. Control characters were already ruled
+    /// out.
     fn string(&mut self) -> Option<(&'m str, bool)> {
         let from = self.at;
         let bytes = self.text.as_bytes();
@@ -487,7 +490,7 @@ impl<'m> Cursor<'m> {
             is_escaped = true;
             match bytes.get(self.at + 1)? {
                 b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
-                // By number: half of a pair would be no text.
+                // A numeric escape. Half of a surrogate pair would not be valid text.
                 _ => return None,
             }
         }
