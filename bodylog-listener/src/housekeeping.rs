@@ -1,5 +1,5 @@
-//! What happens beside the records: how much room there is, every second; old files, every minute;
-//! closed hours, every minute, one after the other.
+//! Background work: measures free disk space every second, deletes old files every minute, and
+//! packs closed hours every minute, one after the other.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use crate::writer::Status;
 use crate::{lines, pack, segment};
 use service::clock::WallClock;
 
-/// How often the room is looked at.
+/// How often free disk space is measured.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often files are packed and deleted. Under pressure they are deleted at every look.
+/// How often files are packed and deleted. Under disk pressure, files are deleted after every
+/// measurement.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Asks how much room there is; replaced in tests.
+/// Measures disk space. Replaced in tests.
 pub(crate) type AskRoom = Arc<dyn Fn() -> std::io::Result<Room> + Send + Sync>;
 
-/// What housekeeping works with.
+/// The dependencies of housekeeping.
 #[derive(Clone)]
 pub(crate) struct Housekeeping {
     pub(crate) root: PathBuf,
@@ -36,12 +37,12 @@ pub(crate) struct Housekeeping {
     pub(crate) ask_room: AskRoom,
     pub(crate) pressure: Arc<Pressure>,
     pub(crate) metrics: Arc<Metrics>,
-    /// As [`Output::ALL`].
+    /// Same order as [`Output::ALL`].
     pub(crate) statuses: [Arc<Status>; 2],
 }
 
 impl Housekeeping {
-    /// Keeps house until told to stop. A file being packed is finished first.
+    /// Runs housekeeping until shutdown. Finishes the file that is being packed first.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let packing = self.clone().pack_in_turn(stop.clone());
         let looking = self.look_in_turn(stop);
@@ -67,7 +68,7 @@ impl Housekeeping {
         }
     }
 
-    /// Takes the level, and sweeps if it is time or there is little room.
+    /// Updates the level, and deletes files if they are due or space is short.
     pub(crate) fn look(&self, is_due: bool) {
         let room = match (self.ask_room)() {
             Ok(room) => room,
@@ -133,7 +134,7 @@ impl Housekeeping {
         }
     }
 
-    /// Packs every hour that is over and quiet.
+    /// Packs every hour that is closed and no longer changes.
     pub(crate) fn pack_all(&self, stop: &CancellationToken) {
         for output in Output::ALL {
             let dir = dir_of(&self.root, output);
@@ -171,7 +172,7 @@ impl Housekeeping {
     }
 }
 
-/// Days as an age; an absurd number means for ever.
+/// Converts days to an age. A number that is too large means for ever.
 pub(crate) fn days(days: u32) -> TimeDelta {
     TimeDelta::days(i64::from(days.min(1_000_000)))
 }

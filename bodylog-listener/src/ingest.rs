@@ -1,5 +1,5 @@
-//! From a connection to the writers: frames are read, numbered, turned into lines on the CPU pool
-//! and handed on in the order they came.
+//! The path from a connection to the writers: frames are read, numbered, turned into lines on the
+//! CPU pool, and passed on in their order of arrival.
 
 mod first;
 mod pool;
@@ -33,48 +33,48 @@ use service::clock::WallClock;
 use service::renewed::Renewed;
 pub(crate) use v1::drain_spill;
 
-/// Unacknowledged bytes a sender may have.
+/// Most unacknowledged bytes per sender.
 pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
-/// Unacknowledged frames a sender may have.
+/// Most unacknowledged frames per sender.
 pub(crate) const WINDOW_FRAMES: u32 = 1024;
 
-/// What every connection works with.
+/// The state shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Ingest {
-    /// Room for frames.
+    /// The memory budget for frames.
     pub(crate) budget: Budget,
-    /// Runs of senders.
+    /// The runs of all senders.
     pub(crate) streams: Arc<Streams>,
-    /// Where lines go.
+    /// The inboxes of the writers.
     pub(crate) outputs: Outputs,
-    /// Where lines are made.
+    /// The CPU pool that makes lines.
     pub(crate) pool: Pool,
-    /// What frames are received and lines are made in.
+    /// Reusable buffers for frames and lines.
     pub(crate) buffers: Arc<Buffers>,
-    /// Broken frames.
+    /// Storage for broken frames.
     pub(crate) quarantine: Arc<Quarantine>,
-    /// Frames of version 1 that find no room.
+    /// Storage for frames of version 1 that do not fit into memory.
     pub(crate) spill: Spill,
-    /// Frames of version 1 seen lately.
+    /// The frames of version 1 seen recently.
     pub(crate) recent: Mutex<Recent>,
-    /// Room on disk.
+    /// The current level of free disk space.
     pub(crate) pressure: Arc<Pressure>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// The time.
+    /// The clock.
     pub(crate) clock: WallClock,
-    /// What a sender of version 2 must show.
+    /// The token that senders of version 2 must show.
     pub(crate) token: Option<Renewed<Secret>>,
     /// Largest payload.
     pub(crate) max_frame: u32,
-    /// Higher at each start.
+    /// An epoch that increases at each start.
     pub(crate) server_epoch: u64,
     /// Tasks that outlive their connection.
     pub(crate) tasks: TaskTracker,
 }
 
-/// The inboxes of the writers. A closed one means that its thread is gone, and then nothing is
-/// stored any more.
+/// The inboxes of the writers. A closed inbox means that its writer thread has ended and nothing
+/// can be stored any more.
 #[derive(Clone, Debug)]
 pub(crate) struct Outputs {
     /// Full records.
@@ -83,18 +83,18 @@ pub(crate) struct Outputs {
     pub(crate) details: mpsc::Sender<Bundle>,
 }
 
-/// A connection as the server accepted it.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Its address.
+    /// Its peer address.
     pub(crate) source: IpAddr,
-    /// Whether version 1, which cannot show a token, is taken from there.
+    /// Whether this address may send version 1, which cannot show a token.
     pub(crate) may_speak_v1: bool,
 }
 
 impl Ingest {
-    /// Serves one connection to its end, or until told to stop: then what was taken is stored and
-    /// answered first.
+    /// Serves one connection to its end or until shutdown. On shutdown, frames already taken are
+    /// stored and acknowledged first.
     pub(crate) async fn serve(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
@@ -111,7 +111,7 @@ impl Ingest {
         first::serve(self, reader, write, peer, stop).await;
     }
 
-    /// A frame that cannot be read is counted and kept.
+    /// Counts an unreadable frame and keeps it in the quarantine.
     async fn set_aside(&self, bad: Bad, peer: Peer) {
         self.metrics.fault(bad.fault);
         if bad.is_data() {
@@ -120,7 +120,7 @@ impl Ingest {
         if !bad.raw.is_empty() {
             let quarantine = Arc::clone(&self.quarantine);
             let keep = move || quarantine.keep(peer.source, bad.fault.as_str(), &bad.raw);
-            // Waiting keeps a flood of broken frames from piling up in memory.
+            // Wait, so that a flood of broken frames cannot pile up in memory.
             let _ = self.tasks.spawn_blocking(keep).await;
         }
     }

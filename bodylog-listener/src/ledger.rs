@@ -1,11 +1,11 @@
-//! How far each sender's run is stored, remembered across restarts.
+//! Remembers across restarts how far each sender's run is stored.
 //!
-//! Per output there is one file, `<dir>/ledger/<output>`: a checksum, then JSON that names an hour
-//! file, an offset in it, and the highest sequence of each run up to there. It is replaced as a
-//! whole, now and then, after the lines it speaks of are on disk. On start the lines behind the
-//! offset are read again, since they carry sender, run and sequence themselves; so what is on disk
-//! is known exactly even if the last replacement did not happen, and a resent frame is not stored
-//! twice. A ledger that is missing or damaged costs reading every hour that is not packed.
+//! Each output has one file, `<dir>/ledger/<output>`: a checksum, then JSON with an hour file, an
+//! offset in it, and the highest sequence of each run up to that offset. The file is replaced as a
+//! whole from time to time, after the lines it covers are on disk. On start, the lines after the
+//! offset are read again, since each line contains sender, run and sequence. So the listener knows
+//! exactly what is on disk even if the last replacement did not happen, and a resent frame is not
+//! stored twice. If a ledger is missing or damaged, every hour that is not packed must be read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,24 +18,24 @@ use crate::lines::{self, Continue};
 use crate::storage;
 use crate::stream::{Output, Streams};
 
-/// The version of the file.
+/// The format version of the file.
 const VERSION: u32 = 1;
-/// Below the root.
+/// The directory below the root.
 const DIR: &str = "ledger";
 
-/// Where an output stands in its files.
+/// The position of an output in its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The hour file last written.
     pub(crate) hour: Hour,
-    /// Bytes of it that are accounted for.
+    /// Bytes of it that the ledger covers.
     pub(crate) offset: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Snapshot {
     v: u32,
-    /// As [`Hour::plain`]; absent before the first record.
+    /// The hour in the form of [`Hour::plain`]; absent before the first record.
     file: Option<PathBuf>,
     offset: u64,
     streams: Vec<Run>,
@@ -46,14 +46,14 @@ struct Run {
     producer: String,
     epoch: u64,
     seq: u64,
-    /// When it was last heard of, seconds since the Unix epoch.
+    /// Last contact, seconds since the Unix epoch.
     heard: i64,
 }
 
-/// Why what is stored cannot be known.
+/// The reason the stored state cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// A later version of the listener has written it.
+    /// The ledger was written by a later version of the listener.
     #[error("read {}: it is of version {found}, and this program knows {VERSION}", path.display())]
     Version {
         /// The file.
@@ -66,7 +66,7 @@ pub enum LedgerError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -83,10 +83,10 @@ pub(crate) fn dir_of(root: &Path, output: Output) -> PathBuf {
     }
 }
 
-/// Brings `streams` up to what is on disk in one output, and says where that output stands.
+/// Updates `streams` to what is on disk in one output. Returns the position of that output.
 ///
 /// # Errors
-/// When the ledger is of a later version, or a file cannot be read.
+/// If the ledger has a later version, or a file cannot be read.
 pub(crate) fn load(
     root: &Path,
     output: Output,
@@ -151,7 +151,7 @@ fn parse(bytes: &[u8]) -> Parsed {
     serde_json::from_slice(json).map_or(Parsed::Damaged, Parsed::Sound)
 }
 
-/// Reads the lines behind `from`, or every plain file.
+/// Reads the lines after `from`, or every plain file.
 fn rescan(
     root: &Path,
     output: Output,
@@ -186,7 +186,7 @@ fn rescan(
     Ok(position)
 }
 
-/// What a line says about where it came from.
+/// The origin of a line, from its own fields.
 #[derive(Deserialize)]
 struct Origin {
     #[serde(default)]
@@ -202,7 +202,8 @@ fn scan(path: &Path, output: Output, streams: &Streams, offset: u64, now: i64) -
         .extension()
         .is_some_and(|extension| extension == "jsonl")
     {
-        // Ended first: a line that lacks nothing but its end is a record, and must be known.
+        // Add the missing line end first: a line that lacks only its end is a record and must be
+        // counted.
         let mut options = std::fs::OpenOptions::new();
         let mut file = files::open_with(options.read(true).append(true), path)?;
         storage::seal(&mut file)?;
@@ -217,7 +218,7 @@ fn scan(path: &Path, output: Output, streams: &Streams, offset: u64, now: i64) -
                 seq,
             }) => streams.get(&pid, epoch, now).raise(output, seq),
             Ok(Origin { pid: None, .. }) => {}
-            // A torn line is nobody's: its frame was not acknowledged and comes again.
+            // A torn line belongs to no run: its frame was not acknowledged and will be sent again.
             Err(_) => bad += 1,
         }
         Continue::Yes
@@ -228,7 +229,7 @@ fn scan(path: &Path, output: Output, streams: &Streams, offset: u64, now: i64) -
     Ok(end)
 }
 
-/// Replaces the ledger of an output. What it speaks of must be on disk.
+/// Replaces the ledger of an output. The lines it covers must be on disk.
 pub(crate) fn save(
     root: &Path,
     output: Output,
@@ -323,7 +324,7 @@ mod tests {
         write(root.path(), HOUR, &known);
         let (streams, position) = loaded(root.path());
         save(root.path(), Output::Records, &streams, position.as_ref()).unwrap();
-        // Synced to the file, and then killed before the ledger was.
+        // The file was synced, then the process was killed before it saved the ledger.
         let more = [known, line("p", 1, 2), line("q", 4, 3), "{\"torn".into()].concat();
         write(root.path(), HOUR, &more);
         write(root.path(), "2026-01-02/11.jsonl", &line("p", 1, 3));

@@ -1,4 +1,5 @@
-//! What is counted, and the page it is scraped from. Series exist from the start, at zero.
+//! The metrics and the page they are scraped from. All series exist from the start, with value
+//! zero.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +20,7 @@ use crate::extract::Shape;
 use crate::quarantine;
 use crate::stream::Output;
 
-/// Log lines that were lost.
+/// Lost log lines.
 #[derive(Debug)]
 struct LogLines;
 
@@ -39,18 +40,18 @@ impl Collector for LogLines {
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
 
-/// What became of a frame.
+/// The result of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameResult {
-    /// On disk, in both files.
+    /// Stored on disk in both files.
     Stored,
-    /// Was stored before.
+    /// Already stored before.
     Duplicate,
-    /// Broken, set aside.
+    /// Broken and put into the quarantine.
     Bad,
-    /// Refused for now: the sender sends it again.
+    /// Refused for now. The sender sends it again.
     Refused,
-    /// Of version 1 and not stored.
+    /// A frame of version 1 that was not stored.
     Lost,
 }
 
@@ -74,14 +75,14 @@ impl FrameResult {
     }
 }
 
-/// Why something was left out of a record, or a record altogether.
+/// The reason a record is incomplete or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShedReason {
-    /// The disk is nearly full: no bodies.
+    /// The disk is nearly full: bodies are not stored.
     Disk,
-    /// The disk is full: no frame.
+    /// The disk is full: frames are not stored.
     DiskFull,
-    /// No room in memory nor in the spill files.
+    /// Neither memory nor the spill files have room.
     Memory,
 }
 
@@ -100,7 +101,7 @@ impl ShedReason {
 /// Kinds of stored files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// Frames set aside.
+    /// Frames in the quarantine.
     Quarantine,
     /// Frames of version 1 waiting for memory.
     Spill,
@@ -123,7 +124,7 @@ impl Class {
     }
 }
 
-/// Everything that is counted. One per listener.
+/// All metrics. One instance per listener.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -153,13 +154,13 @@ pub(crate) struct Metrics {
     pub(crate) spilled: Counter,
 }
 
-/// Seconds of a sync and of the way to an acknowledgement.
+/// Buckets for the duration of a sync and for the time until an acknowledgement, seconds.
 const SYNC_SECONDS: [f64; 12] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0,
 ];
 /// Most native buckets of a histogram.
 const NATIVE_BUCKETS_MAX: usize = 160;
-/// Seconds of packing an hour.
+/// Buckets for the duration of packing an hour, seconds.
 const ARCHIVE_SECONDS: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0];
 
 fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
@@ -247,7 +248,7 @@ impl Metrics {
         self
     }
 
-    /// The registry ends each help text with a full stop.
+    /// The registry appends a full stop to each help text.
     fn registered(mut self) -> Self {
         let r = &mut self.registry;
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -372,78 +373,78 @@ impl Metrics {
         self
     }
 
-    /// So many frames have met the same end.
+    /// Counts frames with the same result.
     pub(crate) fn frames_ended(&self, protocol: Protocol, result: FrameResult, n: u64) {
         self.frames
             .get_or_create(&[("proto", protocol.as_str()), ("result", result.as_str())])
             .inc_by(n);
     }
 
-    /// One frame has met its end.
+    /// Counts one frame with its result.
     pub(crate) fn frame(&self, protocol: Protocol, result: FrameResult) {
         self.frames_ended(protocol, result, 1);
     }
 
-    /// So many bytes of frames came.
+    /// Counts received bytes of frames.
     pub(crate) fn received(&self, protocol: Protocol, bytes: u64) {
         self.bytes
             .get_or_create(&[("proto", protocol.as_str())])
             .inc_by(bytes);
     }
 
-    /// A frame could not be read.
+    /// Counts an unreadable frame.
     pub(crate) fn fault(&self, fault: Fault) {
         self.frame_errors
             .get_or_create(&[("kind", fault.as_str())])
             .inc();
     }
 
-    /// A meta object could not be read.
+    /// Counts an unreadable meta object.
     pub(crate) fn bad_meta(&self) {
         self.bad_meta.inc();
     }
 
-    /// A batch of an output is durable.
+    /// Counts a durable batch of an output.
     pub(crate) fn committed(&self, output: Output, seconds: f64) {
         self.commit_seconds
             .get_or_create(&[("output", output.as_str())])
             .observe(seconds);
     }
 
-    /// A batch of an output failed.
+    /// Counts a failed batch of an output.
     pub(crate) fn write_error(&self, output: Output) {
         self.write_errors
             .get_or_create(&[("output", output.as_str())])
             .inc();
     }
 
-    /// The file being written was removed or renamed by somebody else.
+    /// Counts a file that another process removed or renamed while it was being written.
     pub(crate) fn vanished(&self, output: Output) {
         self.vanished_files
             .get_or_create(&[("output", output.as_str())])
             .inc();
     }
 
-    /// A frame was set aside, or could not even be kept there.
+    /// Counts a frame that was put into the quarantine, or that did not fit there.
     pub(crate) fn quarantined(&self, kind: &'static str) {
         self.quarantined.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// Something was left out.
+    /// Counts something that was not stored.
     pub(crate) fn shed(&self, reason: ShedReason) {
         self.shed
             .get_or_create(&[("reason", reason.as_str())])
             .inc();
     }
 
-    /// So many responses of one shape were read.
+    /// Counts responses of one shape.
     pub(crate) fn extracted(&self, shape: Shape, n: u64) {
         self.extract
             .get_or_create(&[("shape", shape.as_str())])
             .inc_by(n);
     }
 
-    /// What lies on disk.
+    /// Sets the number of files of a class, and the gauge for its oldest file.
     pub(crate) fn set_files(&self, class: Class, files: i64, oldest_seconds: i64) {
         self.files
             .get_or_create(&[("class", class.as_str())])
@@ -453,10 +454,10 @@ impl Metrics {
             .set(oldest_seconds);
     }
 
-    /// The page in one format.
+    /// Renders the page in one format.
     ///
     /// # Errors
-    /// When a family breaks the rules of the format: a bug, never a scraper's fault.
+    /// If a family breaks the rules of the format. That is a bug, never the scraper's fault.
     pub(crate) fn page(&self, format: Format) -> Result<Vec<u8>, PageError> {
         exposition::render(&self.registry, format)
     }

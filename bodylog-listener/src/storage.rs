@@ -1,4 +1,4 @@
-//! The files records are appended to, behind a trait so that tests can make them fail.
+//! The files to which records are appended, behind a trait so that tests can inject failures.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
@@ -7,38 +7,38 @@ use std::path::{Path, PathBuf};
 
 use service::files;
 
-/// Mode of files: prompts are nobody else's business.
+/// File mode. Prompts are private, so only the owner has access.
 pub(crate) const FILE_MODE: u32 = 0o640;
-/// Mode of directories.
+/// Directory mode.
 pub(crate) const DIR_MODE: u32 = 0o750;
 
-/// A file being appended to.
+/// A file opened for appending.
 pub(crate) trait SegmentFile: Send {
-    /// Appends some of the slices, and says how many bytes.
+    /// Appends some of the slices. Returns the number of bytes written.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-    /// Returns once the disk has everything.
+    /// Returns once everything is on disk.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file.
+    /// Truncates the file.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
-    /// Whether its path still leads to it: a file that was removed or renamed keeps nothing that
-    /// anybody will find.
+    /// Whether the path still leads to this file. Data in a removed or renamed file would not be
+    /// found again.
     fn is_in_place(&self) -> io::Result<bool>;
 }
 
-/// A file opened for appending.
+/// The result of opening a file for appending.
 pub(crate) struct Opened {
     /// The file.
     pub(crate) file: Box<dyn SegmentFile>,
     /// Its length.
     pub(crate) len: u64,
-    /// Whether its last line was torn, and ended now.
+    /// Whether the last line was torn. It has a line end now.
     pub(crate) sealed: bool,
 }
 
 /// Opens files.
 pub(crate) trait Storage: Send {
-    /// Opens a file for appending, with the directories above it up to `root`; all of them are
-    /// durable when it returns.
+    /// Opens a file for appending and creates the directories above it up to `root`. All of them
+    /// are durable when it returns.
     fn open(&self, root: &Path, path: &Path) -> io::Result<Opened>;
 }
 
@@ -91,8 +91,8 @@ impl Storage for Disk {
     }
 }
 
-/// Ends the last line of a file if it is torn, and says whether it was. A file system without room
-/// for one byte loses the torn line instead.
+/// Adds a line end if the last line of a file is torn. Returns whether it was. If the file system
+/// has no room for one byte, removes the torn line instead.
 pub(crate) fn seal(file: &mut File) -> io::Result<bool> {
     let len = file.metadata()?.len();
     if len == 0 {
@@ -111,7 +111,7 @@ pub(crate) fn seal(file: &mut File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Bytes up to the last line end.
+/// The number of bytes up to and including the last line end.
 fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let mut end = len;
@@ -129,7 +129,7 @@ fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Makes a directory and those above it, down from `root`, which exists; each is durable.
+/// Creates a directory and its parents below `root`, which must exist. Each of them is durable.
 pub(crate) fn create_dirs(root: &Path, dir: &Path) -> io::Result<()> {
     if dir == root || files::is_dir(dir) {
         return Ok(());
@@ -138,18 +138,18 @@ pub(crate) fn create_dirs(root: &Path, dir: &Path) -> io::Result<()> {
     create_dirs(root, parent)?;
     match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        // A link may lead out of the root.
+        // A link could lead out of the root.
         Err(_) if !files::is_dir(dir) => Err(io::ErrorKind::NotADirectory.into()),
         _ => sync_dir(parent),
     }
 }
 
-/// Makes the names in a directory durable.
+/// Makes the entries of a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// A new file below `dir` that has no name of its own until [`keep`]; gone if it is not kept.
+/// A new temporary file below `dir`. It is deleted unless [`keep`] gives it a name.
 pub(crate) fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
     tempfile::Builder::new()
         .prefix(&format!("{TEMP_PREFIX}{}-", std::process::id()))
@@ -157,10 +157,10 @@ pub(crate) fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
         .tempfile_in(dir)
 }
 
-/// How the names of unfinished files begin.
+/// Prefix of the names of unfinished files.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
 
-/// Makes a finished temporary file durable under a name, replacing what had it.
+/// Makes a finished temporary file durable under a name, replacing any existing file.
 pub(crate) fn keep(file: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;

@@ -1,10 +1,10 @@
-//! What is known of each sender's run: which sequences are on disk, in which file, and which are
-//! on their way.
+//! The state of each sender's run: which sequences are on disk, in which file, and which are on
+//! their way.
 //!
-//! A run of a sender is named by producer and epoch. Its frames are stored in order, in two files
-//! (see [`Output`]), and only one connection at a time may bring them. The two files can differ:
-//! after a crash one may hold a record the other lacks, so each keeps its own place, and what is
-//! acknowledged is the lower one.
+//! Producer and epoch identify a run. Its frames are stored in order, in two files (see
+//! [`Output`]), and only one connection at a time may deliver them. The two files can differ: after
+//! a crash, one may hold a record that the other lacks. So each has its own position, and the lower
+//! one is acknowledged.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,7 +28,7 @@ impl Output {
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Records, Self::Details];
 
-    /// As a label and a file name.
+    /// The label value and file name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Records => "records",
@@ -44,7 +44,7 @@ impl Output {
     }
 }
 
-/// The name of a sender's run.
+/// Identifies a run of a sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StreamId {
     /// The sender.
@@ -53,26 +53,26 @@ pub(crate) struct StreamId {
     pub(crate) epoch: u64,
 }
 
-/// What to do with a frame of a run.
+/// The decision about a frame of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// It is the next one: store it, under this attempt.
+    /// The frame is the next one: store it, under this attempt.
     Accept {
         /// See [`Standing::attempt`].
         attempt: u64,
     },
-    /// It came before.
+    /// The frame was already accepted.
     Duplicate,
-    /// It follows one that was refused and must come again first.
+    /// The frame follows a refused one, which must be sent again first.
     Ignore,
-    /// Something before it has not come.
+    /// A frame before this one is missing.
     Gap,
 }
 
-/// Where a run stands in one output.
+/// The position of a run in one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Frames that were accepted under another attempt must not be stored any more.
+    /// The current attempt. Frames accepted under another attempt must not be stored any more.
     pub(crate) attempt: u64,
     /// Highest sequence on disk.
     pub(crate) stored: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Stream {
     id: StreamId,
     state: Mutex<State>,
     changed: Notify,
-    /// One permit: held by the connection that brings the run and by each frame it has brought
-    /// that is not yet dealt with.
+    /// One permit. It is held by the connection that delivers the run and by each of its frames
+    /// until the frame is finished.
     owner: Arc<Semaphore>,
 }
 
@@ -93,19 +93,19 @@ pub(crate) struct Stream {
 struct State {
     /// Highest sequence on disk, per output.
     stored: [u64; 2],
-    /// Highest sequence handed on for storing.
+    /// Highest sequence passed on for storing.
     accepted: u64,
-    /// One more whenever frames on their way must not be stored any more.
+    /// Incremented whenever the frames on their way must not be stored any more.
     attempt: u64,
-    /// Whether frames behind `accepted + 1` are to be passed over in silence.
+    /// Whether frames after `accepted + 1` are skipped silently.
     rewinding: bool,
-    /// What to tell the sender besides acknowledgements.
+    /// Refusals to send, besides acknowledgements.
     nacks: Vec<Nack>,
-    /// Highest sequence whose acknowledgement is owed again.
+    /// Highest sequence whose acknowledgement must be sent again.
     owed: u64,
-    /// Tells the connection that another one has come for the same run.
+    /// Tells the connection that another one claims the same run.
     displace: CancellationToken,
-    /// When it was last heard of, seconds since the Unix epoch.
+    /// Last contact, seconds since the Unix epoch.
     heard: i64,
 }
 
@@ -121,7 +121,8 @@ impl State {
     }
 }
 
-/// The right to bring frames of a run. Ends when the connection and every frame of it are gone.
+/// The right to deliver the frames of a run. It ends when the connection and all its frames are
+/// gone.
 #[derive(Debug)]
 pub(crate) struct Claim {
     stream: Arc<Stream>,
@@ -135,16 +136,16 @@ impl Claim {
     }
 }
 
-/// A claim, and what else its connection must know.
+/// A claim, with the data that its connection needs.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    /// The right.
+    /// The claim.
     pub(crate) claim: Arc<Claim>,
-    /// Cancelled when another connection comes for the same run.
+    /// Cancelled when another connection claims the same run.
     pub(crate) displaced: CancellationToken,
-    /// The sender goes on behind this sequence.
+    /// The sender continues after this sequence.
     pub(crate) durable: u64,
-    /// Whether the sender has given up sequences that never came.
+    /// Whether the sender has given up sequences that never arrived.
     pub(crate) has_gap: bool,
 }
 
@@ -158,15 +159,15 @@ impl Stream {
         }
     }
 
-    /// Its name.
+    /// The id of the run.
     pub(crate) fn id(&self) -> &StreamId {
         &self.id
     }
 
-    /// Takes the run over from whoever has it, once all they have brought is dealt with.
-    /// `next_seq` is the sender's lowest sequence.
+    /// Claims the run. Waits until all frames of the current owner are finished. `next_seq` is the
+    /// sender's lowest sequence.
     ///
-    /// Dropping this midway is safe; the former owner is displaced all the same.
+    /// Cancel safe, but the former owner is displaced in any case.
     pub(crate) async fn claim(self: Arc<Self>, next_seq: u64, heard: i64) -> Claimed {
         self.state.lock().displace.cancel();
         let permit = Arc::clone(&self.owner)
@@ -182,7 +183,8 @@ impl Stream {
         }
         state.accepted = state.durable();
         state.rewinding = false;
-        // A refusal for good that nobody heard is still due; what was to come again comes anyway.
+        // A permanent refusal that was not sent is still due. Transient refusals are dropped,
+        // because the sender sends those frames again anyway.
         state.nacks.retain(|nack| !nack.code.is_transient());
         if !state.nacks.is_empty() {
             self.changed.notify_one();
@@ -203,7 +205,7 @@ impl Stream {
         }
     }
 
-    /// Whether the frame with this sequence is to be stored now.
+    /// Decides whether the frame with this sequence is stored now.
     pub(crate) fn offer(&self, seq: u64, heard: i64) -> Offer {
         let mut state = self.state.lock();
         state.heard = heard;
@@ -224,13 +226,13 @@ impl Stream {
         }
     }
 
-    /// The sender says that what is missing before `seq` is lost: `seq` is the next one.
+    /// The sender declares the missing frames before `seq` lost: `seq` is the next one.
     pub(crate) fn skip_to(&self, seq: u64) {
         let mut state = self.state.lock();
         state.accepted = state.accepted.max(seq.saturating_sub(1));
     }
 
-    /// Asks for `seq`, which arrived broken, again.
+    /// Requests `seq` again because it arrived broken.
     pub(crate) fn ask_again(&self, seq: u64, text: &str) {
         let mut state = self.state.lock();
         if seq != state.accepted + 1 {
@@ -255,7 +257,8 @@ impl Stream {
         self.changed.notify_one();
     }
 
-    /// Frames of `attempt` could not be stored: everything behind what is on disk must come again.
+    /// The frames of `attempt` could not be stored: everything that is not on disk must be sent
+    /// again.
     pub(crate) fn refuse(&self, attempt: u64, code: NackCode, text: &str) {
         let mut state = self.state.lock();
         if attempt != state.attempt {
@@ -271,7 +274,7 @@ impl Stream {
         self.changed.notify_one();
     }
 
-    /// What decides whether a frame is still to be stored in this output.
+    /// The values that decide whether a frame is still stored in this output.
     pub(crate) fn standing(&self, output: Output) -> Standing {
         let state = self.state.lock();
         Standing {
@@ -285,7 +288,7 @@ impl Stream {
         self.state.lock().stored[output.index()]
     }
 
-    /// Everything up to `seq` is on disk in this output.
+    /// Records that everything up to `seq` is on disk in this output.
     pub(crate) fn raise(&self, output: Output, seq: u64) {
         let mut state = self.state.lock();
         let stored = &mut state.stored[output.index()];
@@ -293,14 +296,14 @@ impl Stream {
         self.changed.notify_one();
     }
 
-    /// Whether everything that was accepted is on disk.
+    /// Whether all accepted frames are on disk.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state.lock();
         state.accepted <= state.durable()
     }
 
-    /// What the sender is to be told, given what it was last told: refusals, and an
-    /// acknowledgement when it has moved or is owed again.
+    /// The answers to send, given the last acknowledgement sent: refusals, and an acknowledgement
+    /// if it has advanced or must be sent again.
     pub(crate) fn replies(&self, last_ack: u64) -> (Option<u64>, Vec<Nack>) {
         let mut state = self.state.lock();
         let nacks = std::mem::take(&mut state.nacks);
@@ -312,20 +315,20 @@ impl Stream {
         ((durable > last_ack || owed).then_some(durable), nacks)
     }
 
-    /// Waits until [`Stream::replies`] may have something new. For one waiter.
+    /// Waits until [`Stream::replies`] may have something new. Supports one waiter.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// When it was last heard of, seconds since the Unix epoch.
+    /// Last contact, seconds since the Unix epoch.
     pub(crate) fn heard(&self) -> i64 {
         self.state.lock().heard
     }
 }
 
-/// Runs that have been silent for longer are forgotten.
+/// Runs that are silent for longer than this are forgotten.
 pub(crate) const IDLE_SECONDS: i64 = 7 * 24 * 3600;
-/// Most runs remembered; beyond it the one silent for longest is forgotten.
+/// Most runs remembered. Above this, the run that is silent for longest is forgotten.
 pub(crate) const MAX_STREAMS: usize = 10_000;
 
 /// All runs.
@@ -333,7 +336,7 @@ pub(crate) const MAX_STREAMS: usize = 10_000;
 pub(crate) struct Streams(Mutex<HashMap<StreamId, Arc<Stream>>>);
 
 impl Streams {
-    /// The run of this name, new if it is not known.
+    /// The run with this id. Created if it is unknown.
     pub(crate) fn get(&self, producer: &str, epoch: u64, heard: i64) -> Arc<Stream> {
         let id = StreamId {
             producer: producer.into(),
@@ -353,14 +356,14 @@ impl Streams {
         }
     }
 
-    /// Forgets the runs that have been silent too long.
+    /// Forgets the runs that are silent for too long.
     pub(crate) fn expire(&self, now: i64) {
         self.0.lock().retain(|_, stream| {
             Arc::strong_count(stream) > 1 || now - stream.heard() < IDLE_SECONDS
         });
     }
 
-    /// Every run, by name.
+    /// All runs with their ids.
     pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
         let mut all: Vec<_> = self.0.lock().values().cloned().collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
@@ -447,7 +450,7 @@ mod tests {
         assert_ne!(stream.standing(Output::Records).attempt, attempt);
         let (_, nacks) = stream.replies(1);
         assert_eq!((nacks.len(), nacks[0].seq), (1, 2));
-        // The other file fails for the same frames: one answer is enough.
+        // The other file fails for the same frames: one refusal is enough.
         stream.refuse(attempt, NackCode::DiskFull, "full");
         assert!(stream.replies(1).1.is_empty());
         assert_eq!(stream.offer(4, 0), Offer::Ignore);

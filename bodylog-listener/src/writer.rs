@@ -1,9 +1,9 @@
-//! One thread per output owns its files: it chooses the hour, appends batches, syncs them and only
-//! then tells the streams. Nobody else writes there, so no line is torn by another and no file is
-//! reopened behind the hour.
+//! Each output has one thread that owns its files. The thread chooses the hour, appends batches,
+//! syncs them, and only then informs the streams. No other thread writes there, so no line is torn
+//! by another and no file is reopened after its hour.
 //!
-//! A batch goes to disk when the last commit is [`WAIT`] ago, at [`BATCH_BYTES`], or at
-//! [`BATCH_ITEMS`]; a batch that fails leaves no trace in the file.
+//! A batch goes to disk [`WAIT`] after the last commit, at [`BATCH_BYTES`], or at [`BATCH_ITEMS`].
+//! A failed batch leaves no trace in the file.
 
 mod append;
 
@@ -33,57 +33,57 @@ use crate::stream::{Claim, Output, Streams};
 use append::Segment;
 use service::clock::WallClock;
 
-/// Longest time a line waits for company.
+/// Longest time a line waits for others to share its commit.
 const WAIT: Duration = Duration::from_millis(50);
-/// Bytes of frames that are enough for a commit: half of the window a sender is given, so that its
-/// next frames arrive while these are synced.
+/// Bytes of frames that trigger a commit: half of a sender's window, so that its next frames arrive
+/// during the sync.
 const BATCH_BYTES: usize = WINDOW_BYTES as usize / 2;
-/// Frames that are enough for a commit, likewise.
+/// Frames that trigger a commit, for the same reason.
 const BATCH_ITEMS: usize = WINDOW_FRAMES as usize / 2;
-/// How often an idle writer looks at the clock.
+/// How often an idle writer checks the clock.
 const TICK: Duration = Duration::from_secs(1);
-/// How much may be written before the ledger is saved: what a restart reads again.
+/// Bytes written before the ledger is saved. A restart reads this much again.
 const LEDGER_BYTES: u64 = 64 << 20;
-/// How long the ledger may lag behind.
+/// Longest delay before the ledger is saved.
 const LEDGER_WAIT: Duration = Duration::from_secs(5);
 
-/// Where a line comes from.
+/// The origin of a line.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
-    /// A sender that expects no answer.
+    /// A sender of version 1, which expects no answer.
     V1 {
-        /// Kept until the line is dealt with: whoever has the other end can wait for it.
+        /// Dropped when the line is finished, so that the receiver can wait for that.
         #[expect(dead_code, reason = "dropping it is what tells")]
         held: Option<mpsc::Sender<()>>,
     },
     /// A run of a sender.
     V2 {
-        /// The run, and the right to bring it.
+        /// The run and the right to deliver it.
         claim: Arc<Claim>,
     },
 }
 
-/// The place of a frame in its run; of version 1, none.
+/// The position of a frame in its run. All zero for version 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     /// See [`Standing::attempt`](crate::stream::Standing::attempt).
     pub(crate) attempt: u64,
-    /// Sequence.
+    /// Its sequence.
     pub(crate) seq: u64,
 }
 
-/// Lines of several frames, in their order.
+/// The lines of several frames, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The lines, each with its end.
+    /// The lines, each with its line end.
     pub(crate) text: Vec<u8>,
-    /// Where the line of each frame ends; at its start for a frame that is dealt with without
-    /// being stored.
+    /// The end offset of each frame's line. A frame that is finished without being stored has an
+    /// empty range.
     ends: Vec<(Mark, usize)>,
 }
 
 impl Lines {
-    /// None yet, to be put into an empty buffer.
+    /// Starts without lines, in an empty buffer.
     pub(crate) fn in_buffer(text: Vec<u8>, frames: usize) -> Self {
         Self {
             text,
@@ -91,7 +91,7 @@ impl Lines {
         }
     }
 
-    /// The line of this frame has been appended, or nothing.
+    /// Marks the frame as finished. Its line, if any, is already appended.
     pub(crate) fn end(&mut self, mark: Mark) {
         self.ends.push((mark, self.text.len()));
     }
@@ -107,29 +107,29 @@ impl Lines {
     }
 }
 
-/// Frames of one sender that came together.
+/// Frames of one sender that arrived together.
 #[derive(Debug)]
 pub(crate) struct Bundle {
-    /// What they became in this output.
+    /// Their lines for this output.
     pub(crate) lines: Lines,
     /// Bytes of the frames. Both outputs count these, so that they commit together: an
     /// acknowledgement needs both.
     pub(crate) weight: usize,
-    /// Where they come from.
+    /// Their origin.
     pub(crate) origin: Origin,
-    /// The room they take.
+    /// The room they hold.
     #[expect(dead_code, reason = "dropping it gives the room back")]
     pub(crate) charge: Arc<Charge>,
 }
 
-/// Lines next to each other that are to be written.
+/// Adjacent lines to write.
 #[derive(Debug)]
 struct Piece<'b> {
     bundle: &'b Bundle,
     range: Range<usize>,
-    /// Of its last frame.
+    /// Sequence of its last frame.
     seq: u64,
-    /// Lines in it.
+    /// Number of lines.
     lines: u64,
 }
 
@@ -139,7 +139,7 @@ impl<'b> Piece<'b> {
     }
 }
 
-/// What others may know of a writer.
+/// The state of a writer that other threads may read.
 #[derive(Debug, Default)]
 pub(crate) struct Status(Mutex<State>);
 
@@ -152,17 +152,17 @@ struct State {
 }
 
 impl Status {
-    /// Whether an hour will not be written any more.
+    /// Whether an hour is closed: it will not be written any more.
     pub(crate) fn is_over(&self, hour: Hour) -> bool {
         self.0.lock().latest.is_some_and(|latest| hour < latest)
     }
 
-    /// The file being written and its length.
+    /// The current file and its length.
     pub(crate) fn position(&self) -> Option<Position> {
         self.0.lock().position.clone()
     }
 
-    /// When a batch last failed, unless one has succeeded since.
+    /// The time of the last failed batch, unless a batch has succeeded since.
     pub(crate) fn failed(&self) -> Option<DateTime<Utc>> {
         self.0.lock().failed
     }
@@ -173,7 +173,7 @@ impl Status {
     }
 }
 
-/// What a writer works with.
+/// The dependencies of a writer.
 pub(crate) struct Parts {
     /// The output.
     pub(crate) output: Output,
@@ -181,19 +181,19 @@ pub(crate) struct Parts {
     pub(crate) root: PathBuf,
     /// Opens files.
     pub(crate) storage: Box<dyn Storage>,
-    /// Tells the hour.
+    /// The clock that determines the hour.
     pub(crate) clock: WallClock,
     /// When to sync.
     pub(crate) durability: Durability,
-    /// Where it stood.
+    /// The position to continue from.
     pub(crate) position: Option<Position>,
-    /// Every run.
+    /// All runs.
     pub(crate) streams: Arc<Streams>,
-    /// Where buffers of lines go back to.
+    /// Takes line buffers back.
     pub(crate) buffers: Arc<Buffers>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// What others may know.
+    /// The state shown to other threads.
     pub(crate) status: Arc<Status>,
 }
 
@@ -203,7 +203,7 @@ pub(crate) struct Writer {
     segment: Segment,
     roller: Roller,
     last_commit: Instant,
-    /// What the saved ledger does not know.
+    /// Changes since the ledger was last saved.
     unsaved_bytes: u64,
     last_save: Instant,
     is_ledger_failing: bool,
@@ -235,7 +235,8 @@ impl Batch {
 }
 
 impl Writer {
-    /// A writer that goes on where it stood. From here on its status says which hours are over.
+    /// Creates a writer that continues from its position. From now on, its status tells which hours
+    /// are closed.
     pub(crate) fn new(parts: Parts) -> Self {
         let now = Instant::now();
         let last = parts.position.as_ref().map(|position| position.hour);
@@ -256,7 +257,7 @@ impl Writer {
         writer
     }
 
-    /// Runs on a thread of its own: every step that touches the disk blocks.
+    /// Runs on its own thread, because every step that touches the disk blocks.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Bundle>) {
         self.tick();
         let mut batch = Batch::default();
@@ -287,7 +288,7 @@ impl Writer {
         self.save_ledger();
     }
 
-    /// Looks at the clock without a line to write: an hour ends although nobody writes.
+    /// Checks the clock when there is no line to write: an hour also ends without traffic.
     fn tick(&mut self) {
         let hour = self.roller.hour(self.parts.clock.now());
         self.roll(hour);
@@ -303,7 +304,7 @@ impl Writer {
         }
     }
 
-    /// The hour's file was removed or renamed by somebody else.
+    /// Handles a current file that another process removed or renamed.
     fn vanished(&self) {
         self.parts.metrics.vanished(self.parts.output);
         tracing::error!(
@@ -348,9 +349,9 @@ impl Writer {
         }
     }
 
-    /// What is to be written: not what is of a stream that has started over, nor what is here from
-    /// before a crash that kept it out of the other output. One piece for each frame if each is to
-    /// be durable by itself.
+    /// The lines to write. Skips lines of a stream that has restarted, and lines that this output
+    /// already holds because a crash kept them out of the other output only. With one sync per
+    /// frame, each frame is a separate piece.
     fn wanted<'b>(&self, bundles: &'b [Bundle]) -> Vec<Piece<'b>> {
         let is_one_each = self.parts.durability == Durability::Always;
         let mut pieces: Vec<Piece<'b>> = Vec::with_capacity(bundles.len());
@@ -408,7 +409,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells the streams what is on disk.
+    /// Informs the streams about what is on disk.
     fn settle(&mut self, pieces: &[Piece<'_>]) {
         let mut stored = [0; 2];
         let mut last: Vec<(&Arc<Claim>, u64)> = Vec::new();
@@ -425,7 +426,7 @@ impl Writer {
             }
         }
         for (claim, seq) in last {
-            // Once for all of them: each call may wake the connection, and makes it answer.
+            // One call for all frames: each call may wake the connection and make it answer.
             claim.stream().raise(self.parts.output, seq);
         }
         let all = stored[0] + stored[1];
@@ -458,7 +459,7 @@ impl Writer {
             .or_else(|| self.parts.position.clone());
     }
 
-    /// Nothing of the batch is in the file: senders are asked to come again.
+    /// Nothing of the batch is in the file: senders must send it again.
     fn fail(&mut self, bundles: &[Bundle], error: &io::Error) {
         self.parts.metrics.write_error(self.parts.output);
         let now = self.parts.clock.now();
@@ -479,7 +480,7 @@ impl Writer {
                     self.parts
                         .metrics
                         .frames_ended(Protocol::V2, FrameResult::Refused, frames);
-                    // With `always` the first lines of a batch may be on disk.
+                    // With `always`, the first lines of a batch may already be on disk.
                     let stored = claim.stream().standing(self.parts.output).stored;
                     for (mark, _) in &bundle.lines.ends {
                         if mark.seq > stored {

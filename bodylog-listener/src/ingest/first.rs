@@ -1,4 +1,4 @@
-//! The start of a connection: which version, and who it is.
+//! The start of a connection: detects the protocol version and identifies the sender.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::reader::{End, Reader};
 use super::{Ingest, Peer, WINDOW_BYTES, WINDOW_FRAMES, v1, v2};
 use crate::stream::Claimed;
 
-/// How long a sender of version 2 may take to introduce itself, and to wait for its own former
-/// connection to end.
+/// Longest time for a sender of version 2 to send its HELLO, and to wait until its former
+/// connection ends.
 const HELLO: Duration = Duration::from_secs(15);
-/// How long a connection that has sent nothing is looked at when the listener stops.
+/// How long a silent connection is still watched when the listener stops.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// How long one write to a sender may take.
+/// Longest time for one write to a sender.
 pub(super) const WRITE: Duration = Duration::from_secs(10);
 
 pub(super) async fn serve<R, W>(
@@ -36,7 +36,8 @@ pub(super) async fn serve<R, W>(
         biased;
         protocol = reader.first_byte() => protocol,
         () = stop.cancelled() => {
-            // What the system has received of a sender of version 1 is lost unless it is read now.
+            // Version 1 does not resend: bytes already in the socket are lost unless they are read
+            // now.
             match tokio::time::timeout(LAST_LOOK, reader.first_byte()).await {
                 Ok(protocol) => protocol,
                 Err(_) => return,
@@ -94,7 +95,7 @@ enum Refused {
     Told(GoAwayCode, String),
 }
 
-/// Reads the HELLO and takes the run over.
+/// Reads the HELLO and claims the run.
 async fn hello<R: AsyncRead + Unpin>(
     ingest: &Ingest,
     reader: &mut Reader<R>,
@@ -132,7 +133,7 @@ async fn hello<R: AsyncRead + Unpin>(
     Ok((hello, claimed))
 }
 
-/// The answer to a HELLO.
+/// Answers a HELLO.
 pub(super) fn welcome(ingest: &Ingest, hello: &Hello, claimed: &Claimed) -> Welcome {
     let codec = hello
         .codecs
@@ -170,7 +171,7 @@ pub(super) async fn send<W: AsyncWrite + Unpin>(
         .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Ends a connection with a reason. Whether it arrives is not known.
+/// Ends a connection with a reason. The sender may not receive it.
 pub(super) async fn go_away<W: AsyncWrite + Unpin>(write: &mut W, code: GoAwayCode, text: String) {
     let _ = send(write, &[Frame::GoAway(GoAway { code, text })]).await;
     let _ = write.shutdown().await;

@@ -1,6 +1,7 @@
-//! Lines are made on blocking threads, as many at once as there are processors, and go to the
-//! writers in the order their frames came. Where that would leave no processor free, they are made
-//! on the spot: what was just read is still in the cache there, and nobody has to be woken.
+//! Makes lines on blocking threads, as many at once as there are processors, and passes them to the
+//! writers in the order of the frames. If that would leave no processor free, the lines are made on
+//! the current thread instead: the frame is still in that processor's cache, and no thread must be
+//! woken.
 
 use std::sync::Arc;
 
@@ -19,23 +20,23 @@ use crate::quarantine;
 use crate::space::Level;
 use crate::writer::{Bundle, Lines, Mark, Origin};
 
-/// Batches of one connection on their way through the pool.
+/// Most batches of one connection in the pool.
 const IN_FLIGHT: usize = 8;
 
-/// Bytes of frames that are made on the spot at most.
+/// Most bytes of frames that are processed on the current thread.
 const LIGHT_BYTES: usize = 1 << 20;
 
-/// Bounds how many batches are worked on at once.
+/// Limits the number of batches processed at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool(Arc<Semaphore>);
 
 impl Pool {
-    /// For so many processors.
+    /// A pool for this many processors.
     pub(crate) fn new(processors: usize) -> Self {
         Self(Arc::new(Semaphore::new(processors.max(1))))
     }
 
-    /// Whether there is one processor left at most.
+    /// Whether at most one processor is left.
     fn is_last(&self) -> bool {
         self.0.available_permits() <= 1
     }
@@ -51,34 +52,35 @@ impl Pool {
 /// A frame to be stored.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The frame. `None`: a frame that is dealt with without being stored.
+    /// The frame. `None` if it is finished without being stored.
     pub(super) data: Option<Data>,
-    /// Its place in its run.
+    /// Its position in its run.
     pub(super) mark: Mark,
-    /// Its room.
+    /// The room it holds.
     pub(super) charge: Charge,
 }
 
-/// What a batch became in each output, if anything.
+/// The lines of a batch for each output, if it has any.
 type Made = Option<[Bundle; 2]>;
 
-/// A batch on its way.
+/// A batch on its way to the writers.
 #[derive(Debug)]
 enum Batch {
-    /// It was made at once.
+    /// Its lines are ready.
     Made(Made),
-    /// It is being made.
+    /// Its lines are still being made.
     Making(JoinHandle<Made>),
 }
 
-/// The way of one connection's frames to the writers. Ending it lets what is on its way arrive.
+/// The path of one connection's frames to the writers. Ending the lane delivers the batches that
+/// are still on their way.
 #[derive(Debug)]
 pub(super) struct Lane {
     batches: mpsc::Sender<Batch>,
     from: From,
 }
 
-/// Where the frames of a lane come from.
+/// The origin of a lane's frames.
 #[derive(Clone, Debug)]
 struct From {
     sender: Sender,
@@ -86,12 +88,12 @@ struct From {
     origin: Origin,
 }
 
-/// The writers are gone.
+/// The writers have ended.
 #[derive(Debug)]
 pub(super) struct Broken;
 
 impl Lane {
-    /// A lane for frames of this sender.
+    /// Creates a lane for the frames of this sender.
     pub(super) fn new(ingest: &Arc<Ingest>, sender: Sender, peer: Peer, origin: Origin) -> Self {
         let (batches, arriving) = mpsc::channel(IN_FLIGHT);
         ingest.tasks.spawn(forward(arriving, Arc::clone(ingest)));
@@ -103,8 +105,8 @@ impl Lane {
         Self { batches, from }
     }
 
-    /// Hands frames on, in order, once there is a processor for them. Dropping this midway loses
-    /// the frames.
+    /// Passes frames on, in order, once a processor is free. Not cancel safe: dropping the future
+    /// loses the frames.
     pub(super) async fn submit(&self, ingest: &Arc<Ingest>, jobs: Vec<Job>) -> Result<(), Broken> {
         let is_last = ingest.pool.is_last();
         let permit = ingest.pool.enter().await;
@@ -134,7 +136,8 @@ async fn forward(mut arriving: mpsc::Receiver<Batch>, ingest: Arc<Ingest>) {
             Batch::Made(made) => made,
             Batch::Making(making) => {
                 let Ok(made) = making.await else {
-                    // A panic while making lines: the frames were not stored and are not acknowledged.
+                    // A panic while making the lines: the frames are neither stored nor
+                    // acknowledged.
                     return;
                 };
                 made
@@ -156,8 +159,8 @@ fn size(data: &Data) -> usize {
     data.meta.len() + data.req.len() + data.resp.len()
 }
 
-/// Whether it takes at most some milliseconds to make the lines of these frames: nothing has to be
-/// unpacked.
+/// Whether making the lines of these frames takes at most a few milliseconds, because nothing must
+/// be decompressed.
 fn is_light(jobs: &[Job]) -> bool {
     let frames = || jobs.iter().filter_map(|job| job.data.as_ref());
     let is_packed = |data: &Data| {
@@ -166,18 +169,18 @@ fn is_light(jobs: &[Job]) -> bool {
     frames().map(size).sum::<usize>() <= LIGHT_BYTES && !frames().any(is_packed)
 }
 
-/// A batch as it is made.
+/// A batch in progress.
 struct Making {
     records: Lines,
     details: Lines,
     charge: Option<Charge>,
-    /// Bytes of the frames that are stored.
+    /// Bytes of the frames to store.
     held: usize,
     shapes: [u64; Shape::ALL.len()],
 }
 
 impl Making {
-    /// A frame is done with; its lines, if it has any, have been appended.
+    /// Marks a frame as finished. Its lines, if any, are already appended.
     fn end(&mut self, mark: Mark, charge: Charge) {
         self.records.end(mark);
         self.details.end(mark);
@@ -189,7 +192,7 @@ impl Making {
 }
 
 impl Ingest {
-    /// Makes the two lines of each frame. `None` where nothing goes to the writers.
+    /// Makes the two lines of each frame. `None` if there is nothing for the writers.
     fn prepare(&self, jobs: Vec<Job>, from: &From) -> Made {
         let mut making = Making {
             records: Lines::in_buffer(self.buffers.take(), jobs.len()),
@@ -198,7 +201,7 @@ impl Ingest {
             held: 0,
             shapes: Default::default(),
         };
-        // At once, because a buffer that grows is moved.
+        // Reserve all of it at once: a growing buffer is moved.
         let frames: usize = jobs
             .iter()
             .filter_map(|job| job.data.as_ref())
@@ -282,7 +285,7 @@ impl Ingest {
             return false;
         };
         let now = self.clock.now().timestamp();
-        // A client may give one id to many requests; a buffer sent again has the same start.
+        // Clients may use one id for many requests. A repeated buffer also has the same start time.
         let key = (request_id, start, peer.source);
         !self.recent.lock().insert(key, now)
     }

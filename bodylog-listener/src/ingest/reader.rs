@@ -1,4 +1,4 @@
-//! Frames from a connection, with room for each taken before it is read.
+//! Reads frames from a connection. Room for each is taken before it is read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,46 +15,46 @@ use tokio_util::codec::Decoder;
 use crate::budget::{Budget, Charge};
 use crate::buffers::Buffers;
 
-/// A frame of version 2 brings [`LEAST`] bytes, or its rest, within this time.
+/// A frame of version 2 must deliver [`LEAST`] bytes, or its rest, within this time.
 pub(super) const STALL: Duration = Duration::from_secs(30);
-/// See [`STALL`]. The room of such a frame is taken before it is read: a sender that lets it trickle
-/// in would keep that room from all others.
+/// See [`STALL`]. Room for such a frame is taken before it is read, so a slow sender would keep
+/// that room from all others.
 const LEAST: usize = 16 << 10;
-/// A frame of version 1 may take this long at any rate. Anybody can send one.
+/// A frame of version 1 may always take this long. Version 1 has no authentication.
 const V1_GRACE: Duration = Duration::from_secs(20);
-/// Least bytes per second of such a frame on average, once it has taken longer than [`V1_GRACE`].
+/// Least average bytes per second of such a frame once it has taken longer than [`V1_GRACE`].
 const V1_RATE: usize = 16 << 10;
-/// Longest time for such a frame, the largest one included.
+/// Longest time for such a frame, even the largest one.
 const V1_FRAME: Duration = Duration::from_secs(300);
-/// Size of the receive buffer of a connection that sends little, and of one that fills it: what
-/// came by one read is worked on at once.
+/// Initial size of a connection's receive buffer, and the size to which a busy connection's buffer
+/// grows. All frames of one read are processed together.
 const BUFFER: usize = 16 << 10;
 /// See [`BUFFER`].
 const BUFFER_MAX: usize = 512 << 10;
 
-/// Why no more frames come.
+/// The reason no more frames arrive.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The sender closed at the end of a frame.
+    /// The sender closed the connection at the end of a frame.
     Closed,
-    /// The bytes are no frames.
+    /// The bytes are not valid frames.
     Fault(Fault),
-    /// A frame stopped midway, or comes too slowly: see [`STALL`].
+    /// A frame stopped midway or is too slow: see [`STALL`].
     Stalled,
-    /// Nothing came between two frames for as long as [`Reader::expects_signs`] allows.
+    /// The pause between two frames exceeded the limit set by [`Reader::expects_signs`].
     Silent,
     /// Reading failed.
     Io(io::Error),
 }
 
-/// What was read, with the room it takes.
+/// A frame and the room it holds.
 #[derive(Debug)]
 pub(super) struct Received {
     /// The frame.
     pub(super) decoded: Decoded,
-    /// Its room; `None` for what carries no exchange.
+    /// Its room. `None` for a frame without an exchange.
     pub(super) charge: Option<Charge>,
-    /// Its size.
+    /// Its size, bytes.
     pub(super) bytes: usize,
 }
 
@@ -63,22 +63,23 @@ pub(super) struct Received {
 pub(super) struct Reader<R> {
     read: R,
     buffer: BytesMut,
-    /// Room for the next read, within [`BUFFER`] and [`BUFFER_MAX`].
+    /// Size of the next read, between [`BUFFER`] and [`BUFFER_MAX`].
     room: usize,
-    /// Where a full buffer goes, and the next one comes from.
+    /// Takes full buffers and supplies new ones.
     buffers: Arc<Buffers>,
     codec: Codec,
     budget: Budget,
     /// Room for the frame being received.
     charge: Option<Charge>,
-    /// Decoded, waiting for room.
+    /// Decoded frames that wait for room.
     ready: VecDeque<Decoded>,
-    /// Longest silence between two frames.
+    /// Longest pause between two frames.
     silence: Option<Duration>,
     pace: Pace,
 }
 
-/// How fast a frame comes. Time in which a frame of version 2 finds no room does not count.
+/// Measures how fast a frame arrives. Time that a frame of version 2 spends waiting for room is not
+/// counted.
 #[derive(Debug, Default)]
 struct Pace {
     since: Option<Instant>,
@@ -86,7 +87,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// When more of a frame must have come.
+    /// The time by which more of the frame must have arrived.
     fn deadline(&mut self, protocol: Option<Protocol>, now: Instant) -> Instant {
         let since = *self.since.get_or_insert(now);
         match protocol {
@@ -106,10 +107,11 @@ impl Pace {
     }
 }
 
-/// A frame of version 1 that found no room. The caller takes its bytes from the connection itself.
+/// A frame of version 1 for which there is no room. The caller reads its bytes from the connection
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom {
-    /// Bytes of the frame, its length included.
+    /// Bytes of the frame, including its length prefix.
     pub(super) len: usize,
 }
 
@@ -129,17 +131,17 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// From here on the sender shows within `silence` that it is there.
+    /// From now on, the sender must send something at least every `silence`.
     pub(super) fn expects_signs(&mut self, silence: Duration) {
         self.silence = Some(silence);
     }
 
-    /// The version the sender speaks; `None` before its first byte.
+    /// The protocol version of the sender; `None` before its first byte.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         self.codec.protocol()
     }
 
-    /// Waits for the sender's first byte, which tells the version. Cancel safe.
+    /// Waits for the sender's first byte, which determines the version. Cancel safe.
     pub(super) async fn first_byte(&mut self) -> Result<Protocol, End> {
         while self.buffer.is_empty() {
             self.fill().await?;
@@ -148,7 +150,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(self.codec.protocol().unwrap_or(Protocol::V1))
     }
 
-    /// The next frame. Cancel safe: what was read stays.
+    /// Reads the next frame. Cancel safe: bytes already read are kept.
     pub(super) async fn next(&mut self) -> Result<Received, End> {
         loop {
             self.decode()?;
@@ -169,7 +171,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// The next frame, if it is in the buffer already and there is room for it.
+    /// The next frame, if it is already in the buffer and there is room for it.
     pub(super) fn buffered(&mut self) -> Result<Option<Received>, End> {
         self.decode()?;
         let Some(decoded) = self.ready.front() else {
@@ -185,9 +187,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(Some(self.pop(bytes)))
     }
 
-    /// The next frame of a sender that must not be made to wait. It takes room as it arrives, and
-    /// none for bytes that are only announced. Without room it is left to the caller, who takes `len`
-    /// bytes by [`Reader::take_raw`]. Cancel safe.
+    /// Reads the next frame of a sender that must not wait. Takes room as bytes arrive, and none
+    /// for bytes that are only announced. If there is no room, the caller reads `len` bytes with
+    /// [`Reader::take_raw`]. Cancel safe.
     pub(super) async fn next_or_no_room(&mut self) -> Result<Result<Received, NoRoom>, End> {
         loop {
             if !self.codec.is_mid_frame(self.buffer.len()) {
@@ -195,7 +197,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             self.decode()?;
             if let Some(decoded) = self.ready.front() {
-                // It is here already: a wait for room would not make it smaller, so it is let in.
+                // The frame is already in memory. Waiting for room would not make it smaller, so it
+                // is admitted.
                 let bytes = size_of(decoded);
                 if is_data(decoded) {
                     let charge = self.charge.get_or_insert_with(|| self.budget.overdraw(0));
@@ -214,7 +217,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Takes room for what has arrived of the frame under way; whether there was enough.
+    /// Takes room for the part of the current frame that has arrived. Returns whether there was
+    /// enough.
     fn charge_arrived(&mut self) -> bool {
         let arrived = self.buffer.len();
         match &mut self.charge {
@@ -226,7 +230,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Up to `most` raw bytes, at least one. Cancel safe.
+    /// Reads up to `most` raw bytes, at least one. Cancel safe.
     pub(super) async fn take_raw(&mut self, most: usize) -> Result<BytesMut, End> {
         while self.buffer.is_empty() {
             let protocol = self.codec.protocol();
@@ -270,14 +274,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(())
     }
 
-    /// Room for the next read.
+    /// Makes room for the next read.
     fn make_room(&mut self) {
         if self.room == BUFFER || self.buffer.try_reclaim(self.room) {
             return self.buffer.reserve(self.room);
         }
         let least = self.buffer.len() + self.room / 2;
         let next = self.buffers.reclaim(least);
-        // A part of a frame is taken along, and room should be left nevertheless.
+        // The new buffer takes over a partial frame and still needs free space.
         let mut next = next.unwrap_or_else(|| BytesMut::with_capacity(least + self.room));
         next.extend_from_slice(&self.buffer);
         let full = std::mem::replace(&mut self.buffer, next);
@@ -286,7 +290,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     async fn fill(&mut self) -> Result<(), End> {
         let free = |buffer: &BytesMut| buffer.capacity() - buffer.len();
-        // The codec makes room for what is left of a larger frame.
+        // For a larger frame, the codec itself reserves space for the rest.
         let is_small = self.buffer.len() < self.room;
         if is_small && free(&self.buffer) < self.room / 2 {
             self.make_room();
@@ -321,7 +325,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-/// More room for who fills it, less for who leaves most of it.
+/// Grows the read size if a read fills it, and shrinks it if a read leaves most of it free.
 fn next_room(room: usize, free: usize, read: usize) -> usize {
     let next = if read == free {
         room.max(free) * 2
@@ -351,7 +355,8 @@ fn is_data(decoded: &Decoded) -> bool {
 fn size_of(decoded: &Decoded) -> usize {
     match decoded {
         Decoded::Frame(Frame::Data(data)) => {
-            // The unpacked parts and the lengths between them: near enough to what is held.
+            // The decompressed parts and the lengths between them: a good estimate of the memory
+            // held.
             14 + data.meta.len() + data.req.len() + data.resp.len()
         }
         Decoded::Frame(_) => 0,

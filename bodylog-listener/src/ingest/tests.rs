@@ -1,4 +1,4 @@
-//! Silence, on a paused clock and an in-memory connection. Nothing is stored here.
+//! Tests of silence, with a paused clock and an in-memory connection. Nothing is stored here.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Wire {
     }
 }
 
-/// A welcomed sender and the task that serves it.
+/// A sender that has its WELCOME, and the task that serves it.
 async fn welcomed(ingest: &Arc<Ingest>) -> (Wire, tokio::task::JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let peer = Peer {
@@ -98,7 +98,7 @@ async fn welcomed(ingest: &Arc<Ingest>) -> (Wire, tokio::task::JoinHandle<()>) {
     (wire, serving)
 }
 
-/// The header of a frame whose payload has so many bytes and another checksum.
+/// The header of a frame with a payload of this many bytes and a different checksum.
 fn header(payload_len: u32) -> [u8; proto::frame::HEADER_LEN] {
     proto::frame::Header {
         kind: 3,
@@ -111,7 +111,7 @@ fn header(payload_len: u32) -> [u8; proto::frame::HEADER_LEN] {
     .to_bytes()
 }
 
-/// What comes besides pings.
+/// The next frame that is not a ping.
 async fn answer(wire: &mut Wire) -> Option<Frame> {
     loop {
         match wire.next().await {
@@ -167,7 +167,7 @@ async fn a_frame_that_trickles_in_ends_the_connection_and_gives_its_room_back() 
     wire.stream.write_all(&header(500_000)).await.unwrap();
     let began = Instant::now();
     let mut sent = 0;
-    // A byte every ten seconds is no silence, and no frame either.
+    // One byte every ten seconds is not silence, but does not complete a frame in time either.
     while wire.stream.write_all(b"x").await.is_ok() {
         sent += 1;
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -197,7 +197,7 @@ async fn frames_of_version_1_take_room_as_they_arrive_and_may_not_trickle() {
         wires.push((ours, serving));
     }
     let began = Instant::now();
-    // 17 000 bytes every 25 seconds: 20 seconds of grace, and then too slow.
+    // 17 000 bytes every 25 seconds: after 20 seconds of grace this is too slow.
     while !wires.is_empty() {
         assert!(Instant::now() - began < Duration::from_secs(60));
         for (wire, _) in &mut wires {
@@ -242,7 +242,7 @@ async fn a_sender_that_waits_for_room_is_told_that_somebody_is_there() {
     let (mut wire, serving) = welcomed(&ingest).await;
     let others = ingest.budget.take(1 << 20).await;
     wire.stream.write_all(&header(50_000)).await.unwrap();
-    // Longer than any silence that is borne, on either side.
+    // Longer than the silence limit of either side.
     for _ in 0..8 {
         let began = Instant::now();
         assert_eq!(wire.next().await, Some(Frame::Ping));
@@ -291,7 +291,7 @@ async fn a_sender_of_version_1_may_be_silent_between_frames_for_ever() {
         ingest
             .tasks
             .spawn(Arc::clone(&ingest).serve(theirs, peer, CancellationToken::new()));
-    // Three broken frames in a row would end it; two do not.
+    // Three broken frames in a row would end the connection; two do not.
     for _ in 0..2 {
         ours.write_all(b"\0\0\0\x01x").await.unwrap();
         tokio::time::sleep(Duration::from_secs(7200)).await;

@@ -1,5 +1,5 @@
-//! A connection of version 1: no answers, and never a wait. What finds no room in memory is written
-//! to the spill as it comes and read back later.
+//! A connection of version 1. The listener never answers and never makes the sender wait. Frames
+//! that do not fit into memory are written to the spill as they arrive and read back later.
 
 use std::io;
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::space::Level;
 use crate::spill::Filling;
 use crate::writer::{Mark, Origin};
 
-/// Bytes moved to the spill at once.
+/// Bytes moved to the spill in one step.
 const PIECE: usize = 64 << 10;
-/// Bytes that are enough for one batch of the pool.
+/// Bytes that complete a batch for the pool.
 const BATCH_BYTES: usize = 256 << 10;
-/// Silence that ends a connection once the listener stops: what the system had received is then
-/// stored.
+/// Silence that ends a connection once the listener stops. All bytes that the kernel had received
+/// are then stored.
 const LAST_SILENCE: Duration = Duration::from_millis(100);
-/// How long a stopping listener goes on reading at most.
+/// Longest time that a stopping listener continues to read.
 const LAST_READS: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve<R: AsyncRead + Unpin>(
@@ -48,7 +48,7 @@ pub(super) async fn serve<R: AsyncRead + Unpin>(
     end
 }
 
-/// Where a connection's frames go.
+/// The destination of a connection's frames.
 struct FrameTarget {
     lane: Lane,
     peer: Peer,
@@ -58,8 +58,8 @@ fn lane(ingest: &Arc<Ingest>, peer: Peer, origin: Origin) -> Lane {
     Lane::new(ingest, Sender::new(peer.source, None), peer, origin)
 }
 
-/// Reads to the end; once the listener stops, to a silence or until time is up. It is left off only
-/// between frames: what was taken is always handed on.
+/// Reads to the end of the connection; once the listener stops, to a silence or the time limit.
+/// Stops only between frames: frames already taken are always passed on.
 async fn read_all<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
@@ -102,7 +102,7 @@ async fn read_all<R: AsyncRead + Unpin>(
     }
 }
 
-/// Takes a frame and those that came with it.
+/// Takes a frame and the frames that arrived with it.
 async fn take<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
@@ -151,7 +151,7 @@ async fn set_aside(ingest: &Ingest, bad: Bad, charge: Option<crate::budget::Char
     ingest.set_aside(bad, peer).await;
 }
 
-/// Moves one frame from the connection to the spill, or to nowhere if there is no room either.
+/// Moves one frame from the connection to the spill, or discards it if the spill is full too.
 async fn spill<R: AsyncRead + Unpin>(
     ingest: &Arc<Ingest>,
     reader: &mut Reader<R>,
@@ -209,8 +209,8 @@ fn put_back(filling: &mut Option<Filling>, file: Option<Filling>, cut: Option<u6
     if let Some(len) = cut
         && file.cut(len).is_err()
     {
-        // Half a frame at the end of a file is found and counted when it is read back; nothing may
-        // follow it.
+        // A partial frame at the end of a file is detected and counted when it is read back.
+        // Nothing may follow it in the file.
         return;
     }
     *filling = Some(file);
@@ -226,7 +226,7 @@ fn warn(error: &io::Error) {
     tracing::warn!(%error, "frames of version 1 cannot be spilled and are lost");
 }
 
-/// Stores what was spilled, as room allows, until told to stop.
+/// Stores the spilled frames as room becomes free, until shutdown.
 pub(crate) async fn drain_spill(ingest: Arc<Ingest>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let oldest = if ingest.pressure.level() < Level::Full {
@@ -259,7 +259,7 @@ async fn pause(ingest: &Ingest, stop: &CancellationToken) {
     }
 }
 
-/// Reads one file back, and returns when its frames are dealt with.
+/// Reads one file back. Returns when all its frames are finished.
 async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
     let mut file = BufReader::new(tokio::fs::File::open(path).await?);
     let mut head = String::new();
@@ -293,7 +293,7 @@ async fn drain(ingest: &Arc<Ingest>, path: &Path) -> io::Result<()> {
     };
     ingest.count_end(Some(Protocol::V1), &end, target.peer);
     drop(target);
-    // Nothing is ever sent: this is the end of the last frame.
+    // Nothing is ever sent on this channel. It closes when the last frame is finished.
     let _ = let_go.recv().await;
     Ok(())
 }

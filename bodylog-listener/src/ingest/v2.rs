@@ -1,5 +1,5 @@
 //! A connection of version 2: three loops on one task. One reads and numbers frames, one answers,
-//! and the lane carries frames to the writers. Whatever ends the first, the others finish.
+//! and the lane carries frames to the writers. When one loop ends, the others finish their work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,36 +22,36 @@ use crate::space::Level;
 use crate::stream::{Claim, Claimed, Offer};
 use crate::writer::{Mark, Origin};
 
-/// Silence after which the sender is asked whether it is there.
+/// Silence after which the listener pings the sender.
 const PING: Duration = Duration::from_secs(15);
-/// Silence after which it is not.
+/// Silence after which the sender counts as gone.
 const SILENCE: Duration = Duration::from_secs(45);
-/// How long stored frames may still be acknowledged after the sender's last byte, or the word to
-/// stop.
+/// How long stored frames can still be acknowledged after the sender's last byte or after shutdown
+/// begins.
 const LAST_ACKS: Duration = Duration::from_secs(10);
-/// Bytes that are enough for one batch of the pool.
+/// Bytes that complete a batch for the pool.
 const BATCH_BYTES: usize = 512 << 10;
-/// Frames that are enough for one batch of the pool.
+/// Frames that complete a batch for the pool.
 const BATCH_FRAMES: usize = 128;
-/// Answers besides acknowledgements and refusals that may wait.
+/// Most queued answers other than acknowledgements and refusals.
 const ANSWERS: usize = 16;
 
-/// Why the reading ended.
+/// The reason reading ended.
 enum Ended {
     By(End),
     With(GoAwayCode, &'static str),
 }
 
-/// What the reading loop works with.
+/// The state of the reading loop.
 struct Reading<'a, R> {
     ingest: &'a Arc<Ingest>,
     reader: &'a mut Reader<R>,
     peer: Peer,
     claim: Arc<Claim>,
     lane: Lane,
-    /// When the frames at hand came, seconds since the Unix epoch.
+    /// Arrival time of the current frames, seconds since the Unix epoch.
     heard: i64,
-    /// Bytes of frames that are not counted yet.
+    /// Bytes of frames not yet counted in the metrics.
     came: u64,
     answers: mpsc::Sender<Frame>,
     displaced: CancellationToken,
@@ -140,7 +140,7 @@ where
 impl<R: AsyncRead + Unpin> Reading<'_, R> {
     async fn run(mut self) -> Ended {
         loop {
-            // The only place where reading is left off: frames that were taken are always handed on.
+            // Reading may stop only here: frames already taken are always passed on.
             let next = tokio::select! {
                 biased;
                 () = self.displaced.cancelled() => return Ended::With(GoAwayCode::Busy, "another connection has come for the run"),
@@ -188,7 +188,7 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
         self.lane.submit(self.ingest, jobs).await
     }
 
-    /// Deals with one frame. An error ends the connection.
+    /// Handles one frame. An error ends the connection.
     async fn take(
         &mut self,
         received: Received,
@@ -292,8 +292,8 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
         match self.offer(seq) {
             Offer::Accept { attempt } => {
                 self.claim.stream().reject(seq, code, text);
-                // It passes the writers like any other, so that what came before it is stored when it
-                // is acknowledged.
+                // This frame passes the writers like any other, so that all frames before it are
+                // stored when it is acknowledged.
                 jobs.push(self.job(None, attempt, seq, charge));
                 Ok(())
             }
@@ -323,7 +323,7 @@ impl<R: AsyncRead + Unpin> Reading<'_, R> {
     }
 
     fn answer(&self, frame: Frame) {
-        // A sender that asks faster than it reads loses answers to itself alone.
+        // A sender that pings faster than it reads only loses its own answers.
         let _ = self.answers.try_send(frame);
     }
 }
@@ -336,7 +336,7 @@ struct Answering<'a, W> {
 }
 
 impl<W: AsyncWrite + Unpin> Answering<'_, W> {
-    /// Ends when writing fails.
+    /// Returns when writing fails.
     async fn run(&mut self) -> std::io::Error {
         let mut last_sent = Instant::now();
         loop {
@@ -357,8 +357,9 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
 
     fn replies(&mut self) -> Vec<Frame> {
         let (ack, nacks) = self.claim.stream().replies(self.last_ack);
-        // A sender that hears of a refusal for good behind the acknowledgement that passes it has let
-        // the frame go by then; one that is to wait must not hear afterwards that all goes on.
+        // Permanent refusals go before the acknowledgement that covers them: after it the sender
+        // has already released the frame. Transient refusals go last, so that no acknowledgement
+        // tells a sender that must wait to continue.
         let (later, never): (Vec<_>, Vec<_>) =
             nacks.into_iter().partition(|nack| nack.code.is_transient());
         self.last_ack = ack.unwrap_or(self.last_ack);
@@ -367,7 +368,7 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
         never.chain(ack.map(Frame::Ack)).chain(later).collect()
     }
 
-    /// Acknowledges what is still being stored.
+    /// Acknowledges frames that are still being stored.
     async fn last_acks(&mut self) {
         let deadline = Instant::now() + LAST_ACKS;
         loop {

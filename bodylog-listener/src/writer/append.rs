@@ -1,4 +1,4 @@
-//! The open file of an output: batches go in whole or not at all.
+//! The open file of an output. A batch is appended completely or not at all.
 
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use proto::layout::Hour;
 use crate::ledger::Position;
 use crate::storage::{SegmentFile, Storage};
 
-/// Most slices of one write: what Linux takes.
+/// Most slices per write, the limit of Linux.
 const SLICES_MAX: usize = 1024;
-/// Most bytes of one write. For larger ones the system keeps them in blocks of memory so large that a
-/// virtual machine may have to get them from its host first: some of them took ten times as long.
+/// Most bytes per write. For larger writes the kernel uses memory blocks so large that a virtual
+/// machine may first have to get them from its host: some of these writes took ten times as long.
 const WRITE_MAX: usize = 256 << 10;
 
 const VANISHES: &str = "the file of the hour is removed again and again";
@@ -23,7 +23,7 @@ pub(super) struct Segment {
     is_synced: bool,
     open: Option<Open>,
     last: Option<Position>,
-    /// A file that holds bytes of a failed batch, and its length without them.
+    /// A file that still contains bytes of a failed batch, and its length without them.
     spoilt: Option<(Hour, u64)>,
 }
 
@@ -33,19 +33,19 @@ struct Open {
     len: u64,
 }
 
-/// What an append did.
+/// The result of an append.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Appended {
     /// Bytes appended.
     pub(super) bytes: u64,
-    /// Whether the file was opened for it and its last line had been torn.
+    /// Whether the file was opened for this append and its last line was torn.
     pub(super) sealed: bool,
-    /// Whether the file of this hour had been removed or renamed, and was made anew.
+    /// Whether this hour's file had been removed or renamed, and was created again.
     pub(super) vanished: bool,
 }
 
 impl Segment {
-    /// Files below `dir`, which is `root` or below it.
+    /// Manages the files below `dir`, which is `root` or below it.
     pub(super) fn new(root: PathBuf, dir: PathBuf, is_synced: bool) -> Self {
         Self {
             root,
@@ -57,8 +57,8 @@ impl Segment {
         }
     }
 
-    /// Lets go of the open file if it was removed or renamed, and says whether it was. What is on
-    /// disk at its path begins anew.
+    /// Closes the open file if it was removed or renamed. Returns whether it was. The next file at
+    /// its path starts empty.
     pub(super) fn let_go_if_vanished(&mut self) -> io::Result<bool> {
         let Some(open) = &self.open else {
             return Ok(false);
@@ -74,18 +74,18 @@ impl Segment {
         Ok(true)
     }
 
-    /// Closes the file if it is of another hour, and says whether it did.
+    /// Closes the file if it belongs to another hour. Returns whether it did.
     pub(super) fn close_unless(&mut self, hour: Hour) -> bool {
         self.open.take_if(|open| open.hour != hour).is_some()
     }
 
-    /// The file last written and its good length.
+    /// The file last written and its valid length.
     pub(super) fn position(&self) -> Option<Position> {
         self.last.clone()
     }
 
-    /// Appends the lines and returns once they are durable under the hour's path. On an error the
-    /// file is as it was; where even that failed, nothing is appended to it until it is.
+    /// Appends the lines. Returns once they are durable under the hour's path. After an error the
+    /// file is restored; if that fails too, nothing is appended to it until it is restored.
     pub(super) fn append(
         &mut self,
         storage: &dyn Storage,
@@ -94,8 +94,8 @@ impl Segment {
     ) -> io::Result<Appended> {
         let vanished = self.let_go_if_vanished()?;
         let appended = self.append_once(storage, hour, lines)?;
-        // Removed while it was written: the lines go to its successor. Once is enough; whoever keeps
-        // removing files is asked to stop by the error.
+        // The file was removed during the write: write the lines to its successor. Retry only once;
+        // if files keep disappearing, the error reports it.
         let Some(appended) = appended else {
             let appended = self.append_once(storage, hour, lines)?;
             let appended = appended.ok_or_else(|| io::Error::other(VANISHES))?;
@@ -110,7 +110,7 @@ impl Segment {
         })
     }
 
-    /// `None` when the file was removed or renamed meanwhile: the lines are not in it.
+    /// `None` if the file was removed or renamed meanwhile: the lines are not in it.
     fn append_once(
         &mut self,
         storage: &dyn Storage,
@@ -143,7 +143,7 @@ impl Segment {
         });
         match written {
             Ok((_, false)) => {
-                // The lines must not be found twice should the file come back.
+                // Remove the lines, so that they are not found twice if the file comes back.
                 open.file.truncate(good)?;
                 self.let_go_if_vanished()?;
                 Ok(None)
@@ -171,7 +171,7 @@ impl Segment {
     }
 }
 
-/// Writes all of it, in pieces: see [`WRITE_MAX`].
+/// Writes all slices, in pieces: see [`WRITE_MAX`].
 fn write_all(file: &mut dyn SegmentFile, lines: &[&[u8]]) -> io::Result<u64> {
     let mut bytes = 0;
     let mut pieces = lines
