@@ -1,15 +1,16 @@
-//! What must hold for any frame, for the fuzzer and for the tests of `bodylog-listener`.
+//! The invariants for any frame, shared by the fuzzer and the tests of `bodylog-listener`.
 
 use bodylog_listener::prepare::{Sender, lines};
 use bytes::Bytes;
 use proto::frame::{Data, Flags, Protocol};
 use proto::row::DetailRow;
 
-/// Most bytes of a row.
+/// Largest row, bytes.
 const ROW_MAX: usize = 64 << 10;
 
-/// Meta, request and response, a zero byte between them, become one line each of JSON that say where
-/// they are from, whatever the bytes are; the row stays small. What is no frame is refused.
+/// The input is meta, request and response, separated by zero bytes. Whatever the bytes are, each
+/// output gets one line of JSON that names its origin, and the row stays small. Invalid frames are
+/// refused.
 pub(super) fn record(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0);
     let mut part = || Bytes::copy_from_slice(parts.next().unwrap_or_default());

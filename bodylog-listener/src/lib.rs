@@ -1,8 +1,8 @@
-//! Body-log frames in, hourly JSONL out.
+//! Receives body-log frames and writes hourly JSONL files.
 //!
-//! Senders connect to the frame port (`server`); each frame becomes a full record and a slim row
-//! (`prepare`), written by one thread per file (`writer`), and is acknowledged when both are on
-//! disk. What each sender has stored is known across restarts (`ledger`), so that a frame sent
+//! Senders connect to the frame port (`server`). Each frame becomes a full record and a slim row
+//! (`prepare`), is written by one thread per file (`writer`), and is acknowledged when both are on
+//! disk. The listener knows across restarts what each sender has stored (`ledger`), so a frame sent
 //! twice is stored once. Formats: `docs/bodylog.md`.
 
 mod budget;

@@ -1,4 +1,4 @@
-//! The `bodylog-listener` program; everything is in the library.
+//! The `bodylog-listener` program. All code is in the library.
 
 use std::process::ExitCode;
 

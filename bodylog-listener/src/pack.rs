@@ -1,6 +1,6 @@
-//! Closed hours become `.jsonl.gz`. A source is deleted only when what replaces it has been read
-//! back and says the same, byte for byte by length and checksum; that a file of the target's name
-//! exists proves nothing.
+//! Packs closed hours into `.jsonl.gz`. A source is deleted only after its replacement has been
+//! read back and has the same length and checksum. An existing file with the target's name proves
+//! nothing.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
@@ -12,33 +12,35 @@ use flate2::write::GzEncoder;
 
 use crate::storage;
 
-/// Speed against size: level 3 packs JSON at about a third of level 1's speed loss of level 6.
+/// A trade-off between speed and size. Compared with level 1, level 3 costs about a third of the
+/// slowdown of level 6 for JSON.
 const LEVEL: u32 = 3;
 
-/// Why an hour stays as it is.
+/// The reason an hour stays unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     /// Reading or writing failed.
     #[error("pack the file")]
     Io(#[from] io::Error),
-    /// What was written does not say what was read.
+    /// The packed file differs from the source.
     #[error("verify the packed file: it does not say the same")]
     Differs,
-    /// The source has grown meanwhile.
+    /// The source grew in the meantime.
     #[error("pack the file: it is still being written")]
     Grew,
 }
 
-/// How long a text is, and its checksum.
+/// The length and checksum of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     len: u64,
     crc: u32,
 }
 
-/// Packs `source` to `target` and deletes it. Where `target` exists, the source may begin with what
-/// that holds, as when a crash came before the source was deleted; or it may have other lines, as
-/// after a clock that went back between two runs: those are put behind the target's.
+/// Packs `source` to `target` and deletes it. If `target` exists, there are two cases. Either the
+/// source begins with the target's content, because a crash happened before the source was deleted.
+/// Or it has other lines, because the clock went back between two runs: these are appended to the
+/// target's.
 pub(crate) fn pack(source: &Path, target: &Path) -> Result<(), PackError> {
     let mut expected = Hasher::default();
     let dir = target.parent().unwrap_or(Path::new("."));

@@ -1,7 +1,7 @@
-//! Frames that could not be read, kept for whoever wants to know why. Bounded per day.
+//! Keeps frames that could not be read, for diagnosis. Size is limited per day.
 //!
-//! `<dir>/quarantine/<YYYY-MM-DD>.frames` holds, one behind the other, a line of JSON
-//! (`{"ts":…,"source":…,"kind":…,"len":…}`) and then that many bytes of frame and a line end.
+//! `<dir>/quarantine/<YYYY-MM-DD>.frames` holds entries in sequence. Each is a line of JSON
+//! (`{"ts":…,"source":…,"kind":…,"len":…}`), then `len` bytes of frame, then a line end.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -21,30 +21,30 @@ use crate::metrics::Metrics;
 use crate::storage;
 use service::clock::WallClock;
 
-/// Below the root.
+/// The directory below the root.
 pub(crate) const DIR: &str = "quarantine";
-/// Most bytes of one day.
+/// Most bytes per day.
 const DAY_MAX: u64 = 16 << 20;
 
-/// The meta object is no JSON object.
+/// The meta object is not a JSON object.
 pub(crate) const BAD_META: &str = "bad_meta";
-/// The meta object is of a later schema.
+/// The meta object has a later schema.
 pub(crate) const SCHEMA: &str = "schema";
 
-/// Every kind of frame that is set aside.
+/// All kinds of frames that are put into the quarantine.
 pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
     let faults = Fault::ALL.into_iter().map(Fault::as_str);
     faults.chain([BAD_META, SCHEMA])
 }
 
-/// Keeps frames.
+/// The quarantine.
 #[derive(Debug)]
 pub(crate) struct Quarantine {
     root: PathBuf,
     clock: WallClock,
     metrics: Arc<Metrics>,
     today: Mutex<Option<Today>>,
-    /// Kinds that were logged; each is logged once.
+    /// The kinds already logged. Each kind is logged once.
     logged: Mutex<HashSet<&'static str>>,
 }
 
@@ -56,7 +56,7 @@ struct Today {
 }
 
 impl Quarantine {
-    /// Below `root`.
+    /// Creates the quarantine below `root`.
     pub(crate) fn new(root: PathBuf, clock: WallClock, metrics: Arc<Metrics>) -> Self {
         Self {
             root,
@@ -67,7 +67,7 @@ impl Quarantine {
         }
     }
 
-    /// Keeps a frame, or counts it where there is no room. Blocks on the disk.
+    /// Keeps a frame, or only counts it if there is no room. Blocks on the disk.
     pub(crate) fn keep(&self, source: IpAddr, kind: &'static str, frame: &[u8]) {
         self.metrics.quarantined(kind);
         if self.logged.lock().insert(kind) {
@@ -130,7 +130,7 @@ impl Quarantine {
     }
 }
 
-/// The file of a day.
+/// The file for a day.
 pub(crate) fn path_of(root: &Path, date: NaiveDate) -> PathBuf {
     root.join(DIR).join(format!("{date}.frames"))
 }

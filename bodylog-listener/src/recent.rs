@@ -1,5 +1,5 @@
-//! Which frames of version 1 came lately: their senders repeat whole buffers when a send fails, and
-//! number nothing. Best effort: hashes, for a while.
+//! Remembers recent frames of version 1. Its senders repeat whole buffers after a failed send and
+//! do not number frames. Best effort: hashes, for a limited time.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -18,7 +18,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Remembers a key, and says whether it is new.
+    /// Remembers a key. Returns whether it is new.
     pub(crate) fn insert(&mut self, key: impl Hash, now: i64) -> bool {
         while let Some((_, at)) = self.seen.front()
             && (now - at >= SECONDS || self.seen.len() >= MAX)

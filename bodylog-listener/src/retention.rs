@@ -1,6 +1,6 @@
-//! Which files go: by age, by total size and by free room, in that order, whether or not records
-//! come in. What was set aside goes first, then the oldest records, the slim rows last. The pure part
-//! is [`plan`].
+//! Decides which files to delete: by age, by total size and by free space, in that order, even when
+//! no records arrive. Quarantined frames go first, then the oldest records, then slim rows. The
+//! pure part is [`plan`].
 
 use std::fs;
 use std::io;
@@ -18,31 +18,31 @@ use crate::space::Room;
 use crate::stream::Output;
 use crate::{quarantine, spill};
 
-/// A file that may go.
+/// A candidate for deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// Its kind.
     pub(crate) class: Class,
-    /// The end of its hour, or when it was last written.
+    /// The end of its hour, or its modification time.
     pub(crate) until: DateTime<Utc>,
-    /// Its length.
+    /// Its length, bytes.
     pub(crate) bytes: u64,
-    /// Whether it is still written: it counts, but stays.
+    /// Whether it is still being written. It counts towards the total, but is not deleted.
     pub(crate) is_open: bool,
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
 }
 
-/// What may stay.
+/// The limits for stored files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
-    /// Age of everything but slim rows.
+    /// Longest age of everything except slim rows.
     pub(crate) keep: TimeDelta,
-    /// Age of slim rows.
+    /// Longest age of slim rows.
     pub(crate) details_keep: TimeDelta,
-    /// All files together.
+    /// Largest total size of all files.
     pub(crate) max_bytes: Option<u64>,
-    /// Room to keep free.
+    /// Disk space to keep free.
     pub(crate) min_free: MinFree,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn plan(
             Class::Details => policy.details_keep,
             _ => policy.keep,
         };
-        // Spilled frames are not stored yet: they never grow too old.
+        // Spilled frames are not stored yet, so they have no age limit.
         if file.class != Class::Spill && file.until + keep <= now {
             total -= file.bytes;
             free += file.bytes;
@@ -84,8 +84,8 @@ pub(crate) fn plan(
     gone
 }
 
-/// Everything below the root that counts. `is_open` says whether an hour of an output is still
-/// written.
+/// Lists all files below the root that count. `is_open` tells whether an hour of an output is still
+/// being written.
 pub(crate) fn list(
     root: &Path,
     is_open: impl Fn(Output, proto::layout::Hour) -> bool,
@@ -134,12 +134,12 @@ pub(crate) fn list(
     Ok(files)
 }
 
-/// Files vanish between listing and looking; that is not worth an error.
+/// A file can vanish between listing and inspection. That is not an error.
 fn len(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|meta| meta.len())
 }
 
-/// Deletes, then removes the days that are empty.
+/// Deletes files, then removes empty day directories.
 pub(crate) fn delete(files: &[Stored]) {
     for file in files {
         match fs::remove_file(&file.path) {
@@ -155,13 +155,13 @@ pub(crate) fn delete(files: &[Stored]) {
     for file in files {
         let is_hour = matches!(file.class, Class::Records | Class::Details);
         if is_hour && let Some(day) = file.path.parent() {
-            // Fails as long as there is something in it.
+            // Fails while the directory is not empty.
             let _ = fs::remove_dir(day);
         }
     }
 }
 
-/// Shows what lies on disk.
+/// Updates the metrics of stored files.
 pub(crate) fn measure(files: &[Stored], metrics: &Metrics, now: DateTime<Utc>) {
     for class in Class::ALL {
         let of_class = || files.iter().filter(|file| file.class == class);

@@ -1,4 +1,4 @@
-//! The root directory: there, writable, and nobody else's.
+//! The root directory: creates it, checks that it is writable, and locks it for one listener.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -8,42 +8,42 @@ use std::path::{Path, PathBuf};
 use crate::lines;
 use crate::storage;
 
-/// The file whose lock says that a listener is at work.
+/// The lock file. A locked file means that a listener is running.
 const LOCK: &str = ".lock";
 
-/// Why the directory cannot be used.
+/// The reason the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// It cannot be made, or not written to.
+    /// The directory cannot be created or written to.
     #[error("use {} for records: {source}", dir.display())]
     Unusable {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another listener has it.
+    /// Another listener holds the lock.
     #[error("use {} for records: another bodylog-listener is at work there{holder}", dir.display())]
     Taken {
         /// The directory.
         dir: PathBuf,
-        /// ` (process N)`, where that is known.
+        /// ` (process N)`, if the process id is known.
         holder: String,
     },
 }
 
-/// The right to write below the root, until dropped.
+/// The right to write below the root. Released on drop.
 #[derive(Debug)]
 pub(crate) struct Root {
     _lock: File,
 }
 
 impl Root {
-    /// Makes the directory if it is missing, takes its lock, tries to write there and removes what a
-    /// killed listener left half done.
+    /// Creates the directory if it is missing, locks it, checks that it is writable, and removes
+    /// unfinished files of a killed listener.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// If the directory cannot be used.
     pub(crate) fn take(dir: &Path) -> Result<Self, RootError> {
         let unusable = |source| RootError::Unusable {
             dir: dir.to_owned(),
@@ -78,7 +78,8 @@ impl Root {
             }
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
-        // A full disk is no reason not to start: deleting makes room. A read-only one is.
+        // A full disk does not prevent the start, because deletion makes room. A read-only disk
+        // does.
         match lock
             .set_len(0)
             .and_then(|()| write!(lock, "{}", std::process::id()))
@@ -93,7 +94,7 @@ impl Root {
     }
 }
 
-/// The lock is held, so whoever made these files is gone.
+/// The lock is held, so the process that created these files has ended.
 fn remove_unfinished(root: &Path) -> io::Result<()> {
     for dir in [
         root.to_owned(),

@@ -1,4 +1,4 @@
-//! The composition root: from settings and sockets to a listener, and to its end.
+//! The composition root: builds a listener from settings and sockets, runs it, and shuts it down.
 
 use std::io;
 use std::sync::Arc;
@@ -30,39 +30,40 @@ use crate::stream::{Output, Streams};
 use crate::writer::{self, Bundle, Status, Writer};
 use service::clock::WallClock;
 
-/// Batches that wait for a writer. Their bytes are bounded by the budget.
+/// Most batches queued for a writer. The budget limits their bytes.
 const INBOX: usize = 64;
 
-/// The sockets a listener works on.
+/// The sockets of a listener.
 #[derive(Debug)]
 pub struct Listeners {
-    /// Frames.
+    /// The frame port.
     pub frames: TcpListener,
-    /// HTTP; `None`: no HTTP.
+    /// The HTTP port; `None` disables HTTP.
     pub http: Option<TcpListener>,
 }
 
-/// Why a listener did not start, or not go on.
+/// The reason a listener did not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The directory.
+    /// The root directory cannot be used.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The ledger.
+    /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The spill.
+    /// The spill cannot be opened.
     #[error("read what was spilled: {0}")]
     Spill(#[source] io::Error),
-    /// A thread.
+    /// A thread cannot be started.
     #[error("start a writer: {0}")]
     Thread(#[source] io::Error),
-    /// A writer has ended by itself, which is a bug. Nothing can be stored, so the listener ends.
+    /// A writer ended unexpectedly, which is a bug. Nothing can be stored any more, so the listener
+    /// stops.
     #[error("go on writing: a writer has ended")]
     Writer,
 }
 
-/// What tests replace.
+/// The parts that tests replace.
 pub(crate) struct Outside {
     pub(crate) clock: WallClock,
     pub(crate) storage: Box<dyn Fn(Output) -> Box<dyn Storage> + Send>,
@@ -70,7 +71,7 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// The system.
+    /// The real system.
     pub(crate) fn system(config: &Config) -> Self {
         let dir = config.dir.clone();
         Self {
@@ -81,11 +82,11 @@ impl Outside {
     }
 }
 
-/// Runs a listener until `shutdown` is ready, and then until everything taken is on disk and
-/// acknowledged. `ready` is called once senders are served.
+/// Runs a listener until `shutdown` completes, and then until all frames taken are on disk and
+/// acknowledged. Calls `ready` once senders are served.
 ///
 /// # Errors
-/// When it cannot start, or not go on: see [`StartError`].
+/// If the listener cannot start or cannot continue: see [`StartError`].
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -151,7 +152,7 @@ pub(crate) async fn run_with(
         metrics: Arc::clone(&metrics),
         statuses: statuses.clone(),
     };
-    // The first look comes before the first frame, which may already find a full disk.
+    // Measure free space before the first frame: the disk may already be full.
     let first = house.clone();
     let _ = tokio::task::spawn_blocking(move || first.look(true)).await;
 
@@ -207,7 +208,7 @@ pub(crate) async fn run_with(
     background.cancel();
     beside.close();
     beside.wait().await;
-    // The last holder of the inboxes: the writers finish.
+    // This is the last reference to the inboxes. Dropping it lets the writers finish.
     drop(ingest);
     let joined = tokio::task::spawn_blocking(move || {
         for writer in writers {
@@ -224,7 +225,7 @@ pub(crate) async fn run_with(
 
 type Open = (Root, Arc<Streams>, [Option<Position>; 2], Spill);
 
-/// Everything that reads the disk before the first frame.
+/// Reads the stored state from disk before the first frame.
 fn open(dir: &std::path::Path, clock: &WallClock) -> Result<Open, StartError> {
     let root = Root::take(dir)?;
     let streams = Arc::new(Streams::default());

@@ -1,4 +1,4 @@
-//! The frame port: who may connect, how many, and over what.
+//! The frame port: admission of senders by address and number, and TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +22,14 @@ use crate::config::Config;
 use crate::ingest::{Ingest, Peer};
 use service::renewed::Renewed;
 
-/// How long accepting pauses when the process is out of descriptors.
+/// How long accepting pauses when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a TLS handshake may take.
+/// Longest time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Silence after which the system asks whether a sender is there.
+/// Silence after which the kernel sends TCP keepalive probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Who may connect.
+/// The admission rules.
 #[derive(Clone, Debug)]
 struct Gate {
     allow: Vec<IpNet>,
@@ -37,7 +37,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// What an address may do; `None`: nothing.
+    /// The permissions of an address; `None` if it may not connect.
     fn admit(&self, source: IpAddr) -> Option<Peer> {
         let is_named = self.allow.iter().any(|net| net.contains(&source));
         (self.allow.is_empty() || is_named).then_some(Peer {
@@ -47,10 +47,10 @@ impl Gate {
     }
 }
 
-/// Most connections taken from the queue once the listener stops.
+/// Most connections still accepted from the queue when the listener stops.
 const LAST_ACCEPTS: usize = 1024;
 
-/// The frame port at work.
+/// The running frame port.
 struct Port {
     gate: Gate,
     tls: Option<Renewed<Arc<ServerConfig>>>,
@@ -60,7 +60,7 @@ struct Port {
     stop: CancellationToken,
 }
 
-/// Accepts senders until told to stop, then waits for those that are connected.
+/// Accepts senders until shutdown, then waits for the connected ones.
 pub(crate) async fn run(
     listener: TcpListener,
     config: &Config,
@@ -84,7 +84,7 @@ pub(crate) async fn run(
             accepted = listener.accept() => port.take(accepted).await,
         }
     }
-    // Those that wait in the queue may have sent already, and version 1 would not send again.
+    // Queued connections may already have sent frames, and version 1 would not send them again.
     for _ in 0..LAST_ACCEPTS {
         match tokio::time::timeout(Duration::ZERO, listener.accept()).await {
             Ok(accepted) => port.take(accepted).await,
@@ -161,7 +161,7 @@ fn prepare(stream: &TcpStream, address: SocketAddr) {
     }
 }
 
-/// Says why, if the sender's system has room for the few bytes at once.
+/// Sends the reason, if the few bytes fit into the socket buffer at once.
 async fn refuse(mut stream: TcpStream) {
     let frame = Frame::GoAway(GoAway {
         code: GoAwayCode::Busy,

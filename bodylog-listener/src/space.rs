@@ -1,4 +1,4 @@
-//! How much room the disk has, and what that means for storing.
+//! Measures free disk space and decides what may be stored.
 
 use std::io;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::config::MinFree;
 
-/// What may be stored, from most to least.
+/// The storage levels, from everything to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Everything.
     Normal,
-    /// Everything, but the oldest files must go.
+    /// Everything, but the oldest files must be deleted.
     Tight,
     /// Records without bodies.
     NoBodies,
@@ -20,7 +20,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// As text.
+    /// The name of the level.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -30,8 +30,8 @@ impl Level {
         }
     }
 
-    /// What `free` of `total` bytes means when `min_free` is to stay free: less than a half of that
-    /// is no room for bodies, less than a tenth no room at all.
+    /// The level for `free` of `total` bytes when `min_free` must stay free. Below half of
+    /// `min_free`, bodies are not stored; below a tenth, nothing is stored.
     pub(crate) fn of(room: Room, min_free: MinFree) -> Self {
         let floor = min_free.bytes_of(room.total);
         match room.free {
@@ -43,17 +43,17 @@ impl Level {
     }
 }
 
-/// Bytes of a file system.
+/// The size of a file system, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Free for us.
+    /// Free bytes available to this process.
     pub(crate) free: u64,
-    /// Altogether.
+    /// All bytes.
     pub(crate) total: u64,
 }
 
 impl Room {
-    /// The room of the file system a path is on.
+    /// Measures the file system that contains a path.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Self {
@@ -63,12 +63,12 @@ impl Room {
     }
 }
 
-/// The level as all see it, set by the housekeeper.
+/// The shared level. Housekeeping sets it.
 #[derive(Debug, Default)]
 pub(crate) struct Pressure(AtomicU8);
 
 impl Pressure {
-    /// The level.
+    /// The current level.
     pub(crate) fn level(&self) -> Level {
         match self.0.load(Ordering::Relaxed) {
             0 => Level::Normal,
@@ -78,7 +78,7 @@ impl Pressure {
         }
     }
 
-    /// Sets the level and returns the one before.
+    /// Sets the level. Returns the previous one.
     pub(crate) fn set(&self, level: Level) -> Level {
         let before = self.level();
         self.0.store(level as u8, Ordering::Relaxed);

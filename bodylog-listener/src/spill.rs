@@ -1,9 +1,9 @@
-//! Frames of version 1 that find no room in memory wait on disk: their sender must not be made to
-//! wait, because it gives up after a second and sends everything again.
+//! Frames of version 1 that do not fit into memory wait on disk. Their sender must not wait: it
+//! gives up after one second and sends everything again.
 //!
-//! One file per stretch of one connection, `<dir>/spill/<number>`: a line with the address, then the
-//! frames as they came. A file that is finished is renamed to `<number>.frames`; what is left over
-//! from an earlier run is finished by definition.
+//! There is one file per section of a connection, `<dir>/spill/<number>`: a line with the address,
+//! then the frames as received. A finished file is renamed to `<number>.frames`. Files from an
+//! earlier run count as finished.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,16 +18,16 @@ use tokio::sync::Notify;
 use crate::lines;
 use crate::storage;
 
-/// Below the root.
+/// The directory below the root.
 pub(crate) const DIR: &str = "spill";
-/// Most bytes of one file.
+/// Largest size of one file, bytes.
 const FILE_MAX: u64 = 64 << 20;
-/// Most bytes of all files.
+/// Largest size of all files together, bytes.
 const TOTAL_MAX: u64 = 4 << 30;
-/// How the name of a finished file ends.
+/// Suffix of a finished file's name.
 const FINISHED: &str = "frames";
 
-/// Where frames wait.
+/// The spill files.
 #[derive(Debug)]
 pub(crate) struct Spill {
     root: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Spill {
     finished: Notify,
 }
 
-/// A file being filled.
+/// A file that is being filled.
 #[derive(Debug)]
 pub(crate) struct Filling {
     file: File,
@@ -46,7 +46,7 @@ pub(crate) struct Filling {
 }
 
 impl Spill {
-    /// Below `root`. What an earlier run left is finished.
+    /// Opens the spill below `root`. Files from an earlier run count as finished.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let dir = root.join(DIR);
         storage::create_dirs(root, &dir)?;
@@ -71,17 +71,17 @@ impl Spill {
         })
     }
 
-    /// Bytes waiting.
+    /// Bytes that wait on disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there is room for `len` bytes more.
+    /// Whether `len` more bytes fit.
     pub(crate) fn has_room(&self, len: u64) -> bool {
         self.bytes() + len <= TOTAL_MAX
     }
 
-    /// A new file for frames from this address. Blocks on the disk.
+    /// Creates a file for frames from this address. Blocks on the disk.
     pub(crate) fn begin(&self, source: IpAddr) -> io::Result<Filling> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.root.join(DIR).join(number.to_string());
@@ -100,7 +100,7 @@ impl Spill {
         Ok(filling)
     }
 
-    /// A file has all it will get.
+    /// Marks a file as finished.
     pub(crate) fn finish(&self, filling: &Filling) {
         let finished = filling.path.with_extension(FINISHED);
         if let Err(error) = fs::rename(&filling.path, finished) {
@@ -109,7 +109,7 @@ impl Spill {
         self.finished.notify_one();
     }
 
-    /// The finished file that has waited longest.
+    /// The oldest finished file.
     pub(crate) fn oldest(&self) -> io::Result<Option<PathBuf>> {
         let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
         let files = lines::entries(&self.root.join(DIR))?;
@@ -127,7 +127,7 @@ impl Spill {
         self.finished.notified().await;
     }
 
-    /// A file has been stored.
+    /// Removes a file whose frames have been stored.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let len = fs::metadata(path)?.len();
         fs::remove_file(path)?;
@@ -146,7 +146,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Takes back what was appended behind `len`: half a frame would hide those behind it.
+    /// Truncates the file to `len`: a partial frame would hide the frames after it.
     pub(crate) fn cut(&mut self, len: u64) -> io::Result<()> {
         self.file.set_len(len)?;
         self.bytes.fetch_sub(self.len - len, Ordering::Relaxed);
@@ -154,12 +154,12 @@ impl Filling {
         Ok(())
     }
 
-    /// Its length.
+    /// Its length, bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has had enough.
+    /// Whether it has reached its largest size.
     pub(crate) fn is_full(&self) -> bool {
         self.len >= FILE_MAX
     }

@@ -1,5 +1,5 @@
-//! A whole listener in this process: real sockets, real files, a clock and a disk that can be told
-//! what to do.
+//! Runs a whole listener in this process, with real sockets and files. The tests control its clock
+//! and its disk.
 
 mod disk;
 mod files;

@@ -1,4 +1,4 @@
-//! The program itself, killed and started again.
+//! Tests of the program itself, killed and started again.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::codec::Decoder;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bodylog-listener");
-/// How long an answer may take.
+/// Timeout for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn command(dir: &Path) -> Command {
@@ -88,7 +88,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Connects and introduces itself; returns what the listener has.
+    /// Connects and sends the HELLO. Returns what the listener has stored.
     fn connect(address: SocketAddr) -> (Self, u64) {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -146,7 +146,7 @@ fn data(seq: u64) -> Frame {
     })
 }
 
-/// How often each sequence is stored, and how many lines are no records.
+/// How often each sequence is stored, and how many lines are not records.
 fn stored(dir: &Path) -> (BTreeMap<u64, u32>, u32) {
     let mut counts = BTreeMap::new();
     let mut torn = 0;
@@ -189,7 +189,7 @@ fn killed_at_any_point_it_has_every_acknowledged_record_exactly_once() {
             durable >= acked,
             "{acked} was acknowledged, {durable} is stored"
         );
-        // Killed after so many acknowledgements, with as many frames again on their way.
+        // Kill the listener after this many acknowledgements, while as many frames are in flight.
         let until = durable + 1 + (round * 37) % 90;
         let mut next = durable + 1;
         while acked < until {
@@ -230,7 +230,7 @@ fn hours_are_utc_whatever_the_zone_of_the_machine() {
     let dir = home.path().join("log");
     let now = || proto::layout::Hour::of(chrono::Utc::now());
     let before = now();
-    // Fourteen hours ahead, in the form that needs no database.
+    // A time zone 14 hours ahead, in the form that needs no database.
     let listener = Listener::start_as(command(&dir).env("TZ", "XXX-14"));
     let (mut sender, _) = Sender::connect(listener.frames);
     assert!(sender.send(&data(1)));

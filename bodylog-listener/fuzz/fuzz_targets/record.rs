@@ -1,4 +1,4 @@
-//! A frame of arbitrary parts into its two lines.
+//! Turns a frame of arbitrary parts into its two lines.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A disk that fails when told to, and what a listener does then.
+//! Tests of a listener whose disk fails on command.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use crate::space::Room;
 use crate::storage::{Disk, Opened, SegmentFile, Storage};
 use crate::stream::Output;
 
-/// What goes wrong, per output.
+/// The injected failures, per output.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that still fit, where the disk is full.
+    /// Bytes that still fit before the disk is full.
     room: [Option<usize>; 2],
     fails_to_sync: [bool; 2],
     fails_to_truncate: [bool; 2],
-    /// In order.
+    /// Opened files, in order.
     opened: Vec<PathBuf>,
 }
 
@@ -140,7 +140,7 @@ async fn a_batch_that_does_not_fit_leaves_no_trace_and_comes_again() {
         let nack = nack(&mut wire).await;
         assert_eq!((nack.seq, nack.code), (3, NackCode::DiskFull));
         assert_eq!(listener.local("/readyz").await.0, 503);
-        // What is behind is passed over until the refused one comes.
+        // Later frames are skipped until the refused one arrives again.
         wire.data(6..=6).await;
         home.faults.set_room(full, None);
         wire.data(3..=6).await;

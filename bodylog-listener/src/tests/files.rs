@@ -1,4 +1,4 @@
-//! Hours, packing, and the directory itself.
+//! Tests of hours, packing and the root directory.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::harness::{Home, eventually};
 use crate::StartError;
 use crate::stream::Output;
 
-/// Hours as the files opened show them, one output.
+/// The hours of one output, as its opened files show them.
 fn opened(home: &Home, output: Output) -> Vec<String> {
     let is_details = |path: &Path| path.starts_with("details");
     home.faults
@@ -33,7 +33,7 @@ async fn sixty_four_senders_over_midnight_leave_each_record_in_one_file() {
     for seq in 1..=FRAMES {
         match seq {
             8 => home.hands.set("2026-01-03T00:00:00.100Z"),
-            // And the clock steps back: no file is reopened.
+            // The clock steps back: no file is reopened.
             14 => home.hands.set("2026-01-02T23:59:59.950Z"),
             _ => {}
         }
@@ -104,7 +104,7 @@ async fn a_closed_hour_is_packed_after_ten_minutes_without_any_traffic() {
         .await;
         assert_eq!(home.seqs(output), [1, 2, 3, 4, 5]);
     }
-    // And what is packed is still known.
+    // Packed records are still known.
     let mut wire = listener.sender("p", 1, 1).await;
     assert_eq!(wire.durable, 5);
     wire.data([6]).await;
@@ -147,7 +147,7 @@ async fn what_is_taken_when_the_listener_stops_is_stored_and_acknowledged() {
     let listener = home.start().await;
     let mut wire = listener.sender("p", 1, 1).await;
     wire.data(1..=100).await;
-    // The last one's answer shows that all before it were read.
+    // The answer to the last one shows that all earlier ones were read.
     wire.send(&Frame::Ping).await;
     let mut acked = 0;
     loop {
@@ -194,7 +194,7 @@ async fn records_are_stored_although_somebody_removes_or_renames_the_current_fil
         )
         .await;
     listener.stop().await;
-    // A restart does not bring back what was stored, and takes nothing twice.
+    // A restart neither restores what was stored nor stores anything twice.
     let listener = home.start().await;
     let wire = listener.sender("p", 1, 1).await;
     assert_eq!(wire.durable, 6);

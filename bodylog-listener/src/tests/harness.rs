@@ -1,4 +1,4 @@
-//! The listener under test, and a sender that does what it is told.
+//! The listener under test, and a sender that the test controls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ use crate::space::Room;
 use crate::stream::Output;
 use crate::{WallClock, lines};
 
-/// How long anything may take.
+/// Timeout of every step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A clock that stands until it is set.
+/// A clock that changes only when the test sets it.
 #[derive(Clone)]
 pub(super) struct Hands(Arc<Mutex<DateTime<Utc>>>);
 
@@ -48,7 +48,7 @@ impl Hands {
     }
 }
 
-/// Where a listener lives across restarts.
+/// The state of a listener that survives restarts.
 pub(super) struct Home {
     pub(super) dir: tempfile::TempDir,
     pub(super) hands: Hands,
@@ -101,7 +101,7 @@ impl Home {
         let (stop, stopped) = oneshot::channel::<()>();
         let (is_ready, ready) = oneshot::channel();
         let config = self.config.clone();
-        // One task per test owns its listener and ends it.
+        // Each test owns its listener in one task and stops it.
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {
             let shutdown = async {
@@ -133,7 +133,7 @@ impl Home {
             .collect()
     }
 
-    /// Every stored line of an output, by file name below the root.
+    /// All stored lines of an output, by file name below the root.
     pub(super) fn stored(&self, output: Output) -> BTreeMap<String, Vec<Value>> {
         self.files(output)
             .into_iter()
@@ -154,7 +154,7 @@ impl Home {
             .collect()
     }
 
-    /// The sequences of every stored line, in order of the files.
+    /// The sequences of all stored lines, in the order of the files.
     pub(super) fn seqs(&self, output: Output) -> Vec<u64> {
         self.stored(output)
             .into_values()
@@ -172,7 +172,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Ends it in order.
+    /// Shuts the listener down gracefully.
     pub(super) async fn stop(mut self) {
         drop(self.stop.take());
         let ended = tokio::time::timeout(PATIENCE, self.tasks.join_next()).await;
@@ -187,7 +187,7 @@ impl Running {
         Wire::new(TcpStream::connect(self.frames).await.unwrap())
     }
 
-    /// A sender that has been welcomed.
+    /// A sender that has its WELCOME.
     pub(super) async fn sender(&self, producer: &str, epoch: u64, next_seq: u64) -> Wire {
         let mut wire = self.connect().await;
         wire.send(&Frame::Hello(hello(producer, epoch, next_seq)))
@@ -197,7 +197,7 @@ impl Running {
         wire
     }
 
-    /// The body of an HTTP answer and its status.
+    /// The status and body of an HTTP response.
     pub(super) async fn get(&self, path: &str, headers: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
@@ -214,7 +214,7 @@ impl Running {
         self.get(path, "host: localhost\r\n").await
     }
 
-    /// The value of a series of the metrics page.
+    /// The value of a series on the metrics page.
     pub(super) async fn metric(&self, series: &str) -> f64 {
         let (_, page) = self.local("/metrics").await;
         page.lines()
@@ -227,7 +227,7 @@ impl Running {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(super) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(PATIENCE, async {
         while !holds().await {
@@ -284,7 +284,7 @@ pub(super) fn v1(meta: &str, resp: &[u8]) -> Vec<u8> {
     out.to_vec()
 }
 
-/// A packed frame.
+/// A compressed frame.
 pub(super) fn packed(data: &Data) -> Vec<u8> {
     let mut out = BytesMut::new();
     Outgoing {
@@ -304,7 +304,7 @@ pub(super) struct Wire {
     pub(super) stream: TcpStream,
     buffer: BytesMut,
     codec: Codec,
-    /// What the WELCOME said.
+    /// The WELCOME it received.
     pub(super) durable: u64,
 }
 
@@ -332,7 +332,7 @@ impl Wire {
         }
     }
 
-    /// The next frame; `None` when the listener has closed.
+    /// The next frame; `None` if the listener has closed the connection.
     pub(super) async fn next(&mut self) -> Option<Frame> {
         let next = async {
             loop {

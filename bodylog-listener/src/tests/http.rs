@@ -1,4 +1,4 @@
-//! The HTTP port.
+//! Tests of the HTTP port.
 
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ async fn rows_come_page_by_page() {
     let (status, body) = listener.local("/details?start=today&end=1").await;
     assert_eq!(status, 400);
     assert!(body.contains("'start' must be a time"), "{body}");
-    // Where version 1 had them.
+    // The path where version 1 served rows.
     let (status, body) = listener.local(&format!("/metrics?{window}")).await;
     assert_eq!((status, &parsed(&body)["count"]), (200, &json!(1)));
 }
@@ -143,7 +143,7 @@ async fn what_is_stored_is_for_callers_on_this_host_or_with_the_token() {
         let headers = format!("host: logs.example\r\n{shown}");
         assert_eq!(listener.get("/stats", &headers).await.0, status, "{shown}");
     }
-    // Never in a URL, where logs would keep it.
+    // A token in a URL is not accepted, because logs would keep it.
     assert_eq!(
         listener
             .get("/stats?token=sesame", "host: logs.example\r\n")

@@ -1,4 +1,4 @@
-//! Garbage, half frames, strangers: what the port does with them.
+//! Tests of the frame port: garbage, partial frames, and unknown peers.
 
 use proto::control::GoAwayCode;
 use proto::frame::{Frame, HEADER_LEN, Header};

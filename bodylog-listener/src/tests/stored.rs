@@ -1,4 +1,4 @@
-//! Once, in order, and acknowledged only when on disk.
+//! Frames are stored once, in order, and acknowledged only when they are on disk.
 
 use proto::control::{GoAwayCode, NackCode};
 use proto::frame::{Frame, HEADER_LEN};
@@ -70,8 +70,8 @@ async fn after_a_crash_between_the_files_and_the_ledger_a_resent_frame_is_stored
     wire.data(4..=6).await;
     wire.acked(6).await;
     listener.stop().await;
-    // As if it had been killed before it could save the ledger, and the details had got one line
-    // less to the disk than the records.
+    // Simulates a kill before the ledger was saved, with one line fewer on disk in the details than
+    // in the records.
     for (path, bytes) in before.iter().zip(&saved) {
         std::fs::write(path, bytes).unwrap();
     }
@@ -88,7 +88,7 @@ async fn after_a_crash_between_the_files_and_the_ledger_a_resent_frame_is_stored
     listener.stop().await;
     assert_eq!(home.seqs(Output::Records), [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(home.seqs(Output::Details), [1, 2, 3, 4, 5, 6, 7]);
-    // The torn line stands alone and harms nobody.
+    // The torn line stays on a line of its own and does no harm.
     let lines: usize = home
         .stored(Output::Details)
         .into_values()

@@ -1,4 +1,4 @@
-//! TLS and mutual TLS on the frame port.
+//! Tests of TLS and mutual TLS on the frame port.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn client(with_certificate: bool) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Whether a sender over TLS is welcomed.
+/// Whether a sender over TLS gets a WELCOME.
 async fn is_welcomed(listener: &Running, with_certificate: bool) -> bool {
     let stream = TcpStream::connect(listener.frames).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();

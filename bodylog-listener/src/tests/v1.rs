@@ -1,4 +1,4 @@
-//! Senders of version 1: never answered, never made to wait.
+//! Senders of version 1 never get an answer and never have to wait.
 
 use super::harness::{Home, eventually, v1};
 use crate::stream::Output;
@@ -103,13 +103,13 @@ async fn a_buffer_sent_again_is_stored_once_for_ten_minutes() {
             .unwrap();
         assert!(wire.next().await.is_none());
     }
-    // One without an id is not recognised.
+    // A repeated frame without an id is not recognised.
     listener.metric_becomes(STORED, 5.0).await;
     listener
         .metric_becomes("bodylog_listener_duplicates_total", 3.0)
         .await;
     listener.stop().await;
-    // Two requests of one id are two.
+    // Two requests with the same id are two records.
     assert_eq!(ids(&home), ["-", "-", "a", "b", "b"]);
 }
 
@@ -118,7 +118,7 @@ async fn what_finds_no_room_waits_on_disk_and_its_sender_does_not() {
     let mut home = Home::new();
     home.config.memory = 98_000;
     let listener = home.start().await;
-    // A frame that has nearly arrived holds all the room there is.
+    // A frame that has nearly arrived holds all of the room.
     let mut slow = listener.connect().await;
     let large = v1(r#"{"request_id":"slow"}"#, &[b'x'; 99_000]);
     slow.raw(&large[..98_000]).await;
