@@ -137,7 +137,7 @@ struct Stand {
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
     source: String,
-    /// All limits in detail: of a model, of the route, of a declared table.
+    /// The source in more detail: of a model, of the route, or of a declared table.
     layer: String,
     /// Seconds until the runtime limit expires; 0 when it never does.
     #[serde(skip_serializing_if = "Option::is_none")]

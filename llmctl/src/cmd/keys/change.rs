@@ -210,8 +210,7 @@ impl Added {
     }
 }
 
-/// Changes the file. Tells the operator when this took the file's permissions from other users of
-/// the machine.
+/// Changes the file. Warns when every user of the machine could read it before.
 async fn edit<T>(
     file: &KeyFile,
     screen: &mut Screen,

@@ -94,7 +94,7 @@ fn lines(receipt: &Receipt) -> Vec<Line> {
     lines
 }
 
-/// What became of one attempt. Only the last one can have served the request.
+/// The result of one attempt. Only the last one can have served the request.
 fn attempt_end(receipt: &Receipt, attempt: &Attempt, is_last: bool) -> String {
     let seconds = receipt.duration_ms as f64 / 1000.0;
     match (&attempt.error, attempt.failure) {
