@@ -131,7 +131,7 @@ impl Decoder {
 }
 
 impl fmt::Debug for Inflate {
-    /// Without the body.
+    /// Leaves the body out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inflate")
             .field("pending", &self.input.len())

@@ -45,7 +45,7 @@ enum Input {
     Document(Answer),
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct Found {
     counts: Counts,

@@ -143,7 +143,7 @@ impl Filter {
         }
     }
 
-    /// What was held back, at the end of the stream.
+    /// At the end of the stream: the bytes that are still held back.
     pub fn finish(&mut self) -> Bytes {
         let passing = self.passing;
         (self.cut, self.passing) = (0, false);

@@ -6,7 +6,7 @@
 //!
 //! | case | compares |
 //! |---|---|
-//! | `store` | what the listener stores with what a plain writer writes of the same bytes, synced as often |
+//! | `store` | the listener with a plain writer of the same bytes that syncs as often |
 //! | `replay` | the listener's memory with its budget while a backlog arrives |
 //! | `spool` | the router's memory with its budget while it delivers a backlog from its spool |
 //!

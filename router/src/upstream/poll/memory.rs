@@ -47,7 +47,7 @@ pub(super) enum Props {
     Told,
     /// No page, or a page of another program.
     Missing,
-    /// No answer, or one that does not tell.
+    /// No answer, or one that does not show whether the page exists.
     Silent,
 }
 

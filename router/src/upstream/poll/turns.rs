@@ -1,4 +1,4 @@
-//! Limits how many tasks begin in one instant.
+//! Limits how many polls begin in one instant.
 
 use std::pin::pin;
 use std::time::Duration;
