@@ -1,8 +1,8 @@
-//! What the router's admin port, `llmctl` and the console say to each other, as JSON.
+//! The JSON types of the router's admin port, which `llmctl` and the console read.
 //!
-//! Names are stable. Absent values are left out, lists may be empty, and readers must accept keys
-//! they do not know. Where an answer carries a decision (`explanation`, `decisions`) its type is a
-//! parameter: the router's core defines it, and this crate knows nothing of the router.
+//! Names are stable. Absent values are left out, lists may be empty, and readers must accept
+//! unknown keys. Where an answer carries a decision (`explanation`, `decisions`), its type is a
+//! parameter: the router's core defines it, and this crate does not depend on the router.
 
 mod bodylog;
 mod error;

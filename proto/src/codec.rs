@@ -1,12 +1,13 @@
-//! Bytes to frames and back, both versions on one port.
+//! Converts bytes to frames and back, both versions on one port.
 //!
-//! The first byte tells the versions apart: a version 1 length is at most `04 00 00 00`, version 2
-//! starts with `4c`. A connection keeps the version it started with. Frames are slices of the
-//! receive buffer; a frame is taken out of the buffer only whole, so any split of the bytes gives
-//! the same frames. The buffer grows with what has arrived, not with what a length promises:
-//! by at most [`STEP`] bytes at a time until a quarter of the frame is there.
+//! The first byte distinguishes the versions: a version 1 length is at most `04 00 00 00`, version
+//! 2 starts with `4c`. A connection keeps the version of its first frame. Frames are slices of the
+//! receive buffer. A frame is taken out of the buffer only when it is complete, so any split of the
+//! bytes gives the same frames. The buffer grows with the bytes that have arrived, not with the
+//! length that a frame declares: by at most [`STEP`] bytes at a time until a quarter of the frame
+//! is there.
 //!
-//! A fault inside a frame whose length is sound ([`Decoded::Bad`]) leaves the connection usable.
+//! After a fault inside a frame with a valid length ([`Decoded::Bad`]) the connection stays usable.
 //! [`DecodeError`] ends it.
 
 mod encode;
@@ -25,9 +26,10 @@ use crate::frame::{
 pub use self::encode::{EncodeOrIoError, encode};
 pub use self::fault::{Bad, DecodeError, Decoded, Fault};
 
-/// Most bytes the receive buffer grows by before a quarter of a frame has come.
+/// Maximum growth of the receive buffer before a quarter of a frame has arrived, bytes.
 pub const STEP: usize = 64 << 10;
-/// So many version 1 frames in a row whose parts do not add up mean that the bytes have slipped.
+/// After this many consecutive version 1 frames with inconsistent lengths, the connection is out of
+/// sync.
 pub const MAX_BAD_IN_A_ROW: u32 = 3;
 
 /// The frame being received.
@@ -35,15 +37,15 @@ pub const MAX_BAD_IN_A_ROW: u32 = 3;
 enum Pending {
     /// Its length is not known yet.
     Start,
-    /// The bytes after the length.
+    /// Waits for the bytes after the length.
     V1(u32),
-    /// The payload after this header.
+    /// Waits for the payload after this header.
     V2(Header),
-    /// One that is too large is thrown away as it comes.
+    /// Discards a frame that is too large, as it arrives.
     Skip { header: Header, left: u64 },
 }
 
-/// Reads frames of both versions, writes frames of version 2.
+/// Reads frames of both versions and writes frames of version 2.
 #[derive(Debug)]
 pub struct Codec {
     max_payload: u32,
@@ -54,15 +56,15 @@ pub struct Codec {
 }
 
 impl Default for Codec {
-    /// Takes payloads up to [`MAX_PAYLOAD`], sends them as they are.
+    /// Accepts payloads up to [`MAX_PAYLOAD`] and sends without compression.
     fn default() -> Self {
         Self::new(MAX_PAYLOAD)
     }
 }
 
 impl Codec {
-    /// Takes payloads up to `max_payload` bytes, packed or not; at most [`MAX_PAYLOAD`], at least
-    /// [`MAX_CONTROL`].
+    /// Accepts payloads up to `max_payload` bytes, compressed or not. The limit is at most
+    /// [`MAX_PAYLOAD`] and at least [`MAX_CONTROL`].
     pub fn new(max_payload: u32) -> Self {
         Self {
             max_payload: max_payload.clamp(MAX_CONTROL, MAX_PAYLOAD),
@@ -73,7 +75,7 @@ impl Codec {
         }
     }
 
-    /// The same codec, packing the DATA frames it writes.
+    /// The same codec, with compression of the DATA frames that it writes.
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
@@ -85,9 +87,10 @@ impl Codec {
         self.protocol
     }
 
-    /// Bytes the frame being received will take in memory: its payload, and its unpacked payload if
-    /// it is packed. `None` between frames, and while one is thrown away. Never above two times the
-    /// limit given to [`Codec::new`]. A receiver reserves this before it reads on.
+    /// Memory that the frame being received will take, in bytes: its payload, plus its decompressed
+    /// payload if it is compressed. `None` between frames, and while a frame is discarded. Never
+    /// above twice the limit given to [`Codec::new`]. A receiver reserves this memory before it
+    /// reads on.
     pub fn pending_bytes(&self) -> Option<usize> {
         match self.pending {
             Pending::Start | Pending::Skip { .. } => None,
@@ -96,9 +99,9 @@ impl Codec {
         }
     }
 
-    /// Stops receiving the version 1 frame under way, and returns its bytes, the length included. The
-    /// caller takes them out of the buffer and the connection; then the codec goes on with the next
-    /// frame.
+    /// Stops receiving the current version 1 frame and returns its number of bytes, including the
+    /// length field. The caller removes them from the buffer and the connection; then the codec
+    /// continues with the next frame.
     pub fn give_up(&mut self) -> Option<usize> {
         let Pending::V1(total) = self.pending else {
             return None;
@@ -107,7 +110,7 @@ impl Codec {
         Some(4 + total as usize)
     }
 
-    /// Whether bytes of a frame are awaited, so that silence is a stall.
+    /// Whether a frame is incomplete, so that silence means a stall.
     pub fn is_mid_frame(&self, buffered: usize) -> bool {
         buffered > 0 || !matches!(self.pending, Pending::Start)
     }
@@ -190,7 +193,7 @@ impl Codec {
     }
 }
 
-/// What a frame takes: received, and unpacked beside it.
+/// Memory for a frame: as received, plus its decompressed form.
 fn memory_of(header: &Header) -> usize {
     let packed = header.flags.compression() != Some(Compression::None);
     let unpacked = if packed { header.raw_len as usize } else { 0 };
@@ -200,7 +203,7 @@ fn memory_of(header: &Header) -> usize {
 enum Step {
     /// Wait until the buffer holds this many bytes.
     Need(usize),
-    /// The state has changed; look again.
+    /// The state has changed; check again.
     Again,
 }
 
@@ -272,8 +275,9 @@ impl Decoder for Codec {
     }
 }
 
-/// Makes room for more of a frame of `need` bytes: all of it once a quarter has come, before that
-/// a step, and only when there is no room at all, because a buffer grows by doubling.
+/// Makes room for more bytes of a frame of `need` bytes: for all of them once a quarter has
+/// arrived, for one step before that. Reserves only when there is no room at all, because a buffer
+/// grows by doubling.
 fn reserve(src: &mut BytesMut, need: usize) {
     let missing = need - src.len();
     if src.len() >= need / 4 {

@@ -1,30 +1,30 @@
-//! What sender and receiver of the body log say to each other besides the data.
+//! The control messages between sender and receiver of the body log.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The sender's first frame: who it is and where it stands.
+/// The sender's first frame: its identity and its position.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Protocol versions the sender speaks.
     pub proto: Vec<u8>,
-    /// Names the sender for ever: a UUID kept beside its spool. At most 128 bytes of
+    /// Permanent identity of the sender: a UUID stored beside its spool. At most 128 bytes of
     /// `[A-Za-z0-9._-]`.
     pub producer: String,
-    /// One more at each start of the sender. A connection carries one epoch.
+    /// Increases by one at each start of the sender. A connection carries one epoch.
     pub epoch: u64,
-    /// The lowest sequence of this epoch the sender still has, or will give next. Everything below
-    /// was acknowledged earlier or is lost, and will not come.
+    /// The lowest sequence of this epoch that the sender still has, or will assign next. All lower
+    /// ones were acknowledged earlier or are lost, and will not come.
     pub next_seq: u64,
-    /// Compressions it can send, best first, by the names of
+    /// Compressions that the sender supports, best first, by the names of
     /// [`Compression::as_str`](crate::frame::Compression::as_str).
     #[serde(default)]
     pub codecs: Vec<String>,
-    /// Largest payload it may send.
+    /// Largest payload that it may send.
     #[serde(default)]
     pub max_frame: u32,
-    /// The shared secret, where the receiver asks for one.
+    /// The shared secret, if the receiver requires one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The sender's name, for people.
@@ -35,7 +35,7 @@ pub struct Hello {
     pub version: String,
 }
 
-/// The token is never shown.
+/// Never shows the token.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hello")
@@ -53,7 +53,7 @@ impl fmt::Debug for Hello {
 }
 
 impl Hello {
-    /// Whether the producer's name is one a ledger can hold: 1 to 128 of `[A-Za-z0-9._-]`.
+    /// Whether the ledger can store the producer's name: 1 to 128 of `[A-Za-z0-9._-]`.
     pub fn has_valid_producer(&self) -> bool {
         (1..=128).contains(&self.producer.len())
             && self
@@ -63,23 +63,23 @@ impl Hello {
     }
 }
 
-/// The receiver's answer to [`Hello`]: how to go on.
+/// The receiver's answer to [`Hello`]: how to continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The protocol version both speak.
+    /// The protocol version to use.
     pub proto: u8,
     /// The compression to use.
     #[serde(default)]
     pub codec: String,
-    /// Largest payload the receiver takes.
+    /// Largest payload that the receiver accepts.
     pub max_frame: u32,
-    /// Most unacknowledged payload bytes; one frame is always admitted, however large.
+    /// Maximum of unacknowledged payload bytes. One frame is always admitted, whatever its size.
     pub window_bytes: u64,
-    /// Most unacknowledged frames.
+    /// Maximum number of unacknowledged frames.
     pub window_frames: u32,
-    /// The sender goes on with the sequence after this one. At least `next_seq - 1` of the HELLO.
+    /// The sender continues with the sequence after this one. At least `next_seq - 1` of the HELLO.
     pub last_durable_seq: u64,
-    /// Higher at each start of the receiver.
+    /// Increases at each start of the receiver.
     #[serde(default)]
     pub server_epoch: u64,
 }
@@ -89,11 +89,11 @@ pub struct Welcome {
 pub enum NackCode {
     /// Its checksum does not match. Send it again.
     Crc,
-    /// It exceeds the receiver's limit. Set it aside.
+    /// The frame exceeds the receiver's limit. Set it aside.
     TooLarge,
-    /// Its parts do not add up, or its meta is no JSON object. Set it aside.
+    /// The frame's lengths are inconsistent, or its meta is not a JSON object. Set it aside.
     BadMeta,
-    /// No room on the disk. Send it again, later.
+    /// The disk is full. Send the frame again later.
     DiskFull,
     /// The token is missing or wrong.
     Auth,
@@ -104,7 +104,7 @@ pub enum NackCode {
 }
 
 impl NackCode {
-    /// On the wire.
+    /// The code on the wire.
     pub fn code(self) -> u16 {
         match self {
             Self::Crc => 1,
@@ -117,7 +117,7 @@ impl NackCode {
         }
     }
 
-    /// From the wire.
+    /// The reason for a code on the wire.
     pub fn from_code(code: u16) -> Self {
         match code {
             1 => Self::Crc,
@@ -130,32 +130,32 @@ impl NackCode {
         }
     }
 
-    /// Whether sending the same bytes again may succeed. When not, the sender sets the frame aside
-    /// (its own dead letter) and goes on; the receiver has counted the sequence as dealt with and
-    /// acknowledges past it.
+    /// Whether another attempt with the same bytes may succeed. If not, the sender sets the frame
+    /// aside (in its own dead letter file) and continues; the receiver counts the sequence as
+    /// handled and acknowledges past it.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Crc | Self::DiskFull)
     }
 }
 
-/// One frame was not stored.
+/// Reports that one frame was not stored.
 ///
-/// After a transient code (see [`NackCode::is_transient`]) the receiver ignores everything of the
-/// connection until this sequence comes again: sequences are stored in order.
+/// After a transient code (see [`NackCode::is_transient`]) the receiver ignores all frames of the
+/// connection until this sequence comes again, because sequences are stored in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
-    /// Which.
+    /// The sequence of the frame.
     pub seq: u64,
-    /// Why.
+    /// The reason.
     pub code: NackCode,
-    /// For people; at most 32 KiB on the wire, cut at a character.
+    /// Text for people; at most 32 KiB on the wire, cut at a character boundary.
     pub text: String,
 }
 
 /// Why a receiver ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoAwayCode {
-    /// A sequence was skipped. Start again from the oldest.
+    /// A sequence was skipped. Connect again and start from the oldest.
     Gap,
     /// The receiver stops. Connect again.
     Shutdown,
@@ -165,14 +165,14 @@ pub enum GoAwayCode {
     Busy,
     /// The sender broke the protocol, or speaks another version.
     Protocol,
-    /// Nothing came for too long, or a frame stopped midway.
+    /// No bytes came for too long, or a frame stopped halfway.
     Idle,
     /// A code of a later version.
     Other(u16),
 }
 
 impl GoAwayCode {
-    /// On the wire.
+    /// The code on the wire.
     pub fn code(self) -> u16 {
         match self {
             Self::Gap => 1,
@@ -185,7 +185,7 @@ impl GoAwayCode {
         }
     }
 
-    /// From the wire.
+    /// The reason for a code on the wire.
     pub fn from_code(code: u16) -> Self {
         match code {
             1 => Self::Gap,
@@ -202,8 +202,8 @@ impl GoAwayCode {
 /// The receiver's last frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoAway {
-    /// Why.
+    /// The reason.
     pub code: GoAwayCode,
-    /// For people.
+    /// Text for people.
     pub text: String,
 }

@@ -1,4 +1,4 @@
-//! The frame of the body log: what it is made of, byte for byte.
+//! The frame of the body log, byte for byte.
 //!
 //! Both versions are big-endian. Version 1 has no reply channel:
 //!
@@ -40,18 +40,19 @@ pub const MAGIC: [u8; 4] = *b"LBL2";
 pub const VERSION: u8 = 2;
 /// Bytes of a version 2 header.
 pub const HEADER_LEN: usize = 32;
-/// Most bytes of a payload, compressed or not, and of a version 1 frame after its length.
+/// Maximum payload in bytes, compressed or not, and maximum size of a version 1 frame after its
+/// length.
 pub const MAX_PAYLOAD: u32 = 64 << 20;
-/// Most bytes of the payload of a frame that is not DATA.
+/// Maximum payload of a frame that is not DATA, in bytes.
 pub const MAX_CONTROL: u32 = 64 << 10;
-/// Most bytes of a version 2 meta object.
+/// Maximum size of a version 2 meta object, in bytes.
 pub const MAX_META: usize = 1 << 20;
-/// Most bytes of a version 1 meta object: its length has 16 bits.
+/// Maximum size of a version 1 meta object in bytes: its length field has 16 bits.
 pub const MAX_META_V1: usize = 65_535;
-/// Most times a payload may grow when decompressed.
+/// Maximum factor by which a payload may grow when decompressed.
 pub const MAX_RATIO: u64 = 200;
 
-/// Which form a frame has on the wire.
+/// The version of a frame on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// No checksum, no acknowledgement.
@@ -61,7 +62,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As a metric label: `v1`, `v2`.
+    /// The metric label: `v1`, `v2`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "v1",
@@ -70,7 +71,7 @@ impl Protocol {
     }
 }
 
-/// What a version 2 frame is.
+/// The kind of a version 2 frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The sender introduces itself.
@@ -81,13 +82,13 @@ pub enum Kind {
     Data,
     /// Everything up to a sequence is stored.
     Ack,
-    /// One frame is not stored, and why.
+    /// One frame is not stored, with the reason.
     Nack,
-    /// Are you there.
+    /// Asks whether the other side is alive.
     Ping,
-    /// Yes.
+    /// The answer to a ping.
     Pong,
-    /// The receiver ends the connection, and why.
+    /// The receiver ends the connection, with the reason.
     GoAway,
 }
 
@@ -106,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a byte; `None` for one of a later version.
+    /// The kind for a byte; `None` for a kind of a later version.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Hello,
@@ -122,10 +123,10 @@ impl Kind {
     }
 }
 
-/// How a payload is packed.
+/// The compression of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// As it is.
+    /// No compression.
     #[default]
     None,
     /// One gzip member, level 1.
@@ -133,7 +134,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Its name in [`Hello::codecs`] and [`Welcome::codec`].
+    /// The name in [`Hello::codecs`] and [`Welcome::codec`].
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -141,7 +142,7 @@ impl Compression {
         }
     }
 
-    /// The compression of a name.
+    /// The compression with a name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "none" => Some(Self::None),
@@ -151,7 +152,7 @@ impl Compression {
     }
 }
 
-/// The flag bits of a header. Unknown bits are carried and mean nothing.
+/// The flag bits of a header. Unknown bits are kept and have no meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u16);
 
@@ -160,7 +161,7 @@ impl Flags {
     const BODIES_SHED: u16 = 1 << 3;
     const REPLAY: u16 = 1 << 4;
 
-    /// The packing; `None` for one that is not known here.
+    /// The compression; `None` for one that is unknown here.
     pub fn compression(self) -> Option<Compression> {
         match self.0 & Self::COMPRESSION {
             0 => Some(Compression::None),
@@ -169,7 +170,7 @@ impl Flags {
         }
     }
 
-    /// The same flags with another packing.
+    /// The same flags with another compression.
     #[must_use]
     pub fn with_compression(self, compression: Compression) -> Self {
         let bits = match compression {
@@ -179,12 +180,12 @@ impl Flags {
         Self(self.0 & !Self::COMPRESSION | bits)
     }
 
-    /// Whether the sender left the bodies out for want of room.
+    /// Whether the sender left out the bodies for lack of space.
     pub fn is_bodies_shed(self) -> bool {
         self.0 & Self::BODIES_SHED != 0
     }
 
-    /// The same flags, saying that the bodies were left out.
+    /// The same flags, with the mark that the bodies were left out.
     #[must_use]
     pub fn with_bodies_shed(self) -> Self {
         Self(self.0 | Self::BODIES_SHED)
@@ -195,18 +196,18 @@ impl Flags {
         self.0 & Self::REPLAY != 0
     }
 
-    /// The same flags, saying that the frame comes from the spool. A segment stored without this
-    /// bit may be replayed verbatim: the bit informs, nothing depends on it.
+    /// The same flags, with the mark that the frame comes from the spool. A segment stored without
+    /// this bit may be replayed verbatim: the bit is only information, and nothing depends on it.
     #[must_use]
     pub fn with_replay(self) -> Self {
         Self(self.0 | Self::REPLAY)
     }
 }
 
-/// A version 2 header, its own checksum verified.
+/// A version 2 header with a verified checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The byte of the kind: a later version may have kinds this one skips.
+    /// The byte of the kind. A later version may have kinds that this one skips.
     pub kind: u8,
     /// Flags.
     pub flags: Flags,
@@ -220,14 +221,15 @@ pub struct Header {
     pub payload_crc: u32,
 }
 
-/// Why 32 bytes are no header. None can be skipped: the length is not to be trusted.
+/// Why 32 bytes are not a header. None of these can be skipped, because the length cannot be
+/// trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// They do not start with [`MAGIC`].
+    /// The bytes do not start with [`MAGIC`].
     Magic,
-    /// Another version.
+    /// The version is unknown.
     Version,
-    /// Checksum.
+    /// The checksum does not match.
     Crc,
 }
 
@@ -273,7 +275,7 @@ impl Header {
     }
 }
 
-/// The big-endian number at an offset that the caller knows to be inside.
+/// The big-endian number at an offset. The caller has checked that it is inside.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
@@ -283,13 +285,13 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// One exchange as received: slices of the receive buffer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Data {
-    /// Where it came from.
+    /// The version in which it came.
     pub protocol: Protocol,
     /// Sequence; 0 in version 1.
     pub seq: u64,
-    /// Flags, the compression taken out (the payload is unpacked); none in version 1.
+    /// Flags without the compression bits, because the payload is decompressed; none in version 1.
     pub flags: Flags,
-    /// A JSON object, if the sender is right; may hold bytes that are not UTF-8.
+    /// A JSON object, if the sender is correct; may contain bytes that are not UTF-8.
     pub meta: Bytes,
     /// Request body.
     pub req: Bytes,
@@ -297,7 +299,7 @@ pub struct Data {
     pub resp: Bytes,
 }
 
-/// Lengths only: the contents are people's prompts.
+/// Shows only lengths, because the contents are people's prompts.
 impl std::fmt::Debug for Data {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Data")
@@ -324,17 +326,17 @@ pub enum Frame {
     Ack(u64),
     /// One frame is not stored.
     Nack(Nack),
-    /// Are you there.
+    /// Asks whether the other side is alive.
     Ping,
-    /// Yes.
+    /// The answer to a ping.
     Pong,
     /// The receiver ends the connection.
     GoAway(GoAway),
-    /// A kind of a later version, skipped.
+    /// A kind of a later version; skipped.
     Unknown(u8),
 }
 
-/// Why something cannot be sent as one frame.
+/// Why a value cannot be sent as one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The meta object exceeds [`MAX_META`] or [`MAX_META_V1`]; see
@@ -344,17 +346,17 @@ pub enum EncodeError {
     /// The payload exceeds [`MAX_PAYLOAD`] or the receiver's limit.
     #[error("send a payload of {0} bytes")]
     TooLarge(usize),
-    /// [`Frame::Unknown`] has no form of its own.
+    /// [`Frame::Unknown`] has no form on the wire.
     #[error("send a frame of an unknown kind")]
     Unknown,
 }
 
-/// One exchange to be sent, its bodies still in the pieces they were captured in.
+/// One exchange to send, with its bodies in the pieces in which they were captured.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     /// Sequence, from 1.
     pub seq: u64,
-    /// Flags; the compression bits are set by the encoder.
+    /// Flags; the encoder sets the compression bits.
     pub flags: Flags,
     /// A JSON object.
     pub meta: &'a [u8],
@@ -369,7 +371,7 @@ fn total(pieces: &[Bytes]) -> usize {
 }
 
 impl Outgoing<'_> {
-    /// Bytes of the frame when it is not compressed.
+    /// Size of the frame without compression, in bytes.
     pub fn frame_len(&self) -> usize {
         HEADER_LEN + self.raw_len()
     }
@@ -388,7 +390,7 @@ impl Outgoing<'_> {
             .ok_or(EncodeError::TooLarge(self.raw_len()))
     }
 
-    /// The uncompressed frame as pieces for one vectored write: the bodies are not copied.
+    /// The uncompressed frame as pieces for one vectored write, without copies of the bodies.
     ///
     /// # Errors
     /// When the meta object or the whole exceeds its limit.
@@ -419,8 +421,8 @@ impl Outgoing<'_> {
         Ok(pieces)
     }
 
-    /// Appends the frame to `dst`, packed if that makes it smaller, it has at least
-    /// [`Outgoing::PACK_FROM`] bytes and the receiver's guard of [`MAX_RATIO`] lets it pass.
+    /// Appends the frame to `dst`. It is compressed if that makes it smaller, it has at least
+    /// [`Outgoing::PACK_FROM`] bytes and the receiver's limit [`MAX_RATIO`] allows it.
     ///
     /// # Errors
     /// When the meta object or the whole exceeds its limit; nothing is appended then.
@@ -443,10 +445,10 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Payloads below this many bytes are not worth packing.
+    /// Payloads below this number of bytes are not compressed.
     pub const PACK_FROM: usize = 4 << 10;
 
-    /// The gzip form, unless it is no gain or so small that the receiver would refuse it.
+    /// The gzip form, unless it saves nothing or is so small that the receiver would reject it.
     fn packed(&self, raw_len: u32) -> Option<Vec<u8>> {
         use std::io::Write;
         let out = Vec::with_capacity(raw_len as usize / 4);
@@ -483,7 +485,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Callers have checked that the whole payload fits in 32 bits.
+/// Callers have checked that the whole payload fits into 32 bits.
 fn put_len(dst: &mut BytesMut, len: usize) {
     dst.put_u32(len as u32);
 }

@@ -1,21 +1,21 @@
-//! Where records lie below the listener's directory. UTC everywhere.
+//! The paths of records below the listener's directory. All times are UTC.
 //!
 //! ```text
 //! <dir>/<YYYY-MM-DD>/<HH>.jsonl            full records
 //! <dir>/details/<YYYY-MM-DD>/<HH>.jsonl    slim rows
 //! ```
 //!
-//! A closed hour is `.jsonl.gz`, with the same lines. While it is being packed both exist; a reader
-//! that has found one does not read the other.
+//! A closed hour is `.jsonl.gz`, with the same lines. While it is being compressed, both files
+//! exist; a reader that has found one ignores the other.
 
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Days, NaiveDate, NaiveDateTime, Timelike, Utc};
 
-/// The directory of the slim rows below the listener's.
+/// The directory of the slim rows, below the listener's directory.
 pub const DETAILS: &str = "details";
 
-/// One hour of UTC: what one file holds. Ordered as time.
+/// One hour of UTC, the content of one file. Ordered by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hour {
     date: NaiveDate,
@@ -23,7 +23,7 @@ pub struct Hour {
 }
 
 impl Hour {
-    /// The hour a moment lies in.
+    /// The hour that contains a moment.
     pub fn of(wall: DateTime<Utc>) -> Self {
         Self {
             date: wall.date_naive(),
@@ -74,8 +74,8 @@ impl Hour {
         PathBuf::from(format!("{}/{:02}.jsonl.gz", self.date, self.hour))
     }
 
-    /// The hour of a path that ends as [`Hour::plain`] or [`Hour::packed`], and whether it is
-    /// packed.
+    /// The hour of a path that ends like [`Hour::plain`] or [`Hour::packed`], and whether the file
+    /// is compressed.
     pub fn of_path(path: &Path) -> Option<(Self, bool)> {
         let name = path.file_name()?.to_str()?;
         let (hour, packed) = match name.strip_suffix(".jsonl") {
@@ -94,9 +94,9 @@ fn two_digits(text: &str) -> Option<u32> {
         .flatten()
 }
 
-/// The day a directory of the name holds; `None` for any other name.
+/// The day of a directory with this name; `None` for any other name.
 pub fn date_of_name(name: &str) -> Option<NaiveDate> {
-    // The parser also takes `2026-1-2`, which is no name of ours.
+    // The parser also accepts `2026-1-2`, which is not a name that we write.
     let shaped = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     shaped
         .then(|| NaiveDate::parse_from_str(name, "%Y-%m-%d").ok())

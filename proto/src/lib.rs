@@ -1,7 +1,8 @@
-//! What crosses a process boundary. No IO, no clock.
+//! Data that crosses a process boundary. No IO, no clock.
 //!
-//! The body log: [`frame`] is the wire, [`codec`] reads and writes it, [`meta`], [`record`] and
-//! [`row`] are what the frames and the stored lines say, [`layout`] is where the lines are stored.
+//! The body log: [`frame`] is the wire format and [`codec`] reads and writes it. [`meta`],
+//! [`record`] and [`row`] are the content of the frames and of the stored lines, and [`layout`] is
+//! the place of the lines.
 
 #[cfg(test)]
 extern crate self as proto;

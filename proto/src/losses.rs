@@ -1,4 +1,4 @@
-//! `docs/bodylog-losses.md` names the tests that pin it: each of them exists.
+//! Checks that every test named in `docs/bodylog-losses.md` exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ const PACKAGES: [&str; 6] = [
     "tests",
 ];
 
-/// The names of all functions below `dir` that are tests.
+/// The names of all test functions below `dir`.
 fn tests_below(dir: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -42,7 +42,7 @@ fn tests_in(source: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

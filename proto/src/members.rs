@@ -1,16 +1,16 @@
-//! Writing the members of a JSON object one by one, as `serde_json` would, for the two objects that
-//! are written for every exchange.
+//! Writes the members of a JSON object one by one, with the same bytes as `serde_json`. Used for
+//! the two objects that are written for every exchange.
 
 use serde::Serialize;
 
-/// Texts are escaped in pieces of so many bytes: the escaping wants room for six times what it is
-/// given before it begins.
+/// Texts are escaped in pieces of this many bytes, because the escaping first reserves six times
+/// the size of its input.
 const PIECE: usize = 8 << 10;
 
-/// Texts of so many bytes are looked at one by one.
+/// Texts up to this many bytes are checked byte by byte.
 const SHORT: usize = 48;
 
-/// A name as [`Members`] takes it: with the comma before it and the colon behind it.
+/// A name in the form that [`Members`] takes: with the comma before it and the colon after it.
 macro_rules! named {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -18,13 +18,13 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// The members of an object that is open, at the end of `out`.
+/// The members of an open object at the end of `out`.
 pub(crate) struct Members<'o> {
     out: &'o mut Vec<u8>,
 }
 
 impl<'o> Members<'o> {
-    /// Goes on with the object that `out` ends with.
+    /// Continues the object at the end of `out`.
     pub(crate) fn of(out: &'o mut Vec<u8>) -> Self {
         Self { out }
     }
@@ -35,41 +35,41 @@ impl<'o> Members<'o> {
             .extend_from_slice(&name.as_bytes()[usize::from(is_first)..]);
     }
 
-    /// A string.
+    /// Writes a string.
     pub(crate) fn text(&mut self, name: &'static str, value: &str) {
         self.name(name);
         escape(value, self.out);
     }
 
-    /// A string, if there is one.
+    /// Writes a string, if there is one.
     pub(crate) fn optional(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
         }
     }
 
-    /// A string, unless it is empty.
+    /// Writes a string, unless it is empty.
     pub(crate) fn filled(&mut self, name: &'static str, value: &str) {
         if !value.is_empty() {
             self.text(name, value);
         }
     }
 
-    /// True, or nothing.
+    /// Writes `true`, or nothing.
     pub(crate) fn flag(&mut self, name: &'static str, value: bool) {
         if value {
             self.boolean(name, true);
         }
     }
 
-    /// True or false.
+    /// Writes true or false.
     pub(crate) fn boolean(&mut self, name: &'static str, value: bool) {
         self.name(name);
         let word: &[u8] = if value { b"true" } else { b"false" };
         self.out.extend_from_slice(word);
     }
 
-    /// Any value. An error is that of `serde_json`.
+    /// Writes any value. Errors come from `serde_json`.
     pub(crate) fn json(
         &mut self,
         name: &'static str,

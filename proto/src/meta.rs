@@ -1,8 +1,8 @@
-//! What the router says about one exchange, beside its two bodies: the JSON part of a frame.
+//! The router's data about one exchange, apart from the two bodies: the JSON part of a frame.
 //!
-//! Every field is optional: version 1 senders know few of them, refused requests have no peer.
-//! Fields are only ever added within a major version, and what a reader does not know, or finds
-//! with a type it does not expect, it keeps ([`MetaOf::extra`]) and passes on.
+//! Every field is optional: version 1 senders know few of them, and refused requests have no peer.
+//! Within a major version, fields are only ever added. A reader keeps unknown fields, and fields of
+//! an unexpected type ([`MetaOf::extra`]), and passes them on.
 
 mod surrogates;
 
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The major version of meta, record and detail row written here. Absent means 1.
+/// The major version of meta, record and detail row that this code writes. Absent means 1.
 pub const SCHEMA: u32 = 2;
 
-/// Token counts under one set of names, whatever the engine calls them.
+/// Token counts under common names, whatever the engine calls them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -27,15 +27,15 @@ pub struct Usage {
     pub cached: u64,
     /// Completion tokens spent on reasoning.
     pub reasoning: u64,
-    /// What the engine says, else prompt and completion together.
+    /// The engine's total, or else the sum of prompt and completion.
     pub total: u64,
 }
 
-/// [`RespMetaOf`] as it is read.
+/// [`RespMetaOf`] as read.
 pub type RespMeta = RespMetaOf<String, Value>;
 
-/// What was found in the response. A sender that has read the usage puts it here verbatim. `S` is
-/// its text, `J` any JSON value.
+/// Data found in the response. A sender that has read the usage puts it here verbatim. `S` is the
+/// type of its texts, `J` of any JSON value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RespMetaOf<S, J> {
@@ -45,22 +45,22 @@ pub struct RespMetaOf<S, J> {
     /// The model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<S>,
-    /// As the engine spells it (OpenAI).
+    /// In the engine's spelling (OpenAI).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<S>,
-    /// As the engine spells it (Anthropic).
+    /// In the engine's spelling (Anthropic).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<S>,
     /// The last usage object, verbatim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<J>,
-    /// The second usage object some engines send, verbatim, also where the client never saw it.
+    /// The second usage object that some engines send, verbatim, even if the client never saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual_usage: Option<J>,
     /// Reasoning text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<S>,
-    /// Tool calls, their fragments merged, in the order they began.
+    /// Tool calls with merged fragments, in the order in which they began.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<J>,
     /// The last error object, verbatim.
@@ -84,7 +84,7 @@ impl<S, J> RespMetaOf<S, J> {
             && self.tool_calls.is_empty()
     }
 
-    /// The same with its texts and values in another form.
+    /// Converts its texts and values to another form.
     pub fn map<T, K>(self, text: impl Fn(S) -> T, json: impl Fn(J) -> K) -> RespMetaOf<T, K> {
         RespMetaOf {
             id: self.id.map(&text),
@@ -100,12 +100,12 @@ impl<S, J> RespMetaOf<S, J> {
     }
 }
 
-/// [`MetaOf`] as it is read.
+/// [`MetaOf`] as read.
 pub type Meta = MetaOf<String, Value, Map<String, Value>>;
 
-/// What is known about one exchange. Times are seconds from the arrival of the request, rounded to
-/// milliseconds. `S` is its text, `J` any JSON value, `H` the headers: who writes one borrows them
-/// from where they are.
+/// The data about one exchange. Times are seconds from the arrival of the request, rounded to
+/// milliseconds. `S` is the type of its texts, `J` of any JSON value, `H` of the headers, so that a
+/// writer can borrow them.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(
     default,
@@ -120,19 +120,19 @@ pub struct MetaOf<S, J, H> {
     /// Arrival of the request: RFC 3339, milliseconds. UTC in version 2, any offset in version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts: Option<S>,
-    /// The same in milliseconds since the Unix epoch.
+    /// The arrival in milliseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts_unix_ms: Option<i64>,
     /// The `x-request-id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<S>,
-    /// Which sender: [`Hello::producer`](crate::control::Hello::producer). Stamped by the receiver.
+    /// The sender: [`Hello::producer`](crate::control::Hello::producer). Set by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<S>,
-    /// Which run of the sender. Stamped by the receiver.
+    /// The run of the sender. Set by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Sequence within the run. Stamped by the receiver.
+    /// Sequence within the run. Set by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// The client's address.
@@ -141,28 +141,29 @@ pub struct MetaOf<S, J, H> {
     /// Method.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<S>,
-    /// Path and query behind the route prefix, secrets in the query removed.
+    /// Path and query after the route prefix, with secrets in the query removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<S>,
-    /// Request headers by lower-case name, secrets removed; a header sent several times is a list.
+    /// Request headers by lower-case name, with secrets removed. A header that was sent several
+    /// times is a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub req_headers: Option<H>,
-    /// Whether headers or more were left out because the object was too large.
+    /// Whether headers or other parts were left out because the object was too large.
     #[serde(skip_serializing_if = "is_false")]
     pub meta_trimmed: bool,
-    /// Whether the stored request body is not all of it.
+    /// Whether the stored request body is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub req_body_truncated: Option<bool>,
-    /// Whether the stored response body is not all of it.
+    /// Whether the stored response body is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resp_body_truncated: Option<bool>,
-    /// Bytes of the request body as received, however much of it is stored.
+    /// Size of the request body as received, in bytes, however much of it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub req_bytes: Option<u64>,
-    /// Bytes of the response body from the peer, however much of it is stored.
+    /// Size of the response body from the peer, in bytes, however much of it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resp_bytes: Option<u64>,
-    /// Non-empty chunks of the response body.
+    /// Number of non-empty chunks of the response body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk_count: Option<u64>,
     /// `content-encoding` of the stored response body; absent when it is plain.
@@ -171,31 +172,31 @@ pub struct MetaOf<S, J, H> {
     /// The route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<S>,
-    /// The owner of the key the client showed.
+    /// The owner of the client's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<S>,
-    /// The model the request names.
+    /// The model that the request names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_req: Option<S>,
-    /// The model the response names.
+    /// The model that the response names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<S>,
-    /// Whether the request asks for a stream; absent when that is not known.
+    /// Whether the request asks for a stream; absent when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
-    /// The peer that answered, `host:port`; version 1 adds ` (retry#N)`.
+    /// The peer that answered, `host:port`; version 1 appends ` (retry#N)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<S>,
-    /// The peer without the remark on retries.
+    /// The peer without the retry suffix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_clean: Option<S>,
     /// The peer's configured name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_name: Option<S>,
-    /// The peer behind the peer, where that is a router: its `X-Routed-Peer`.
+    /// If the peer is a router itself, the peer behind it: its `X-Routed-Peer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarded_to: Option<S>,
-    /// Attempts made, the last one included; 0 for a request that reached no peer.
+    /// Number of attempts, including the last one; 0 for a request that reached no peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The session id.
@@ -207,41 +208,40 @@ pub struct MetaOf<S, J, H> {
     /// How the peer was chosen: `X-Routed-Mode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<S>,
-    /// The facts of that choice.
+    /// The facts of the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<J>,
-    /// Why the router refused the request itself.
+    /// Why the router itself refused the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reject_reason: Option<S>,
-    /// Status sent to the client; 499 when it left first.
+    /// Status sent to the client; 499 when the client left first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Token counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Why generation ended, in OpenAI's words whatever the dialect: `stop`, `length`,
-    /// `tool_calls`, …
+    /// Why generation ended, in OpenAI's words for every dialect: `stop`, `length`, `tool_calls`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<S>,
-    /// The engine's own word where it is another.
+    /// The engine's own word, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason_raw: Option<S>,
-    /// Whether the response was seen to its end: the stream's last event, or all of its length.
+    /// Whether the end of the response was seen: the stream's last event, or its full length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     /// Whether the client left before the response had ended.
     #[serde(skip_serializing_if = "is_false")]
     pub client_gone: bool,
-    /// First non-empty chunk of the response body.
+    /// Time of the first non-empty chunk of the response body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_chunk_t: Option<f64>,
-    /// End of the response body; absent when it was not seen.
+    /// Time of the end of the response body; absent when it was not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_chunk_t: Option<f64>,
-    /// End of the exchange.
+    /// Time of the end of the exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rt: Option<f64>,
-    /// Time spent connecting to the peer that answered; 0 on a connection that was there.
+    /// Time to connect to the peer that answered; 0 on an existing connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_connect_t: Option<f64>,
     /// Time spent waiting for a slot.
@@ -250,16 +250,16 @@ pub struct MetaOf<S, J, H> {
     /// Why the exchange is recorded: `all`, `rate`, `error`, `slow`, `truncated`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled_by: Option<S>,
-    /// What was left out for want of room: `bodies` by the sender, `disk` by the receiver.
+    /// The parts left out for lack of space: `bodies` by the sender, `disk` by the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shed: Option<S>,
-    /// Sequences below this one that have not come are lost: the sender had to drop them.
+    /// Lower sequences that have not come are lost: the sender had to drop them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_before: Option<u64>,
-    /// What was found in the response.
+    /// Data found in the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resp_meta: Option<RespMetaOf<S, J>>,
-    /// Everything else, in the order of the names.
+    /// All other fields, ordered by name.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -268,7 +268,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// Names no value but the identifiers: the rest may be secret or a prompt.
+/// Shows only the identifiers, because other values may be secrets or prompts.
 impl<S: std::fmt::Debug, J, H> std::fmt::Debug for MetaOf<S, J, H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Meta")
@@ -280,19 +280,19 @@ impl<S: std::fmt::Debug, J, H> std::fmt::Debug for MetaOf<S, J, H> {
     }
 }
 
-/// The bytes are no JSON object.
+/// The bytes are not a JSON object.
 #[derive(Debug, thiserror::Error)]
 #[error("read the meta object")]
 pub struct MetaError(#[source] serde_json::Error);
 
 impl Meta {
-    /// Reads a meta object. Bytes that are not UTF-8, and escapes of half a surrogate pair, become
-    /// U+FFFD; a known field of another type goes to [`MetaOf::extra`].
+    /// Parses a meta object. Bytes that are not UTF-8, and escapes of half a surrogate pair, become
+    /// U+FFFD. A known field of an unexpected type goes to [`MetaOf::extra`].
     ///
     /// # Errors
     /// When the bytes are no JSON object.
     pub fn from_json(bytes: &[u8]) -> Result<Self, MetaError> {
-        // The standard check skips over ASCII, the lossy one goes byte by byte.
+        // The standard check skips over ASCII quickly, while the lossy one goes byte by byte.
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),
@@ -342,7 +342,7 @@ impl Meta {
         })
     }
 
-    /// Drops the largest headers until the rest of the object would fit.
+    /// Drops the largest headers until the rest of the object fits.
     fn drop_headers(&mut self, limit: usize) {
         let size = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
         let mut len = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
@@ -365,9 +365,9 @@ impl Meta {
 }
 
 impl<S: Serialize, J: Serialize, H: Serialize> MetaOf<S, J, H> {
-    /// The object as JSON of at most `limit` bytes. What is left out to get there, in this order:
-    /// headers, the largest first; what was found in the response; the decision; unknown fields;
-    /// the end of the URI. [`MetaOf::meta_trimmed`] says so. `None` when that is not enough.
+    /// The object as JSON of at most `limit` bytes. To get there, parts are left out in this order:
+    /// headers, the largest first; data found in the response; the decision; unknown fields; the
+    /// end of the URI. [`MetaOf::meta_trimmed`] reports this. `None` when that is not enough.
     pub fn to_json_within(&self, limit: usize) -> Option<Bytes> {
         let json = serde_json::to_vec(self).ok()?;
         if json.len() <= limit {
@@ -377,7 +377,7 @@ impl<S: Serialize, J: Serialize, H: Serialize> MetaOf<S, J, H> {
     }
 }
 
-/// Bytes of the URI that stay when all else was not enough.
+/// Bytes of the URI that are kept as the last step.
 const KEPT_URI: usize = 4 << 10;
 
 #[cfg(test)]

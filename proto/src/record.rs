@@ -8,16 +8,18 @@ use serde_json::Value;
 use crate::members::{Members, named};
 use crate::meta::Meta;
 
-/// One exchange as stored. The meta fields are on the top level, beside these.
+/// One exchange as stored. The meta fields are on the top level, next to these.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// What the router said, and what was found in the response ([`MetaOf::resp_meta`](crate::meta::MetaOf::resp_meta)).
+    /// The router's data, and the data found in the response
+    /// ([`MetaOf::resp_meta`](crate::meta::MetaOf::resp_meta)).
     #[serde(flatten)]
     pub meta: Meta,
-    /// The address the frame came from. Whatever the sender wrote here is replaced.
+    /// The address from which the frame came. It replaces any value from the sender.
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
     pub source_addr: Option<Cow<'a, str>>,
-    /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is no time.
+    /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is not a valid
+    /// time.
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
     pub ts_end: Option<Cow<'a, str>>,
     /// The request body, or its base64.
@@ -26,15 +28,14 @@ pub struct Record<'a> {
     /// Only present, and true, when the request body is base64.
     #[serde(default, skip_serializing_if = "is_false")]
     pub req_body_b64: bool,
-    /// The text of the answer where one was found in the response, else the response body, or its
-    /// base64.
+    /// The text of the answer if the response has one, else the response body, or its base64.
     #[serde(default, borrow)]
     pub resp_body: Cow<'a, str>,
     /// Only present, and true, when the response body is base64.
     #[serde(default, skip_serializing_if = "is_false")]
     pub resp_body_b64: bool,
-    /// The choices one by one, where there are several: `{index, text, reasoning, tool_calls,
-    /// finish_reason}`. `resp_body` is then the text of the first.
+    /// The choices, if there are several: `{index, text, reasoning, tool_calls, finish_reason}`.
+    /// `resp_body` is then the text of the first choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resp_choices: Vec<Value>,
 }
@@ -53,25 +54,25 @@ impl std::fmt::Debug for Record<'_> {
 }
 
 impl Record<'_> {
-    /// Whether this program may read the record: not of a later major version.
+    /// Whether this program can read the record: false for a later major version.
     pub fn is_readable(&self) -> bool {
         self.meta.v.unwrap_or(1) <= crate::meta::SCHEMA
     }
 
-    /// Appends the record as JSON: what `serde_json` makes of it, byte for byte, at a tenth of the
-    /// time where the bodies are prose.
+    /// Appends the record as JSON, with the same bytes as `serde_json`, in a tenth of the time if
+    /// the bodies are prose.
     ///
     /// # Errors
     /// None: all keys are text and no number is infinite.
     pub fn write_json(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(&mut *out, &self.meta)?;
-        // Opened again for what stands beside the meta fields.
+        // Opened again for the members beside the meta fields.
         let _ = out.pop_if(|end| *end == b'}');
         self.write_beside_meta(out)
     }
 
-    /// Appends what stands beside the meta fields to an object that has been begun with those, and
-    /// ends it. [`Record::meta`] is not looked at.
+    /// Appends the members beside the meta fields to an object that already has those, and closes
+    /// it. Ignores [`Record::meta`].
     ///
     /// # Errors
     /// See [`Record::write_json`].

@@ -1,7 +1,7 @@
 //! One slim row per exchange, without bodies: a line of `<dir>/details/<YYYY-MM-DD>/<HH>.jsonl`.
-//! Metrics and audits are made from these.
+//! Metrics and audits come from these rows.
 //!
-//! A row never holds a body, a header, reasoning text, a tool call, a session id or a client
+//! A row never contains a body, a header, reasoning text, a tool call, a session id or a client
 //! address.
 
 use std::borrow::Cow;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::members::{Members, named};
 use crate::meta::SCHEMA;
 
-/// What an exchange without a peer has as its backend.
+/// The backend of an exchange without a peer.
 pub const NO_BACKEND: &str = "(none)";
 
 /// One row. Absent text is empty, an absent number or time 0, unless the field says otherwise.
 ///
-/// Reading borrows from the line where a value has no escapes. Fields that are not known are
-/// skipped: a reader passes no row on.
+/// Parsing borrows from the line where a value has no escapes. Unknown fields are skipped, because
+/// a reader does not pass rows on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DetailRow<'a> {
@@ -44,13 +44,13 @@ pub struct DetailRow<'a> {
     /// Sequence within the run, from 1; ascending over the files for one `pid` and `epoch`.
     #[serde(skip_serializing_if = "is_zero")]
     pub seq: u64,
-    /// The address the frame came from.
+    /// The address from which the frame came.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub source_addr: Cow<'a, str>,
     /// Method.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub method: Cow<'a, str>,
-    /// Path and query behind the route prefix.
+    /// Path and query after the route prefix.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub uri: Cow<'a, str>,
     /// The route.
@@ -59,10 +59,10 @@ pub struct DetailRow<'a> {
     /// The owner of the key.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub tenant: Cow<'a, str>,
-    /// The model the request names.
+    /// The model that the request names.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub model_req: Cow<'a, str>,
-    /// The model the response names.
+    /// The model that the response names.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub model: Cow<'a, str>,
     /// Whether the request asks for a stream; absent when unknown.
@@ -70,7 +70,7 @@ pub struct DetailRow<'a> {
     pub stream: Option<bool>,
     /// Status sent to the client; 0 when unknown.
     pub status: u16,
-    /// The peer as the sender wrote it, version 1 with ` (retry#N)`.
+    /// The peer as the sender wrote it; in version 1 with ` (retry#N)`.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub peer: Cow<'a, str>,
     /// The peer's configured name.
@@ -82,7 +82,7 @@ pub struct DetailRow<'a> {
     /// `host:port` of `forwarded_to`, else of the peer, else [`NO_BACKEND`].
     #[serde(borrow)]
     pub backend: Cow<'a, str>,
-    /// Attempts made; 0 when unknown or none.
+    /// Number of attempts; 0 when unknown or none.
     #[serde(skip_serializing_if = "is_zero_u32")]
     pub attempts: u32,
     /// How the peer was chosen.
@@ -91,26 +91,26 @@ pub struct DetailRow<'a> {
     /// Where the session id was found.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub session_src: Cow<'a, str>,
-    /// Why the router refused the request itself.
+    /// Why the router itself refused the request.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub reject_reason: Cow<'a, str>,
     /// Why generation ended, in OpenAI's words.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub finish_reason: Cow<'a, str>,
-    /// Whether the response was seen to its end; absent when unknown.
+    /// Whether the end of the response was seen; absent when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
     /// Whether the client left before the response had ended.
     #[serde(skip_serializing_if = "is_false")]
     pub client_gone: bool,
-    /// Whether the stored response body is not all of it.
+    /// Whether the stored response body is incomplete.
     #[serde(skip_serializing_if = "is_false")]
     pub resp_body_truncated: bool,
     /// First chunk, seconds from the arrival; 0 when there was none.
     pub frt: f64,
-    /// Last chunk, likewise.
+    /// Time of the last chunk, in the same unit.
     pub lct: f64,
-    /// End of the exchange, likewise.
+    /// Time of the end of the exchange, in the same unit.
     pub rt: f64,
     /// Time spent connecting to the peer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,10 +121,10 @@ pub struct DetailRow<'a> {
     /// Non-empty chunks of the response.
     #[serde(deserialize_with = "count")]
     pub chunk_count: u64,
-    /// Bytes of the request body as received where the sender says so, else of the stored one.
+    /// Size of the request body in bytes: as received if the sender reports it, else as stored.
     #[serde(deserialize_with = "count")]
     pub req_bytes: u64,
-    /// Bytes of the response body on the wire where the sender says so, else of the stored one.
+    /// Size of the response body in bytes: on the wire if the sender reports it, else as stored.
     #[serde(deserialize_with = "count")]
     pub resp_bytes: u64,
     /// Prompt tokens.
@@ -145,7 +145,7 @@ pub struct DetailRow<'a> {
     /// Why the exchange is recorded.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub sampled_by: Cow<'a, str>,
-    /// What was left out for want of room.
+    /// The parts left out for lack of space.
     #[serde(borrow, skip_serializing_if = "str::is_empty")]
     pub shed: Cow<'a, str>,
 }
@@ -201,12 +201,12 @@ impl Default for DetailRow<'_> {
 }
 
 impl DetailRow<'_> {
-    /// Whether this program may read the row: not of a later major version.
+    /// Whether this program can read the row: false for a later major version.
     pub fn is_readable(&self) -> bool {
         self.v <= SCHEMA
     }
 
-    /// Appends the row as JSON: what `serde_json` makes of it, byte for byte, in less time.
+    /// Appends the row as JSON, with the same bytes as `serde_json`, in less time.
     ///
     /// # Errors
     /// None: all keys are text and no number is infinite.
@@ -275,8 +275,8 @@ impl DetailRow<'_> {
     }
 }
 
-/// A count from outside. What cannot be one is as good as absent: other writers put -1 where a
-/// number is missing, and a whole exchange must not be lost for it.
+/// A count from outside. An invalid count is treated as absent: other writers put -1 where a number
+/// is missing, and that must not cost a whole exchange.
 fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     struct Count;
     impl Visitor<'_> for Count {
@@ -295,7 +295,7 @@ fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         }
 
         fn visit_f64<E>(self, value: f64) -> Result<u64, E> {
-            // Saturates: below zero is zero.
+            // Saturates: negative values become zero.
             Ok(value as u64)
         }
 

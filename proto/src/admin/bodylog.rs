@@ -1,4 +1,4 @@
-//! What of a route is recorded: `_bodylog_status` and `_bodylog_toggle`.
+//! What is recorded of a route: `_bodylog_status` and `_bodylog_toggle`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct BodylogToggle {
     /// The switch.
     #[serde(flatten)]
     pub toggle: Toggle,
-    /// What it switches.
+    /// How much the switch records.
     #[serde(flatten)]
     pub recording: Recording,
 }
@@ -20,15 +20,15 @@ pub struct BodylogToggle {
 /// How much of a route's requests is recorded while its switch `bodylog` is on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// Share of requests that is recorded, percent.
+    /// Share of recorded requests, percent.
     pub sample_pct: f64,
-    /// The layer it comes from.
+    /// The layer that sets it.
     pub sample_pct_source: String,
     /// `full`, `none` or `truncate(<size>)`.
     pub bodies: String,
-    /// The layer it comes from.
+    /// The layer that sets it.
     pub bodies_source: String,
-    /// Seconds since either was last changed on the running router; absent unless one comes from
+    /// Seconds since either value was last changed on the running router; absent unless one was set
     /// there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub age_s: Option<u64>,
@@ -40,23 +40,23 @@ pub struct BodylogToggled {
     /// The switch.
     #[serde(flatten)]
     pub toggled: Toggled,
-    /// Share of requests that is recorded, percent.
+    /// Share of recorded requests, percent.
     pub sample_pct: Changed<f64>,
     /// `full`, `none` or `truncate(<size>)`.
     pub bodies: Changed<String>,
 }
 
-/// `GET /<route>/_bodylog_status`. Counts since the start of the process; those of `write_count`,
-/// `drop_count` and `last_log_ts` are the route's, the others all routes' together.
+/// `GET /<route>/_bodylog_status`. Counts since the start of the process. `write_count`,
+/// `drop_count` and `last_log_ts` count the route, the other counts cover all routes together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BodylogStatus {
     /// The route.
     pub route: String,
-    /// Whether a listener is configured; nothing is recorded without.
+    /// Whether a listener is configured. Without a listener nothing is recorded.
     pub listener_configured: bool,
     /// Whether the route's exchanges are recorded.
     pub enabled: bool,
-    /// Share of requests that is recorded, percent.
+    /// Share of recorded requests, percent.
     pub sample_pct: f64,
     /// `full`, `none` or `truncate(<size>)`.
     pub bodies: String,
@@ -64,28 +64,28 @@ pub struct BodylogStatus {
     pub connected: bool,
     /// Records of the route that were queued for delivery.
     pub write_count: u64,
-    /// Records of the route that were lost before that.
+    /// Records of the route that were lost before they were queued.
     pub drop_count: u64,
-    /// When the last request that was queued began, Unix seconds.
+    /// Start time of the last queued request, Unix seconds.
     pub last_log_ts: Option<f64>,
     /// Bytes on disk that wait for the listener.
     pub spool_bytes: u64,
-    /// Age of the oldest of them, seconds.
+    /// Age of the oldest record on disk, seconds.
     pub spool_oldest_s: f64,
-    /// Why there is no spool though one is configured.
+    /// Why the configured spool is not in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spool_error: Option<String>,
-    /// Records of this run queued and not acknowledged.
+    /// Records of this run that are queued and not acknowledged.
     pub unacked: u64,
-    /// Bytes that records hold in memory.
+    /// Bytes of records in memory.
     pub inflight_bytes: u64,
-    /// Records queued.
+    /// Number of queued records.
     pub queued_total: u64,
-    /// Records that the listener has stored.
+    /// Number of records that the listener has stored.
     pub acked_total: u64,
-    /// Records lost, by reason.
+    /// Lost records, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Records queued without bodies or headers for want of room.
+    /// Records that were queued without bodies or headers, for lack of space.
     pub shed_total: u64,
     /// The time of this answer, Unix seconds.
     pub now: f64,

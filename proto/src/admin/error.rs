@@ -9,17 +9,17 @@ pub struct ErrorBody {
     pub error: ErrorDetail,
 }
 
-/// What went wrong.
+/// The details of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// For people.
+    /// A message for people.
     pub message: String,
     /// A class: `invalid_request_error`, `authentication_error`, `permission_error`,
     /// `not_found_error`, `server_error`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For programs.
+    /// A code for programs.
     pub code: String,
-    /// Always null; clients of the shape expect the key.
+    /// Always null; OpenAI clients expect the key.
     pub param: Option<String>,
 }

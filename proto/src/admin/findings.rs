@@ -1,4 +1,4 @@
-//! What is wrong right now: `GET /_findings`.
+//! The current problems: `GET /_findings`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ pub struct Findings {
     pub findings: Vec<Finding>,
 }
 
-/// One cause of trouble, with its numbers and the first place to look.
+/// One cause of trouble, with its numbers and the first place to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which kind of trouble.
+    /// The kind of trouble.
     pub code: FindingCode,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The route; absent when the whole router is meant.
+    /// The route; absent when the finding concerns the whole router.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub route: Option<String>,
     /// `host:port` of the peer.
@@ -30,34 +30,34 @@ pub struct Finding {
     pub file: Option<String>,
     /// One sentence with the numbers.
     pub text: String,
-    /// When it began, RFC 3339 in UTC.
+    /// Start time, RFC 3339 in UTC.
     pub since: String,
     /// Seconds since it began.
     pub age_s: u64,
-    /// Seconds since it was last seen; 0 while it goes on.
+    /// Seconds since it was last seen; 0 while it continues.
     pub last_s: u64,
     /// Events of this kind in the window.
     pub count: u64,
-    /// Events of any kind in the same window; 0 where a share has no meaning.
+    /// Events of any kind in the same window; 0 where a share makes no sense.
     pub of: u64,
-    /// A command, or a line for a file: the first place to look.
+    /// The first place to look at: a command, or a line of a file.
     pub look: String,
 }
 
-/// How bad a finding is. The order is worst first.
+/// The severity of a finding, in order from the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Clients fail.
     Critical,
-    /// Something is broken, and clients hardly notice yet.
+    /// Something is broken, but clients hardly notice yet.
     Warning,
     /// Worth knowing.
     Info,
 }
 
 impl Severity {
-    /// As it is written in JSON.
+    /// The spelling in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",

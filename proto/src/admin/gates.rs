@@ -1,8 +1,9 @@
-//! What a route's load gates show: thresholds and averages, adaptive limits, who was refused and
-//! why, warm sessions and new ones.
+//! The state of a route's load gates: thresholds and averages, adaptive limits, refusals by reason,
+//! warm and new sessions.
 //!
-//! Pools are named by their `peers_by_model` key, the one pool of a flat route by `_`. Where a name
-//! ends in `_ms` or `_tps` the unit is the signal's: an answer has the fields of its own signal.
+//! Pools are named by their `peers_by_model` key; the single pool of a flat route is named `_`.
+//! Where a name ends in `_ms` or `_tps`, the unit is that of the signal: an answer has only the
+//! fields of its own signal.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,12 @@ pub const FLAT_POOL: &str = "_";
 pub struct RateLimitStatus {
     /// The route.
     pub route: String,
-    /// False: the gates refuse nobody and only count.
+    /// When false, the gates refuse no request and only count.
     pub enabled: bool,
-    /// Where that comes from.
+    /// The layer that sets the switch.
     pub source: String,
-    /// Requests let through that a gate would have been asked about, by gate; one request may trip
-    /// two. Never part of the refusals.
+    /// Requests that were admitted although a gate tripped, by gate; one request may trip two. The
+    /// refusals do not include them.
     pub trips: Trips,
 }
 
@@ -36,26 +37,26 @@ pub struct Trips {
     pub tps: u64,
 }
 
-/// Requests refused, by reason. Every reason is always there.
+/// Refused requests by reason. Every reason is always present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasons {
     /// The pool was full, answered with `full_status`.
     pub concurrency: u64,
-    /// The pool was slow to its first token.
+    /// The pool's time to first token was too high.
     pub ttft: u64,
-    /// The pool was slow per token.
+    /// The pool's decode rate was too low.
     pub tps: u64,
     /// A content rule matched.
     pub rule: u64,
 }
 
 impl Reasons {
-    /// All of them.
+    /// Sum of all reasons.
     pub fn total(&self) -> u64 {
         self.concurrency + self.ttft + self.tps + self.rule
     }
 
-    /// Adds another route's.
+    /// Adds the numbers of another route.
     pub fn add(&mut self, other: &Self) {
         self.concurrency += other.concurrency;
         self.ttft += other.ttft;
@@ -71,11 +72,11 @@ pub struct RefusalStatus {
     pub scope: String,
     /// Sum of the reasons.
     pub total: u64,
-    /// Over the scope.
+    /// Sums over the scope.
     pub by_reason: Reasons,
     /// Every route of the scope.
     pub by_route: BTreeMap<String, Reasons>,
-    /// The asked route's master switch.
+    /// The master switch of the requested route.
     pub rate_limit: RateLimitStatus,
 }
 
@@ -86,41 +87,41 @@ pub struct RefusalReset {
     pub reset: bool,
     /// The route, or `all`.
     pub scope: String,
-    /// What was counted until now.
+    /// The numbers before the reset.
     pub before: Reasons,
 }
 
-/// `GET /<route>/_session_status`: `session_prio` and what it did.
+/// `GET /<route>/_session_status`: `session_prio` and its effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
     /// The route.
     pub route: String,
-    /// Whether turns are graded now.
+    /// Whether turns affect admission now.
     pub enabled: bool,
-    /// Where that comes from.
+    /// The layer that sets the switch.
     pub source: String,
     /// The buckets in force, ascending.
     pub table: Vec<SessionBucket>,
-    /// Requests without a usable header: judged as the last bucket, counted here alone.
+    /// Requests without a usable header. They are judged as the last bucket, but counted only here.
     pub nohdr: u64,
-    /// Those of them that were placed.
+    /// Number of these requests that were placed.
     pub nohdr_admitted: u64,
-    /// Those of them that a load gate refused.
+    /// Number of these requests that a load gate refused.
     pub nohdr_refused: u64,
-    /// Prompt tokens of finished requests, all buckets and those without a header.
+    /// Prompt tokens of finished requests, over all buckets and the requests without a header.
     pub ptok: u64,
-    /// How many of them came from a cache.
+    /// Prompt tokens that came from a cache.
     pub ctok: u64,
     /// `ctok` ÷ `ptok`; absent before the first token.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hit_rate: Option<f64>,
     /// At threshold × this every bucket is refused.
     pub severe: f64,
-    /// Turn 1 is let in again below threshold × this.
+    /// Turn 1 is admitted again below threshold × this.
     pub release: f64,
-    /// Probe slots of turn 1 in each window.
+    /// Probe slots of turn 1 per window.
     pub t1_probes: u32,
-    /// Share of a minute's requests without a header that is worth a warning.
+    /// Share of requests without a header in one minute that triggers a warning.
     pub warn_frac: f64,
     /// Whether turn 1 is held out, by pool.
     pub held: BTreeMap<String, bool>,
@@ -129,15 +130,15 @@ pub struct SessionStatus {
 /// One bucket of [`SessionStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionBucket {
-    /// Its first turn.
+    /// First turn of the bucket.
     pub min_turn: u32,
-    /// Share of the concurrency limit it may fill.
+    /// Share of the concurrency limit that the bucket may fill.
     pub share: f64,
-    /// Multiplies the TTFT threshold, divides the TPS threshold.
+    /// Tolerance: multiplies the TTFT threshold and divides the TPS threshold.
     pub tol: f64,
-    /// Requests placed.
+    /// Number of placed requests.
     pub admitted: u64,
-    /// Requests refused by a load gate.
+    /// Number of requests that a load gate refused.
     pub refused: u64,
     /// Prompt tokens.
     pub ptok: u64,
@@ -154,7 +155,7 @@ pub struct SessionBucket {
 pub struct ClusterAvg {
     /// The route.
     pub route: String,
-    /// The pools together.
+    /// All pools together.
     #[serde(flatten)]
     pub sum: PoolAvg,
     /// Each pool by its key.
@@ -166,26 +167,26 @@ pub struct ClusterAvg {
 pub struct PoolAvg {
     /// In-flight now.
     pub realtime_sum: u64,
-    /// In-flight by slot number (0 to 9), of the slots that hold one.
+    /// In-flight by slot number (0 to 9), for the slots that have a value.
     pub buckets: BTreeMap<String, u64>,
-    /// How many slots those are.
+    /// Number of these slots.
     pub samples: usize,
-    /// Their mean; 0 without any.
+    /// Mean of these slots; 0 without any.
     #[serde(serialize_with = "plain")]
     pub avg_5min: f64,
-    /// The slot of now.
+    /// The current slot.
     pub cur_bucket_idx: u32,
 }
 
 /// `GET /<route>/_ttft_status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TtftStatus {
-    /// What both signals show.
+    /// The fields that both signals have.
     #[serde(flatten)]
     pub signal: SignalStatus,
-    /// Whether TTFT refuses anybody (`ttft_429`); off, it only shrinks the adaptive limit.
+    /// Whether TTFT refuses requests (`ttft_429`). When off, TTFT only shrinks the adaptive limit.
     pub ttft_429_enabled: bool,
-    /// Where that comes from.
+    /// The layer that sets this switch.
     pub ttft_429_source: String,
     /// `ttft_limit_ms` of the files.
     #[serde(
@@ -204,12 +205,12 @@ pub struct TtftStatus {
 /// `GET /<route>/_tps_status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TpsStatus {
-    /// What both signals show.
+    /// The fields that both signals have.
     #[serde(flatten)]
     pub signal: SignalStatus,
-    /// Whether the files set a limit. Ask `active` whether it acts.
+    /// Whether the files set a limit. `active` says whether it has an effect.
     pub opt_in: bool,
-    /// Where thresholds come from: `declared`, `override`, `route`, `global_default` or `none`.
+    /// The layer of the thresholds: `declared`, `override`, `route`, `global_default` or `none`.
     pub tps_limit_source: String,
     /// `tps_limit_tps` of the files.
     #[serde(
@@ -223,46 +224,46 @@ pub struct TpsStatus {
     pub tps_limit_by_model: BTreeMap<String, f64>,
     /// Average of each pool's first metric; pools without one are left out.
     pub ewma_tps: BTreeMap<String, f64>,
-    /// 2xx replies without usage that could be read, by pool.
+    /// 2xx replies without readable usage, by pool.
     pub nousage_samples: BTreeMap<String, u64>,
-    /// Streams the client left before usage was seen, by pool.
+    /// Streams that the client left before usage was seen, by pool.
     pub aborted_samples: BTreeMap<String, u64>,
-    /// Whether the route has an adaptive limit; its numbers follow only then.
+    /// Whether the route has an adaptive limit. Its numbers are present only in that case.
     pub adaptive_cc_on: bool,
     /// The adaptive limits.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveStatus>,
 }
 
-/// What `_ttft_status` and `_tps_status` have in common.
+/// The common fields of `_ttft_status` and `_tps_status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SignalStatus {
     /// The route.
     pub route: String,
-    /// The switch as the files have it.
+    /// The switch in the files.
     pub global_enabled: bool,
-    /// Whether it is switched off on the running router.
+    /// Whether the signal is switched off on the running router.
     pub runtime_off: bool,
-    /// The switch as it is in force.
+    /// The switch in force.
     pub active: bool,
-    /// Where that comes from.
+    /// The layer that sets it.
     pub source: String,
-    /// Active, and some pool has a threshold.
+    /// Whether the signal is active and some pool has a threshold.
     pub enforcing: bool,
     /// Weight of the newest window.
     pub alpha: f64,
     /// Seconds from one window's start to the next.
     #[serde(serialize_with = "plain")]
     pub window: f64,
-    /// Seconds an average lives without a new window.
+    /// Seconds that an average lives without a new window.
     #[serde(serialize_with = "plain")]
     pub ttl: f64,
-    /// Seconds of one probe quota.
+    /// Length of a probe window, seconds.
     #[serde(serialize_with = "plain")]
     pub probe_window: f64,
-    /// Requests let through in each while the gate is tripped.
+    /// Requests admitted per probe window while the gate is tripped.
     pub probe_per_window: u32,
-    /// Slots taken in the current one, all pools.
+    /// Probe slots taken in the current window, over all pools.
     pub probe_used_cur_window: u64,
     /// Each pool.
     pub metrics: Vec<PoolSignal>,
@@ -275,23 +276,24 @@ pub struct PoolSignal {
     pub model: String,
     /// `declared`, `override`, `static` or `none`.
     pub source: String,
-    /// The same in full: `declared`, `model_override`, `override`, `model`, `route`, `global`, `none`.
+    /// The layer in full: `declared`, `model_override`, `override`, `model`, `route`, `global`,
+    /// `none`.
     pub layer: String,
-    /// Thresholds with their averages, in the order they are asked.
+    /// Thresholds with their averages, in evaluation order.
     pub items: Vec<MetricItem>,
-    /// What would hold without the override in force.
+    /// The threshold that would apply without the override in force.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shadowed: Option<Shadowed>,
-    /// An override that a declared table keeps out of force.
+    /// An override that a declared table makes ineffective.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ignored_override: Option<IgnoredOverride>,
-    /// Seconds the override still lives; absent without one and for one without end.
+    /// Seconds until the override expires; absent without an override, and if it does not expire.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_left_s: Option<u64>,
     /// Seconds since the override was set; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_age_s: Option<u64>,
-    /// Whether the gate refuses now, probe slots aside.
+    /// Whether the gate refuses requests now, apart from probe slots.
     pub tripped: bool,
     /// Whether turn 1 is held out (TTFT, `session_prio`).
     pub held: bool,
@@ -302,12 +304,12 @@ pub struct PoolSignal {
 /// One metric of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricItem {
-    /// Its name.
+    /// Name of the metric.
     pub metric: String,
     /// The quantile; absent for the mean.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub q: Option<f64>,
-    /// Milliseconds; absent when nothing is refused.
+    /// Milliseconds; absent without a threshold.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -337,7 +339,7 @@ pub struct MetricItem {
     pub ewma_tps: Option<f64>,
 }
 
-/// A threshold below an override.
+/// The threshold that an override hides.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shadowed {
     /// `static`.
@@ -358,7 +360,7 @@ pub struct Shadowed {
     pub threshold_tps: Option<f64>,
 }
 
-/// An override that is not in force.
+/// An override that has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IgnoredOverride {
     /// Milliseconds.
@@ -375,16 +377,16 @@ pub struct IgnoredOverride {
         serialize_with = "plain_option"
     )]
     pub override_tps: Option<f64>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// The adaptive limits of a route; every map is by pool.
+/// The adaptive limits of a route. Every map is keyed by pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveStatus {
-    /// The stored limit; a pool without one is at its start point.
+    /// The stored limit. A pool without one is at its start point.
     pub adaptive_cc: BTreeMap<String, f64>,
-    /// The limit in force: at most the pool's own.
+    /// The limit in force; at most the pool's own limit.
     pub adaptive_cc_limit: BTreeMap<String, f64>,
     /// Floor.
     pub adaptive_cc_min: BTreeMap<String, u64>,
@@ -392,23 +394,24 @@ pub struct AdaptiveStatus {
     pub adaptive_cc_max: BTreeMap<String, u64>,
     /// Start point.
     pub adaptive_cc_init: BTreeMap<String, u64>,
-    /// Low traffic neither shrinks nor expires a limit.
+    /// Whether the limit stays during low traffic: it then neither shrinks nor expires.
     pub adaptive_cc_hold_when_idle: bool,
     /// In-flight as the next tick would read it.
     pub adaptive_cc_conc: BTreeMap<String, u64>,
-    /// What a healthy tick would find.
+    /// Whether a healthy tick would find that the load fills the limit.
     pub adaptive_cc_at_pressure: BTreeMap<String, bool>,
-    /// What a healthy tick would find.
+    /// Whether a healthy tick would find that the load leaves much of the limit unused.
     pub adaptive_cc_at_slack: BTreeMap<String, bool>,
-    /// Without a signal a tick changes nothing.
+    /// Whether any signal is present. Without one a tick changes nothing.
     pub adaptive_cc_has_signal: BTreeMap<String, bool>,
-    /// False while neither signal has a threshold and a switch that is on: the pool limit holds.
+    /// False while neither signal has both a threshold and a switch that is on. The pool limit then
+    /// applies.
     pub adaptive_cc_acting: BTreeMap<String, bool>,
-    /// Grow from this share of the limit upward.
+    /// The limit grows only if in-flight is at least this share of it.
     pub adaptive_cc_pressure_frac: f64,
-    /// Follow load down below this share.
+    /// Below this share the limit follows the load down.
     pub adaptive_cc_slack_frac: f64,
-    /// Slots kept above live concurrency.
+    /// Slots kept above the current in-flight.
     #[serde(serialize_with = "plain")]
     pub adaptive_cc_abs: f64,
     /// Refusals that no tick has used yet.
@@ -418,7 +421,7 @@ pub struct AdaptiveStatus {
     pub adaptive_cc_interval: f64,
 }
 
-/// A whole number without a fraction: thresholds are read by people.
+/// Writes whole numbers without a fraction, because people read the thresholds.
 fn plain<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() < EXACT {

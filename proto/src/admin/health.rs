@@ -12,7 +12,7 @@ pub struct HealthStatus {
     /// Every distinct peer.
     #[serde(flatten)]
     pub peers: BTreeMap<String, PeerHealth>,
-    /// About the route's keys.
+    /// The state of the route's keys.
     #[serde(rename = "_meta")]
     pub meta: HealthMeta,
 }
@@ -20,18 +20,18 @@ pub struct HealthStatus {
 /// One peer of [`HealthStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHealth {
-    /// Requests on it.
+    /// Requests on the peer.
     pub active: u32,
-    /// Whether it is banned now.
+    /// Whether the peer is banned now.
     pub banned: bool,
 }
 
-/// About a route's keys.
+/// The state of a route's keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthMeta {
     /// Whether the shared file's keys are in force.
     pub api_keys_configured: bool,
-    /// Whether this route asks for a key.
+    /// Whether this route requires a key.
     pub route_auth_enabled: bool,
     /// `ok`, `missing`, `unreadable` or `empty`.
     pub key_file_status: String,
@@ -42,7 +42,7 @@ pub struct HealthMeta {
 pub struct NoPeers {
     /// `no_healthy_peer`.
     pub error: ErrorDetail,
-    /// About the route's keys.
+    /// The state of the route's keys.
     #[serde(rename = "_meta")]
     pub meta: HealthMeta,
 }
@@ -50,8 +50,9 @@ pub struct NoPeers {
 /// `GET /<route>/_active_conns`: requests in flight by `host:port`.
 pub type ActiveConns = BTreeMap<String, u32>;
 
-/// `POST /<route>/_active_conns_set`: `?peer=&value=` holds units of a peer back until so many are in
-/// flight on it, `?peer=&delete=1` gives them back, `?flush=1` those of every peer.
+/// `POST /<route>/_active_conns_set`. `?peer=&value=` holds back units of a peer until this number
+/// is in flight on it, `?peer=&delete=1` releases them, and `?flush=1` releases those of every
+/// peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveConnsSet {
     /// Always true.
@@ -60,16 +61,16 @@ pub struct ActiveConnsSet {
     pub route: String,
     /// `set`, `delete` or `flush_all`.
     pub action: String,
-    /// The peer's `host:port`; absent for all of them.
+    /// The peer's `host:port`; absent for all peers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer: Option<String>,
-    /// In flight on it before; of `set` alone.
+    /// In-flight of the peer before; only for `set`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<u32>,
-    /// In flight on it now; of `set` alone.
+    /// In-flight of the peer now; only for `set`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<u32>,
-    /// How many units were held back until now; of `delete` and `flush_all`.
+    /// Number of held-back units that were released; only for `delete` and `flush_all`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub given_back: Option<u32>,
 }

@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 pub struct Keys {
     /// Its path.
     pub file: String,
-    /// What the last read found: `ok`, `missing`, `unreadable` or `empty`.
+    /// Status of the last read: `ok`, `missing`, `unreadable` or `empty`.
     pub status: String,
-    /// Why, when it was unreadable.
+    /// The reason, if the file was unreadable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub detail: Option<String>,
-    /// `keys`: holders of a key pass; `open`: everyone does; `closed`: nobody.
+    /// `keys`: holders of a key may pass; `open`: all requests; `closed`: no request.
     pub in_force: KeysInForce,
-    /// How many keys are in force. A set that was loaded stays in force when the file goes bad.
+    /// Number of keys in force. A loaded set stays in force when the file becomes invalid.
     pub count: usize,
-    /// Entries of the file that were skipped, or are there twice; by line, never by text.
+    /// Entries of the file that were skipped or are duplicate; by line, never by text.
     pub problems: Vec<KeyProblem>,
 }
 
-/// Who passes where the shared keys decide.
+/// Which requests may pass where the shared keys decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeysInForce {
-    /// Holders of a key.
+    /// Requests with a key.
     Keys,
-    /// Everyone.
+    /// All requests.
     Open,
-    /// Nobody.
+    /// No request.
     Closed,
 }
 
-/// `GET /_keys`: the shared key file. `?fingerprint=<hex>` asks whether the keys in force are those of
-/// this fingerprint, the SHA-256 over the lines `<sha256 of the key, hex>:<owner>\n` in ascending order.
-/// The router never says its own.
+/// `GET /_keys`: the shared key file. `?fingerprint=<hex>` asks whether the keys in force have this
+/// fingerprint: the SHA-256 over the lines `<sha256 of the key, hex>:<owner>\n` in ascending order.
+/// The router never reveals its own fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysAnswer {
-    /// As in [`Routes::keys`](super::Routes::keys).
+    /// Same as in [`Routes::keys`](super::Routes::keys).
     #[serde(flatten)]
     pub keys: Keys,
-    /// Whether the fingerprint is that of the keys in force; absent unless asked.
+    /// Whether the fingerprint matches the keys in force; absent without `?fingerprint=`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub matches: Option<bool>,
 }
 
-/// An entry of the key file that was not taken as it is.
+/// A skipped or duplicate entry of the key file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyProblem {
     /// 1-based.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }

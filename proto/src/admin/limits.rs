@@ -1,8 +1,9 @@
 //! Thresholds set on the running router: `_ttft_limit` and `_tps_limit`.
 //!
-//! `GET` shows, `POST ?ms=` (or `?tps=`) sets, `?reset=1` removes; `model=` means one pool, `ttl=` is a
-//! life in seconds, 0 for ever, 7200 where it is left out. All three answer with the same shape, as
-//! things stand afterwards; a `POST` adds what stood before, under the names that switches use.
+//! `GET` shows the limit, `POST ?ms=` (or `?tps=`) sets it, `?reset=1` removes it. `model=` selects
+//! one pool. `ttl=` is the lifetime in seconds; 0 means for ever, the default is 7200. All three
+//! answer in the same shape, with the state afterwards. A `POST` adds the previous state, under the
+//! names that switches use.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +14,18 @@ use super::gates::plain_option;
 /// `/<route>/_ttft_limit`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TtftLimit {
-    /// What both limits show.
+    /// The fields that both limits have.
     #[serde(flatten)]
     pub scope: LimitScope,
-    /// The threshold in force in this scope, milliseconds; absent without one and with a declared
-    /// table. A model with a threshold of its own has another one than its route.
+    /// The threshold in force in this scope, milliseconds; absent without a threshold and with a
+    /// declared table. A model with its own threshold may differ from its route.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
         serialize_with = "plain_option"
     )]
     pub limit_ms: Option<f64>,
-    /// The override of this very scope; absent without one.
+    /// The override of exactly this scope; absent without one.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -38,7 +39,7 @@ pub struct TtftLimit {
         serialize_with = "plain_option"
     )]
     pub static_limit_ms: Option<f64>,
-    /// What would hold without the override.
+    /// The threshold that would apply without the override.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -50,17 +51,17 @@ pub struct TtftLimit {
 /// `/<route>/_tps_limit`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TpsLimit {
-    /// What both limits show.
+    /// The fields that both limits have.
     #[serde(flatten)]
     pub scope: LimitScope,
-    /// As in [`TtftLimit`], tokens per second.
+    /// Same as in [`TtftLimit`], in tokens per second.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
         serialize_with = "plain_option"
     )]
     pub limit_tps: Option<f64>,
-    /// As in [`TtftLimit`].
+    /// Same as in [`TtftLimit`].
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -74,7 +75,7 @@ pub struct TpsLimit {
         serialize_with = "plain_option"
     )]
     pub static_limit_tps: Option<f64>,
-    /// As in [`TtftLimit`].
+    /// Same as in [`TtftLimit`].
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
@@ -83,43 +84,42 @@ pub struct TpsLimit {
     pub shadowed_limit_tps: Option<f64>,
 }
 
-/// What [`TtftLimit`] and [`TpsLimit`] have in common.
+/// The common fields of [`TtftLimit`] and [`TpsLimit`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimitScope {
     /// The route.
     pub route: String,
     /// Always true.
     pub ok: bool,
-    /// The model asked about; absent for the whole route.
+    /// The model of the query; absent for the whole route.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<String>,
-    /// What was in force before, in the signal's unit; on a `POST` alone, and absent where there was
-    /// no threshold.
+    /// The previous threshold in the signal's unit; only on a `POST`, and absent if there was none.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
         serialize_with = "plain_option"
     )]
     pub before: Option<f64>,
-    /// What is in force now; as `before`.
+    /// The threshold in force now, in the same form as `before`.
     #[serde(
         skip_serializing_if = "Option::is_none",
         default,
         serialize_with = "plain_option"
     )]
     pub after: Option<f64>,
-    /// Where what is in force comes from: `runtime`, `route`, `global`, `default` or
-    /// `default (invalid)`. Without a threshold, the layer that says so.
+    /// The layer that sets the threshold in force: `runtime`, `route`, `global`, `default` or
+    /// `default (invalid)`. Without a threshold, the layer that switches it off.
     pub source: String,
-    /// The same before; on a `POST` alone.
+    /// The previous layer; only on a `POST`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source_before: Option<String>,
-    /// The same in full: `declared`, `model_override`, `override`, `model`, `route`, `global` or
+    /// The layer in full: `declared`, `model_override`, `override`, `model`, `route`, `global` or
     /// `none`.
     #[serde(default)]
     pub layer: String,
-    /// Limits set for single models of the route, which beat one of the whole route; absent without
-    /// any, and where a model was asked about.
+    /// Limits set for single models of the route, which override a limit of the whole route. Absent
+    /// without any, and if the query names a model.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub override_by_model: BTreeMap<String, f64>,
     /// Whether the signal's switch is on and a threshold is in force.
@@ -127,20 +127,20 @@ pub struct LimitScope {
     /// `*_limit_by_model` of the files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub static_by_model: BTreeMap<String, f64>,
-    /// Seconds the override still lives, 0 for ever; absent without one.
+    /// Seconds until the override expires, 0 for never; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_ttl_s: Option<u64>,
-    /// Whether the override decides; absent without one.
+    /// Whether the override is effective; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_effective: Option<bool>,
-    /// Why it does not.
+    /// Why it is not effective.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub override_ignored_reason: Option<String>,
-    /// Whether the files declare a table of metrics, which beats every other threshold.
+    /// Whether the files declare a table of metrics, which overrides every other threshold.
     pub declares_metrics: bool,
     /// Which threshold wins, in words.
     pub priority: String,
-    /// What the operator should know: nothing is measured, say.
+    /// A warning for the operator, for example that nothing is measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warning: Option<String>,
 }

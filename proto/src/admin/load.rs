@@ -1,4 +1,4 @@
-//! What a router knows of its engines' load, and where sessions live.
+//! The load of the engines as the router knows it, and the peers of sessions.
 
 use std::collections::BTreeMap;
 
@@ -7,70 +7,70 @@ use serde::{Deserialize, Serialize};
 /// `GET /proxy/metrics` with `Accept: application/json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Backends {
-    /// The peers of the routes that the caller's key opens, by route, then in file order.
+    /// The peers of the routes that the caller's key may use, by route, then in file order.
     pub backends: Vec<Backend>,
-    /// The same routes, each as a whole, by name.
+    /// The same routes as a whole, by name.
     #[serde(default)]
     pub routes: Vec<RouteLoad>,
 }
 
-/// One route's requests as a whole.
+/// The requests of one route as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RouteLoad {
     /// The route.
     pub route: String,
     /// Requests that wait for a slot now.
     pub waiting: u32,
-    /// Requests finished, by the status sent to the client.
+    /// Finished requests, by the status sent to the client.
     pub requests: BTreeMap<u16, u64>,
-    /// Requests that no peer was chosen for, by the error's code.
+    /// Requests without a chosen peer, by error code.
     pub rejected: BTreeMap<String, u64>,
-    /// Sessions pushed out by `max_sessions`.
+    /// Sessions evicted because of `max_sessions`.
     pub sessions_evicted: u64,
     /// Sessions that expired.
     pub sessions_expired: u64,
 }
 
-/// One peer of one route, as it is now.
+/// The current state of one peer of one route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
     /// The route.
     pub route: String,
     /// The peer's name.
     pub backend: String,
-    /// Requests that its engine said it had, whoever sent them; absent without a sample.
+    /// Requests that the engine reported, from all senders; absent without a sample.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub busy: Option<u32>,
-    /// Those of [`busy`](Self::busy) that others sent; absent without a sample.
+    /// Requests of other senders among [`busy`](Self::busy); absent without a sample.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub external: Option<u32>,
-    /// The router's own requests on it.
+    /// The router's own requests on the peer.
     pub in_flight: u32,
-    /// What placement compares.
+    /// The load that placement compares.
     pub load: u32,
-    /// Requests it runs at once, as placement takes it.
+    /// Number of requests that the peer runs at once, as placement uses it.
     pub slots: u32,
-    /// The same, as its engine says; absent where it does not.
+    /// The number of slots that the engine reports; absent if it reports none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slots_reported: Option<u32>,
-    /// Its last sample is recent, or it is not polled.
+    /// The last sample is recent, or the peer is not polled.
     pub fresh: bool,
-    /// Alive, too busy to be read, taken for full.
+    /// Alive, but too busy to answer the poll, and assumed full.
     pub held: bool,
-    /// Age of its last sample; absent without one.
+    /// Age of the last sample; absent without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sample_age_seconds: Option<f64>,
-    /// How long it has had nothing to do, 0 while it has; absent when it never had, and where it is
-    /// not polled.
+    /// How long the peer has been idle, 0 while it has work; absent if it never had any, and where
+    /// it is not polled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub idle_seconds: Option<f64>,
-    /// Sessions that live on it; absent where none are remembered.
+    /// Sessions that live on the peer; absent where sessions are not remembered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sessions: Option<u32>,
-    /// Requests placed on it, by why.
+    /// Requests placed on the peer, by reason.
     #[serde(default)]
     pub selected: BTreeMap<String, u64>,
-    /// Polls of its load, by what they found; absent where it is not polled.
+    /// Polls of the peer's load, by result; absent where it is not polled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub polls: Option<BTreeMap<String, u64>>,
 }
@@ -80,12 +80,12 @@ pub struct Backend {
 pub struct Sessions {
     /// The route.
     pub route: String,
-    /// Whether it remembers where sessions live.
+    /// Whether the route remembers the peers of sessions.
     pub remembered: bool,
-    /// What each pool remembers.
+    /// The session counts of each pool.
     pub pools: BTreeMap<String, PoolSessions>,
-    /// Where the session of `?session_id=` lives: at most one entry a pool, none when it is unknown or has
-    /// expired. Absent unless asked for.
+    /// The peers of the session in `?session_id=`: at most one entry per pool, none when the
+    /// session is unknown or expired. Absent without `?session_id=`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub homes: Option<Vec<SessionHome>>,
 }
@@ -93,15 +93,15 @@ pub struct Sessions {
 /// The sessions of one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSessions {
-    /// How many there are, expired ones that no sweep has met included.
+    /// Number of sessions, including expired ones that no sweep has visited.
     pub sessions: u64,
-    /// How many were pushed out by `max_sessions`, since the start.
+    /// Sessions evicted because of `max_sessions`, since the start.
     pub evicted: u64,
-    /// How many a sweep found expired, since the start.
+    /// Sessions that a sweep found expired, since the start.
     pub expired: u64,
 }
 
-/// Where a session lives.
+/// The peer on which a session lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionHome {
     /// The pool.
@@ -110,26 +110,26 @@ pub struct SessionHome {
     pub peer: String,
     /// The peer's name.
     pub name: String,
-    /// Seconds since it was placed there.
+    /// Seconds since the session was placed there.
     pub age_s: f64,
-    /// Seconds since it was used.
+    /// Seconds since the session was last used.
     pub idle_s: f64,
 }
 
-/// `GET /_sessions`: of every route that the caller may see.
+/// `GET /_sessions`: the sessions of every route that the caller may see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllSessions {
-    /// By name.
+    /// Routes by name.
     pub routes: Vec<Sessions>,
 }
 
 /// `POST …/finish_session?session_id=`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedSession {
-    /// `ok`, whether or not the session was known.
+    /// Always `ok`, even if the session was unknown.
     pub status: String,
     /// The session.
     pub session_id: String,
-    /// In how many pools it lived; 0 when it was unknown, which is no error.
+    /// Number of pools that had the session; 0 when it was unknown, which is not an error.
     pub released: u32,
 }

@@ -1,54 +1,55 @@
-//! Every option as it is in force: `_route_opts`.
+//! Every option in force: `_route_opts`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `GET /<route>/_route_opts`: every option of the route as it is in force.
+/// `GET /<route>/_route_opts`: every option of the route in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteOpts {
     /// The route.
     pub route: String,
-    /// What an operator tunes, in the order of the reference.
+    /// Options for operators, in the order of the reference.
     pub options: Vec<RouteOption>,
-    /// Engine internals, in the same order: they can be set, and hardly ever need to be.
+    /// Engine internals, in the same order. They can be set, but rarely need to be.
     #[serde(default)]
     pub advanced: Vec<RouteOption>,
-    /// What the adaptive limit of each pool moves between, switched on or not.
+    /// The bounds of the adaptive limit of each pool, even if it is switched off.
     #[serde(default)]
     pub adaptive_bounds: Vec<AdaptiveBounds>,
 }
 
-/// What the adaptive limit of one pool moves between; bans do not matter.
+/// The bounds of the adaptive limit of one pool. Bans do not affect them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptiveBounds {
     /// The pool's model; absent on a flat route.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<String>,
-    /// The largest sum of `max_concurrency` that the enabled peers of one tier have.
+    /// The largest sum of `max_concurrency` over the enabled peers of one tier.
     pub max: u64,
     /// The floor.
     pub min: u64,
-    /// Where a fresh limit starts.
+    /// Start point of a fresh limit.
     pub init: u64,
 }
 
 /// One option of [`RouteOpts`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteOption {
-    /// As written in the file.
+    /// The spelling in the file.
     pub key: String,
-    /// For people.
+    /// A label for people.
     pub label: String,
-    /// The heading it stands under.
+    /// The heading in listings.
     pub group: String,
-    /// What is allowed.
+    /// The allowed values.
     pub kind: String,
-    /// The built-in default as it would be written; for keys without one, what holds instead.
+    /// The built-in default as written in a file. For keys without a default, the value that
+    /// applies instead.
     pub default: String,
     /// Its meaning, one or two sentences of Markdown.
     pub description: String,
-    /// The value in force: durations and sizes as they are written, the rest as JSON.
+    /// The value in force: durations and sizes as written in a file, other values as JSON.
     pub value: Value,
-    /// Where it comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    /// The layer that sets it: `runtime`, `route`, `global`, `default` or `default (invalid)`.
     pub source: String,
 }

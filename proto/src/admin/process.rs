@@ -11,20 +11,20 @@ pub struct Readiness {
     pub status: String,
     /// Routes with at least one usable peer.
     pub usable_routes: usize,
-    /// Routes there are, invalid ones included.
+    /// Number of routes, including invalid ones.
     pub routes: usize,
 }
 
-/// `POST /_reload`: 200, or 422 when a file was refused.
+/// `POST /_reload`: 200, or 422 when a file was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Whether everything that the files say is in force now.
+    /// Whether the full content of all files is in force now.
     pub ok: bool,
     /// Names of the routes in force, ascending.
     pub routes: Vec<String>,
-    /// Why files, or some of their values, are not in force. The rest is in force all the same.
+    /// Why files, or some of their values, are not in force. Everything else is in force.
     pub errors: Vec<Problem>,
-    /// What was accepted with a remark.
+    /// Warnings about accepted values.
     pub warnings: Vec<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! Every route at once: `GET /_routes`.
+//! All routes at once: `GET /_routes`.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::{Keys, PoolSignal, Reasons, Recording, SwitchState, Trips};
 /// `GET /_routes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Routes {
-    /// By name, ascending.
+    /// Routes by name, ascending.
     pub routes: Vec<Route>,
     /// The shared keys.
     pub keys: Keys,
-    /// How the last load of the configuration went.
+    /// The result of the last load of the configuration.
     pub config: Config,
     /// `serving`, `leaving`, `draining` or `stopped`.
     pub phase: String,
@@ -24,25 +24,25 @@ pub struct Routes {
 /// One route of [`Routes`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Route {
-    /// Its name.
+    /// Name of the route.
     pub name: String,
-    /// Its file.
+    /// Path of its file.
     pub path: String,
-    /// `ok`; `stale`: the file on disk is invalid and its last good version is in force; `invalid`:
-    /// there is no good version and the route answers 503.
+    /// `ok`; `stale`: the file on disk is invalid and its last valid version is in force;
+    /// `invalid`: there is no valid version and the route answers 503.
     pub status: RouteStatus,
-    /// What is wrong with the file on disk; empty when the status is `ok`.
+    /// The problems of the file on disk; empty when the status is `ok`.
     pub errors: Vec<Problem>,
     /// One pool without a model, or one per `peers_by_model` key. Empty for an invalid route.
     pub pools: Vec<Pool>,
-    /// Who may use it: `shared` keys, its `own`, or `open`.
+    /// The keys that the route accepts: `shared` keys, its `own`, or none (`open`).
     pub auth: Auth,
-    /// Its switches, by the name `llmctl toggle` takes.
+    /// The route's switches, by their names in `llmctl toggle`.
     pub switches: BTreeMap<String, SwitchState>,
-    /// What of it is recorded, beside the switch `bodylog`; absent for an invalid route.
+    /// How much is recorded while the switch `bodylog` is on; absent for an invalid route.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recording: Option<Recording>,
-    /// Requests refused since the start or the last reset, by reason.
+    /// Refused requests since the start or the last reset, by reason.
     #[serde(default)]
     pub refused: Reasons,
     /// Requests that tripped a load gate while the master switch was off.
@@ -56,23 +56,23 @@ pub struct Route {
 pub enum RouteStatus {
     /// The file on disk is in force.
     Ok,
-    /// The file on disk is in force but for the values that `errors` names.
+    /// The file on disk is in force, except for the values that `errors` names.
     Partly,
-    /// The file on disk is invalid; its last good version is in force.
+    /// The file on disk is invalid; its last valid version is in force.
     Stale,
     /// The file on disk is invalid and nothing is in force.
     Invalid,
 }
 
-/// Which keys open a route.
+/// The keys that a route accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
-    /// The shared file's.
+    /// The keys of the shared file.
     Shared,
-    /// The route's own.
+    /// The route's own keys.
     Own,
-    /// None is needed.
+    /// No key is required.
     Open,
 }
 
@@ -81,15 +81,15 @@ pub enum Auth {
 pub struct Problem {
     /// Path as the router opened it.
     pub file: String,
-    /// 1-based; 1 when the whole file is meant.
+    /// 1-based; 1 when the problem concerns the whole file.
     pub line: usize,
     /// 1-based, in characters.
     pub column: usize,
-    /// Key path, what was found, what is allowed.
+    /// Key path, what was found, and what is allowed.
     pub message: String,
     /// `error` or `warning`.
     pub severity: String,
-    /// What a warning is called; absent for errors and from older routers.
+    /// The code of a warning; absent for errors and from older routers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<String>,
 }
@@ -102,23 +102,23 @@ pub struct Pool {
     pub model: Option<String>,
     /// Sum of `max_concurrency` over the active tier's unbanned peers.
     pub limit: u64,
-    /// Requests on the same peers.
+    /// Requests on these peers.
     pub in_flight: u64,
-    /// How many they are.
+    /// Number of these peers.
     pub healthy_peers: u32,
-    /// The adaptive limit, never above `limit`; absent while none acts.
+    /// The adaptive limit, never above `limit`; absent while no adaptive limit acts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub adaptive_limit: Option<f64>,
     /// Requests that wait for a slot.
     #[serde(default)]
     pub waiting: u32,
-    /// Time to first token; absent while nothing is compared with it.
+    /// Time to first token; absent without a threshold to compare with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ttft: Option<PoolSignal>,
-    /// Decode rate; absent while nothing is compared with it.
+    /// Decode rate; absent without a threshold to compare with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tps: Option<PoolSignal>,
-    /// File order.
+    /// Peers in file order.
     pub peers: Vec<Peer>,
 }
 
@@ -127,25 +127,25 @@ pub struct Pool {
 pub struct Peer {
     /// `host:port`.
     pub peer: String,
-    /// The operator's name for it.
+    /// The operator's name for the peer.
     pub name: String,
-    /// Its tier.
+    /// Priority of the peer's tier.
     pub priority: i64,
     /// `max_concurrency`.
     pub max: u32,
-    /// Requests on it, what is held back included.
+    /// Requests on the peer, including held-back units.
     pub in_flight: u32,
-    /// How much of that an operator holds back, see [`ActiveConnsSet`](super::ActiveConnsSet).
+    /// Number of units that an operator holds back, see [`ActiveConnsSet`](super::ActiveConnsSet).
     #[serde(skip_serializing_if = "is_none_held", default)]
     pub held_back: u32,
-    /// False: never probed, never chosen.
+    /// When false, the peer is never probed and never chosen.
     pub enabled: bool,
-    /// It keeps the sessions that live there and gets nothing else.
+    /// The peer keeps the sessions that live there and gets nothing else.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub draining: bool,
-    /// Whether it is banned now.
+    /// Whether the peer is banned now.
     pub banned: bool,
-    /// Seconds until the ban ends by itself.
+    /// Seconds until the ban expires.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ban_left_s: Option<u64>,
     /// The `gpu` label.
@@ -157,15 +157,15 @@ fn is_none_held(held_back: &u32) -> bool {
     *held_back == 0
 }
 
-/// How the last load of the configuration went.
+/// The result of the last load of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Whether every file was valid.
     pub last_reload_success: bool,
-    /// When every file last was, milliseconds since the Unix epoch; absent if never.
+    /// When every file was last valid, milliseconds since the Unix epoch; absent if never.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_success_unix_ms: Option<u64>,
-    /// What is wrong besides the files of routes: the main file, the directory of routes.
+    /// Problems outside of route files: in the main file, or with the directory of routes.
     #[serde(default)]
     pub errors: Vec<Problem>,
 }

@@ -9,28 +9,29 @@ pub struct RejectRulesStatus {
     pub route: String,
     /// Always true.
     pub ok: bool,
-    /// Whether the rules refuse anything now.
+    /// Whether the rules are switched on.
     pub enabled: bool,
-    /// Where that comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    /// The layer that sets the switch: `runtime`, `route`, `global`, `default` or `default
+    /// (invalid)`.
     pub source: String,
-    /// The status of rules that have none of their own.
+    /// The status of rules without their own status.
     pub default_status: u16,
-    /// How many rules there are.
+    /// Number of rules.
     pub rule_count: usize,
-    /// Where the rules come from; `default (invalid)` when some were dropped.
+    /// The layer that sets the rules; `default (invalid)` when some were dropped.
     pub rules_source: String,
-    /// In the order they are tried.
+    /// Rules in evaluation order.
     pub rules: Vec<RejectRule>,
 }
 
 /// One rule of [`RejectRulesStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectRule {
-    /// What it is called; need not be unique.
+    /// Name of the rule; need not be unique.
     pub name: String,
     /// The status of its refusals.
     pub status: u16,
-    /// When it refuses.
+    /// The condition for a refusal.
     pub cond: String,
     /// Refusals by rules of this name since the start or the last `?reset_counters=1`.
     pub hits: u64,

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a switch stands, and which layer says so.
+/// The state of a switch, and the layer that sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchState {
     /// The value in force.
     pub enabled: bool,
     /// `runtime`, `route`, `global`, `default` or `default (invalid)`.
     pub source: String,
-    /// Seconds since it was set on the running router; absent unless the source is `runtime`.
+    /// Seconds since the switch was set on the running router; absent unless the source is
+    /// `runtime`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub age_s: Option<u64>,
 }
@@ -21,13 +22,13 @@ pub struct SwitchState {
 pub struct Toggle {
     /// The route.
     pub route: String,
-    /// The name `llmctl toggle` takes.
+    /// The name in `llmctl toggle`.
     pub switch: String,
     /// The value in force.
     pub enabled: bool,
-    /// Where it comes from.
+    /// The layer that sets it.
     pub source: String,
-    /// What the switch counts since the start or the last `?reset_counters=1`, by name.
+    /// The counters of the switch since the start or the last `?reset_counters=1`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub counters: BTreeMap<String, u64>,
 }
@@ -35,11 +36,11 @@ pub struct Toggle {
 /// A value before and after a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Changed<T> {
-    /// What was in force.
+    /// The previous value.
     pub before: T,
-    /// What is.
+    /// The value in force now.
     pub after: T,
-    /// The layer that says so.
+    /// The layer that sets it.
     pub source: String,
 }
 
@@ -48,19 +49,19 @@ pub struct Changed<T> {
 pub struct Toggled {
     /// The route.
     pub route: String,
-    /// The name `llmctl toggle` takes.
+    /// The name in `llmctl toggle`.
     pub switch: String,
-    /// The value in force before.
+    /// The previous value.
     pub before: bool,
-    /// Where that came from.
+    /// The layer that set the previous value.
     pub source_before: String,
     /// The value in force now.
     pub after: bool,
-    /// The same, under the name `GET` uses.
+    /// The value in force now, under the name that `GET` uses.
     pub enabled: bool,
-    /// Where it comes from now.
+    /// The layer that sets it now.
     pub source: String,
-    /// Whether the switch's counters were zeroed.
+    /// Whether the switch's counters were set to zero.
     #[serde(default)]
     pub counters_reset: bool,
 }

@@ -1,4 +1,4 @@
-//! What the transforms did, and what they would do: `_cch_strip_status` and `_cch_test`.
+//! The effects of the transforms, past and possible: `_cch_strip_status` and `_cch_test`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,50 +7,52 @@ use serde::{Deserialize, Serialize};
 pub struct CchStripStatus {
     /// The route.
     pub route: String,
-    /// Whether billing headers are taken out now.
+    /// Whether billing headers are removed now.
     pub enabled: bool,
-    /// Where that comes from: `runtime`, `route`, `global`, `default` or `default (invalid)`.
+    /// The layer that sets the switch: `runtime`, `route`, `global`, `default` or `default
+    /// (invalid)`.
     pub source: String,
-    /// What the files say.
+    /// The value in the files.
     pub default: bool,
-    /// Bodies looked at since the start or the last `?reset_counters=1`.
+    /// Bodies inspected since the start or the last `?reset_counters=1`.
     pub parsed_total: u64,
-    /// Bodies that lost a header.
+    /// Bodies from which a header was removed.
     pub stripped_total: u64,
-    /// Their share, from 0 to 1.
+    /// Share of these bodies, from 0 to 1.
     pub strip_ratio: f64,
 }
 
-/// `/<route>/_cch_test?path=&full=1`: what the transforms would make of a body.
+/// `/<route>/_cch_test?path=&full=1`: the result of the transforms for a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CchTest {
     /// The route.
     pub route: String,
-    /// The API path that the body would be for.
+    /// The API path for which the body is meant.
     pub path: String,
-    /// A billing header would be taken out.
+    /// Whether a billing header would be removed.
     pub cch_stripped: bool,
-    /// The stream would be asked for its usage.
+    /// Whether the stream would be asked for its usage.
     pub include_usage_injected: bool,
-    /// Tool-call ids that would be replaced.
+    /// Number of tool-call ids that would be replaced.
     pub kimi_changes: usize,
-    /// System messages that would move.
+    /// Number of system messages that would move.
     pub system_hoisted: usize,
-    /// As `X-Routed-Session` would show it.
+    /// The session as `X-Routed-Session` would show it.
     pub session_id: String,
-    /// As `X-Routed-Source` would.
+    /// The source as `X-Routed-Source` would show it.
     pub source: String,
-    /// Length of what an engine would get, bytes.
+    /// Length of the body that an engine would get, bytes.
     pub body_len: usize,
-    /// MD5 of what an engine would get, lower-case hexadecimal: two bodies compared without showing either.
+    /// MD5 of the body that an engine would get, lower-case hexadecimal. It allows a comparison of
+    /// two bodies without showing either.
     pub body_md5: String,
-    /// Length of the body as it came, which is what the body log records, bytes.
+    /// Length of the received body, which the body log records, bytes.
     pub bodylog_len: usize,
-    /// MD5 of the body as it came.
+    /// MD5 of the received body.
     pub bodylog_md5: String,
-    /// An engine would get other bytes than came.
+    /// Whether an engine would get other bytes than were received.
     pub bodylog_differs: bool,
-    /// What an engine would get, with `full=1`.
+    /// The body that an engine would get, with `full=1`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub body_after: Option<String>,
 }

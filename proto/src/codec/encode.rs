@@ -1,4 +1,4 @@
-//! Frames to bytes.
+//! Converts frames to bytes.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use crate::frame::{
     Protocol, encode_v1,
 };
 
-/// What the framed writers of tokio-util want: an encoder's error that a failed write fits into.
+/// The error type that tokio-util's framed writers need: an encoder's error that can hold a failed
+/// write.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeOrIoError {
     /// The frame cannot be sent.
@@ -20,7 +21,7 @@ pub enum EncodeOrIoError {
     Io(#[from] io::Error),
 }
 
-/// Appends a frame to `dst`, in the version it is of.
+/// Appends a frame to `dst`, in its own version.
 ///
 /// # Errors
 /// When it has no form on the wire; nothing is appended then.
@@ -99,7 +100,7 @@ fn put_json(value: &impl serde::Serialize, dst: &mut BytesMut) {
         .expect("plain fields serialize, and a buffer takes what is written");
 }
 
-/// Most bytes of the text: what a 16-bit length holds, and within [`MAX_CONTROL`].
+/// Maximum length of the text in bytes: fits into a 16-bit length, and within [`MAX_CONTROL`].
 const MAX_TEXT: usize = 32 << 10;
 
 fn put_code_and_text(code: u16, text: &str, dst: &mut BytesMut) {

@@ -1,4 +1,4 @@
-//! What can be wrong with received bytes, and what the codec makes of that.
+//! Faults of received bytes, and how the codec reports them.
 
 use std::io;
 
@@ -7,36 +7,36 @@ use bytes::Bytes;
 use crate::control::NackCode;
 use crate::frame::{Frame, Kind, Protocol};
 
-/// What can be wrong with received bytes. [`Fault::as_str`] is its metric label.
+/// A fault of received bytes. [`Fault::as_str`] is its metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A version 1 length of zero.
     ZeroLen,
     /// A length beyond the limit.
     TooLarge,
-    /// No room for the frame's own lengths.
+    /// The frame is too short for its own length fields.
     Short,
-    /// The meta object ends behind its frame.
+    /// The meta object ends after the end of its frame.
     MetaOverrun,
-    /// The request body ends behind its frame.
+    /// The request body ends after the end of its frame.
     ReqOverrun,
     /// The response body does not end with its frame.
     RespMismatch,
-    /// A version 2 connection goes on with something else.
+    /// A version 2 connection continues with bytes that are not a version 2 header.
     BadMagic,
     /// A version above 2.
     BadVersion,
-    /// The header's checksum.
+    /// The header's checksum does not match.
     HeaderCrc,
-    /// The payload's checksum.
+    /// The payload's checksum does not match.
     PayloadCrc,
-    /// The payload does not unpack to the length it declares, or to too many times its own.
+    /// The payload does not decompress to its declared length, or it grows by too large a factor.
     Decompress,
-    /// A HELLO, WELCOME, ACK, NACK or GOAWAY that does not say what its kind must.
+    /// A HELLO, WELCOME, ACK, NACK or GOAWAY without the content that its kind requires.
     BadControl,
     /// The connection ended inside a frame.
     Truncated,
-    /// [`MAX_BAD_IN_A_ROW`](super::MAX_BAD_IN_A_ROW).
+    /// [`MAX_BAD_IN_A_ROW`](super::MAX_BAD_IN_A_ROW) frames in a row were bad.
     LostSync,
 }
 
@@ -59,7 +59,7 @@ impl Fault {
         Self::LostSync,
     ];
 
-    /// As a metric label.
+    /// The metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ZeroLen => "zero_len",
@@ -79,7 +79,7 @@ impl Fault {
         }
     }
 
-    /// What to answer the sender of a version 2 frame with this fault.
+    /// The answer to the sender of a version 2 frame with this fault.
     pub fn nack_code(self) -> NackCode {
         match self {
             Self::PayloadCrc => NackCode::Crc,
@@ -89,29 +89,29 @@ impl Fault {
     }
 }
 
-/// A frame that is not usable, though the next one is.
+/// An unusable frame. The next frame is usable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bad {
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
     /// The version it was sent in.
     pub protocol: Protocol,
     /// Its kind byte in version 2, 0 in version 1.
     pub kind: u8,
-    /// Its sequence, if it is a DATA frame of version 2, else 0.
+    /// The sequence of a version 2 DATA frame, else 0.
     pub seq: u64,
-    /// The whole frame as received; empty for one that was too large to keep.
+    /// The whole frame as received; empty for a frame that was too large to keep.
     pub raw: Bytes,
 }
 
 impl Bad {
-    /// Whether it would have been an exchange to store.
+    /// Whether the frame was meant as an exchange to store.
     pub fn is_data(&self) -> bool {
         self.protocol == Protocol::V1 || self.kind == Kind::Data.code()
     }
 }
 
-/// The length only: the contents are people's prompts.
+/// Shows only the length, because the contents are people's prompts.
 impl std::fmt::Debug for Bad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bad")
@@ -124,27 +124,27 @@ impl std::fmt::Debug for Bad {
     }
 }
 
-/// What comes out of the bytes.
+/// A result of decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// A frame.
     Frame(Frame),
-    /// Something to answer, count and set aside.
+    /// A bad frame to answer, count and set aside.
     Bad(Bad),
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The bytes are no frame and where the next one starts is not known.
+    /// The bytes are not a frame, and the start of the next frame is unknown.
     #[error("read a frame: {}", .0.as_str())]
     Fault(Fault),
     /// The connection ended inside a frame.
     #[error("read a frame: the connection ended after {have} of {need} bytes")]
     Truncated {
-        /// Bytes of it that came.
+        /// Number of its bytes that arrived.
         have: usize,
-        /// Bytes it has, as far as known: at least the next bytes that were needed.
+        /// Number of its bytes, as far as known: at least the bytes that were needed next.
         need: usize,
     },
     /// Reading failed.

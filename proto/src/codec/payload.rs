@@ -1,4 +1,4 @@
-//! What the bytes of one whole frame say. Nothing here keeps state or waits.
+//! Parses the bytes of one complete frame. Nothing here keeps state or waits.
 
 use std::io::Read;
 
@@ -11,7 +11,7 @@ use crate::frame::{
     Compression, Data, Flags, Frame, HEADER_LEN, Header, Kind, MAX_META, MAX_RATIO, Protocol,
 };
 
-/// `raw` starts with the four bytes of the total length, which matches.
+/// `raw` starts with the four bytes of the total length, which was verified.
 pub(super) fn split_v1(raw: &Bytes) -> Result<Data, Fault> {
     let mut rest = raw.slice(4..);
     if rest.len() < 2 {
@@ -29,9 +29,9 @@ pub(super) fn split_v1(raw: &Bytes) -> Result<Data, Fault> {
     })
 }
 
-/// What follows the meta length, in both versions alike.
+/// Splits the part after the meta length, which is the same in both versions.
 fn split_parts(mut rest: Bytes, meta_len: usize) -> Result<(Bytes, Bytes, Bytes), Fault> {
-    // Behind the meta object there are at least the four bytes of the next length.
+    // After the meta object there are at least the four bytes of the next length.
     if rest.len() < 4 || meta_len > rest.len() - 4 {
         return Err(Fault::MetaOverrun);
     }
@@ -108,8 +108,8 @@ fn split_v2(header: &Header, mut payload: Bytes) -> Result<Data, Fault> {
     })
 }
 
-/// The payload as it was before it was packed. Memory grows with what comes out, and the header's
-/// claim bounds that.
+/// Decompresses the payload. Memory grows with the output, and the declared length in the header
+/// bounds it.
 fn unpack(header: &Header, payload: Bytes, max_payload: u32) -> Result<Bytes, Fault> {
     match header.flags.compression().ok_or(Fault::Decompress)? {
         Compression::None if header.raw_len == header.payload_len => Ok(payload),
@@ -121,7 +121,7 @@ fn unpack(header: &Header, payload: Bytes, max_payload: u32) -> Result<Bytes, Fa
             }
             debug_assert!(claimed <= u64::from(max_payload));
             let mut out = Vec::with_capacity((header.raw_len as usize).min(STEP));
-            // One byte more than claimed shows a claim that is too low.
+            // One byte more than declared reveals a declared length that is too small.
             flate2::bufread::GzDecoder::new(&payload[..])
                 .take(claimed + 1)
                 .read_to_end(&mut out)
@@ -165,7 +165,7 @@ fn go_away(payload: Bytes) -> Result<GoAway, Fault> {
 fn code_and_text(mut payload: Bytes) -> Result<(u16, String), Fault> {
     let code = payload.try_get_u16().map_err(|_| Fault::BadControl)?;
     let len = usize::from(payload.try_get_u16().map_err(|_| Fault::BadControl)?);
-    // Bytes behind the text are room for a later version.
+    // Bytes after the text are reserved for a later version.
     let text = payload.get(..len).ok_or(Fault::BadControl)?;
     Ok((code, String::from_utf8_lossy(text).into_owned()))
 }

@@ -10,8 +10,8 @@ use crate::frame::{Data, EncodeError, Flags, MAX_META, Outgoing, encode_v1};
 
 mod vectors;
 
-/// Everything a connection of these bytes gives, fed in pieces of the given sizes (the last one
-/// takes the rest), and how it ends.
+/// Decodes the bytes of a connection, fed in pieces of the given sizes (the last piece takes the
+/// rest). Returns all results and how the connection ends.
 fn decode_all(bytes: &[u8], cuts: &[usize]) -> (Vec<Decoded>, Option<DecodeError>) {
     let mut codec = Codec::default();
     let mut buffer = BytesMut::new();
@@ -86,7 +86,7 @@ fn the_end(bytes: &[u8]) -> Fault {
     error.expect("an error").fault().expect("a fault")
 }
 
-/// A version 2 frame of any header and payload, its checksums right.
+/// A version 2 frame with any header and payload, and valid checksums.
 fn raw_v2(kind: u8, flags: u16, raw_len: u32, payload: &[u8]) -> Vec<u8> {
     let header = Header {
         kind,

@@ -1,12 +1,12 @@
-//! Escapes of half a surrogate pair in JSON text. Senders that keep UTF-16 write them, `serde_json`
-//! refuses the whole document because of one.
+//! Handles escapes of half a surrogate pair in JSON text. Senders that keep UTF-16 write them, and
+//! `serde_json` rejects the whole document because of one.
 
 use std::ops::RangeInclusive;
 
 const HIGH: RangeInclusive<u32> = 0xd800..=0xdbff;
 const LOW: RangeInclusive<u32> = 0xdc00..=0xdfff;
 
-/// The text with `\ufffd` in place of each half that stands alone; `None` where there is none.
+/// The text with `\ufffd` in place of each lone half; `None` if there is none.
 pub(super) fn mended(json: &str) -> Option<String> {
     let mut mended: Option<String> = None;
     let (mut at, mut copied) = (0, 0);
@@ -26,7 +26,7 @@ pub(super) fn mended(json: &str) -> Option<String> {
                 continue;
             }
             None => {
-                // The escaped character may be a backslash, or more than one byte long.
+                // The escaped character may be a backslash, or longer than one byte.
                 let escaped = json[escape + 1..].chars().next();
                 at = escape + 1 + escaped.map_or(0, char::len_utf8);
                 continue;

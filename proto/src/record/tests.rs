@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What a version 1 writer stores.
+/// A record of a version 1 writer.
 const OLD: &str = r#"{"chunk_count":2,"client_ip":"203.0.113.9","first_chunk_t":0.1,"method":"POST","mode":"hash","peer":"10.0.0.1:8000 (retry#1)","req_body":"{\"stream\":true}","req_headers":{"a":["1","2"]},"request_id":"r1","resp_body":"Hi","resp_bytes":196,"resp_meta":{"finish_reason":"stop","id":"c1","model":"m","usage":{"prompt_tokens":7}},"rt":0.2,"source_addr":"10.0.0.7","status":200,"ts":"2026-01-02T23:59:59.900+08:00","ts_end":"2026-01-03T00:00:00.100+08:00","uri":"/v1/chat/completions"}"#;
 
 fn new() -> Record<'static> {
@@ -62,7 +62,7 @@ fn new_reader_new_writer() {
 
 #[test]
 fn old_reader_new_writer() {
-    // A version 1 reader takes each of its fields by name and type and skips the rest.
+    // A version 1 reader checks the name and type of each of its fields and skips the rest.
     let new = serde_json::to_value(new()).unwrap();
     let old: Value = serde_json::from_str(OLD).unwrap();
     for name in [

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What a version 1 writer stores.
+/// A row of a version 1 writer.
 const OLD: &str = r#"{"ts":"2026-01-02T23:59:59.900+08:00","ts_end":"2026-01-03T00:00:00.100+08:00","request_id":"r1","stream":true,"status":200,"backend":"10.0.0.1:8000","backend_gpu":"H20","frt":0.1,"lct":0.2,"rt":0.2,"chunk_count":2,"req_bytes":27,"resp_bytes":196,"prompt_tokens":7,"completion_tokens":2,"cached_tokens":0,"total_tokens":9,"reasoning_tokens":0,"model":"m","finish_reason":"stop"}"#;
 
-/// Every field of a version 1 row that is always there, and its type.
+/// Every field that is always present in a version 1 row, and its type.
 const OLD_ALWAYS: [&str; 13] = [
     "ts",
     "status",
