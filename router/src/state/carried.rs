@@ -1,15 +1,16 @@
-//! What an operator's reset took from the core's counters. The metrics page adds it back: a scraper
-//! must never see a counter go back.
+//! Counts that an operator's reset removed from the core's counters. The metrics page adds them
+//! back, because a scraper must never see a counter go back.
 
 use std::collections::BTreeMap;
 
 use router_core::book::status::{BucketCounters, PriorityState, Trips};
 
-/// Counts of one route up to the last reset.
+/// Counts of one route before the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     trips: Trips,
-    /// By the bucket's first turn, of the buckets that the table had at the last reset.
+    /// Indexed by the bucket's first turn; one entry per bucket that the table had at the last
+    /// reset.
     buckets: BTreeMap<u32, BucketCounters>,
     no_header: BucketCounters,
 }
@@ -39,7 +40,7 @@ impl Carried {
 
     pub(super) fn add_priority(&mut self, before: &PriorityState) {
         self.no_header = sum(self.no_header, before.no_header);
-        // A bucket that the table has no longer keeps no series either.
+        // A bucket that was removed from the table has no series any more.
         self.buckets.retain(|turn, _| {
             before
                 .buckets

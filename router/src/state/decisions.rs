@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use router_core::decision::Receipt;
 
-/// How many receipts a route keeps; the oldest goes first. At a few hundred bytes each this is
-/// about 100 KiB a route.
+/// Number of receipts a route keeps; the oldest is dropped first. At a few hundred bytes each this
+/// is about 100 KiB per route.
 const RECEIPTS_MAX: usize = 256;
 
 /// The last receipts of one route, oldest first.

@@ -1,5 +1,5 @@
-//! A route's load gates: what time moves, what an operator sets, and what they show. Every function
-//! takes the route's lock once, for O(its pools) work.
+//! A route's load gates: the changes by time and by operators, and their state for display. Every
+//! function takes the route's lock once, for O(its pools) work.
 
 use std::time::{Duration, Instant};
 
@@ -12,34 +12,34 @@ use router_core::signal::{Sample, Signal};
 use super::{Route, Switch};
 use crate::clock::now;
 
-/// Longest time between two looks for peers that hang.
+/// Longest time between two checks for hanging peers.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// What a tick of a route came to.
+/// The result of a route's tick.
 #[derive(Debug)]
 pub struct Ticked {
-    /// When to call again.
+    /// When to tick next.
     pub next: Instant,
-    /// What is worth a warning.
+    /// A condition to warn about.
     pub no_header: Option<NoHeader>,
-    /// Peers that changed their state.
+    /// Peers that changed state.
     pub changes: Vec<PeerChange>,
 }
 
 impl Route {
-    /// Where a switch stands, and which layer says so.
+    /// The value of a switch, and the layer that it comes from.
     pub fn switch(&self, switch: Switch) -> Setting<bool> {
         let below = switch.below(&self.options);
         self.state.overrides.effective(switch, below)
     }
 
-    /// Whether a switch, or what it switches, is set on the running router.
+    /// Whether a switch, or a setting that it controls, is overridden on the running router.
     pub fn is_overridden(&self, switch: Switch) -> bool {
         self.state.overrides.get(switch).is_some()
             || (switch == Switch::Bodylog && self.state.capture.is_set())
     }
 
-    /// The switches of the load gates as they are in force.
+    /// The values in force of the load gates' switches.
     pub fn switches(&self) -> Switches {
         let is_on = |switch| self.switch(switch).value;
         Switches {
@@ -51,7 +51,7 @@ impl Route {
         }
     }
 
-    /// Takes in one measurement of a pool. Nothing while its signal is switched off.
+    /// Takes one sample of a pool. Ignored while its signal is switched off.
     pub fn sample(&self, pool: PoolId, sample: Sample) {
         let switch = match sample {
             Sample::Ttft(_) => Switch::Ttft,
@@ -61,7 +61,8 @@ impl Route {
             return;
         }
         let mut inner = self.state.inner.lock();
-        // Read after the lock is taken, so that a waiter does not carry an old time.
+        // The clock is read under the lock; otherwise a caller that waited for the lock would use
+        // an old time.
         inner.book.sample(&self.roster, pool, sample, now());
     }
 
@@ -72,7 +73,7 @@ impl Route {
         }
     }
 
-    /// Does what time alone makes due.
+    /// Does all work that is due by time.
     pub fn tick(&self) -> Ticked {
         let switches = self.switches();
         self.state.change(|book, _, now| {
@@ -81,7 +82,7 @@ impl Route {
                 changes,
                 next: watch,
             } = book.watch(&self.roster, now);
-            // A request that begins to wait meanwhile is not known yet.
+            // This does not cover a request that starts to wait in the meantime.
             let watch = watch.map_or(now + WATCH_EVERY, |watch| watch.min(now + WATCH_EVERY));
             Ticked {
                 next: next.min(watch),
@@ -91,7 +92,7 @@ impl Route {
         })
     }
 
-    /// Every pool's gates at one moment, in the order of the pools.
+    /// The gates of all pools at one moment, in pool order.
     pub fn protections(&self) -> Vec<Protection> {
         let switches = self.switches();
         let inner = self.state.inner.lock();
@@ -101,14 +102,14 @@ impl Route {
             .collect()
     }
 
-    /// Sets or, with `None`, removes a runtime limit of the route or of one pool.
+    /// Sets the runtime limit of the route or of one pool; `None` removes it.
     pub fn set_limit(&self, signal: Signal, pool: Option<PoolId>, limit: Option<RuntimeLimit>) {
         self.state.change(|book, _, now| {
             book.set_limit(&self.roster, signal, pool, limit, now);
         });
     }
 
-    /// The runtime limit of the route or of one pool, with what is left of its life.
+    /// The runtime limit of the route or of one pool, with its remaining lifetime.
     pub fn runtime_limit(&self, signal: Signal, pool: Option<PoolId>) -> Option<RuntimeLimit> {
         let inner = self.state.inner.lock();
         inner.book.limit(&self.roster, signal, pool, now())
@@ -124,18 +125,18 @@ impl Route {
             .any(|pool| inner.book.limit(&self.roster, signal, pool, now).is_some())
     }
 
-    /// Trips of the gates since the start or the last reset.
+    /// Number of gate trips since the start or the last reset.
     pub fn trips(&self) -> Trips {
         self.state.inner.lock().book.trips()
     }
 
-    /// Trips since the start: what a counter shows.
+    /// Number of trips since the start, as a counter shows it.
     pub fn trips_total(&self) -> Trips {
         let inner = self.state.inner.lock();
         inner.carried.trips(inner.book.trips())
     }
 
-    /// Zeroes [`trips`](Self::trips); answers what they were.
+    /// Zeroes [`trips`](Self::trips) and returns the old counts.
     pub fn reset_trips(&self) -> Trips {
         let mut inner = self.state.inner.lock();
         let before = inner.book.reset_trips();
@@ -148,7 +149,7 @@ impl Route {
         self.state.inner.lock().book.priority(&self.roster)
     }
 
-    /// The same with the counters since the start.
+    /// The same table with the counters since the start.
     pub fn priority_total(&self) -> PriorityState {
         let inner = self.state.inner.lock();
         inner.carried.priority(inner.book.priority(&self.roster))

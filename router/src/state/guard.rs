@@ -1,4 +1,4 @@
-//! The load gates of a route as the core takes them.
+//! Converts the load gates of a route into the core's types.
 
 use proto::admin::AdaptiveBounds;
 use router_core::admission::priority::PrioritySpec;
@@ -9,7 +9,7 @@ use router_core::signal::{Limit, SignalSpec};
 
 use router_config::valid::{AdaptiveOptions, PriorityOptions, RouteOptions, SignalOptions};
 
-/// What a route refuses for besides a full pool.
+/// The reasons besides a full pool for which a route refuses requests.
 pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
     let adaptive = &options.adaptive;
     GuardSpec {
@@ -23,8 +23,8 @@ pub(super) fn guard_of(options: &RouteOptions) -> GuardSpec {
     }
 }
 
-/// Between what the adaptive limit of each pool moves, switched on or not. `pools`: each pool's model
-/// and the slots of its [`largest_tier`](router_config::valid::largest_tier).
+/// The bounds of each pool's adaptive limit, whether it is switched on or not. `pools`: each pool's
+/// model and the slots of its [`largest_tier`](router_config::valid::largest_tier).
 pub fn adaptive_bounds<'a>(
     options: &AdaptiveOptions,
     pools: impl Iterator<Item = (Option<&'a str>, u64)>,
@@ -92,7 +92,7 @@ mod tests {
     use router_config::valid::Route;
     use router_config::{Env, RoutesAt, Sources, load};
 
-    /// A route of this file.
+    /// Builds a route from this file.
     fn route(text: &str) -> Route {
         let directory = tempfile::tempdir().unwrap();
         let (config, file) = (

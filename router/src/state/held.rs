@@ -1,7 +1,7 @@
-//! Units that an operator holds back: `_active_conns_set` makes a peer look as busy as it is told to.
+//! Slots that an operator holds back: `_active_conns_set` makes a peer look as busy as requested.
 //!
-//! A count cannot be wrong here, because each request holds its own unit, so there is nothing to
-//! repair; what is set is held beside the requests, and never below them.
+//! Each request holds its own slot, so a count cannot be wrong and needs no repair. The operator's
+//! slots are held in addition to the requests, so in-flight never drops below the real number.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use router_core::pool::PeerKey;
 
 use super::Route;
 
-/// Most units in flight on a peer that may be asked for.
+/// Largest in-flight number that an operator may set for a peer.
 pub const IN_FLIGHT_MAX: u32 = 10_000;
 
-/// What is held back on a route's peers, for the life of the process.
+/// The slots held back on a route's peers, for the life of the process.
 #[derive(Debug, Default)]
 pub(super) struct HeldBack(Mutex<BTreeMap<PeerKey, Vec<Ticket>>>);
 
-/// In flight on a peer, before and after a change.
+/// A peer's in-flight number before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
     /// Before.
@@ -27,20 +27,20 @@ pub struct InFlight {
     pub after: u32,
 }
 
-/// Why in-flight cannot be what is asked for.
+/// Why in-flight cannot be set to the requested number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotHeld {
     /// The route has no such peer.
     NoPeer,
-    /// So many requests run on it, which end by themselves.
+    /// This number of requests runs on the peer. They end by themselves.
     Running(u32),
 }
 
 impl Route {
-    /// Holds back so much of a peer, or gives so much back, that `wanted` units are in flight on it.
+    /// Holds back or gives back slots of a peer until `wanted` are in flight on it.
     ///
     /// # Errors
-    /// When the route has no such peer, or more requests run on it; nothing is changed then.
+    /// The route has no such peer, or more requests run on it. Nothing is changed then.
     pub fn set_in_flight(&self, peer: &PeerKey, wanted: u32) -> Result<InFlight, NotHeld> {
         if !self
             .distinct_peers()
@@ -74,7 +74,7 @@ impl Route {
         changed
     }
 
-    /// Gives back what is held of one peer, or of all; answers how many units that were.
+    /// Gives back the slots held of one peer or of all peers. Returns their number.
     pub fn give_back(&self, peer: Option<&PeerKey>) -> u32 {
         let mut held = self.state.held.0.lock();
         let given = match peer {
@@ -90,7 +90,7 @@ impl Route {
         count
     }
 
-    /// How many units are held back on a peer.
+    /// Number of slots held back on a peer.
     pub fn held_back(&self, peer: &PeerKey) -> u32 {
         self.state
             .held
@@ -100,7 +100,7 @@ impl Route {
             .map_or(0, |tickets| count(tickets))
     }
 
-    /// Whether anything is held back on the route.
+    /// Whether any slot of the route is held back.
     pub fn holds_back(&self) -> bool {
         !self.state.held.0.lock().is_empty()
     }

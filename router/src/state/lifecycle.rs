@@ -1,4 +1,4 @@
-//! Where the process is between its first and its last request.
+//! The phases of the process from its first to its last request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, watch};
 
-/// The phases of a process, in order; there is no way back.
+/// The phases of a process, in order. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Ready and accepting.
     Serving,
-    /// Not ready, still accepting: load balancers are noticing (`drain_delay`).
+    /// Not ready, still accepting, so that load balancers can notice (`drain_delay`).
     Leaving,
     /// Not accepting; requests in flight finish (`drain_timeout`).
     Draining,
-    /// Time is up: streams say so and end, and what is left is cut.
+    /// Time is up: streams end with an error event, and remaining connections are cut.
     Stopped,
 }
 
-/// The process's phase, shared by everyone who must know it. Cheap to clone.
+/// The process's phase, shared by all tasks that depend on it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     phase: Arc<watch::Sender<Phase>>,
     end: Arc<End>,
 }
 
-/// The last phase, for those who ask at every chunk and wait for nothing else.
+/// The last phase in a cheap form, for callers that check it at every chunk.
 #[derive(Debug, Default)]
 struct End {
     is_here: AtomicBool,
@@ -43,15 +43,15 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// The phase now.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
-    /// Moves on to `phase`; going back is ignored.
+    /// Moves on to `phase`. An earlier phase is ignored.
     pub fn advance(&self, phase: Phase) {
         if phase == Phase::Stopped {
-            // Before anybody is woken to look.
+            // Stored before the wake-up, so that every woken task sees it.
             self.end.is_here.store(true, Ordering::Release);
             self.end.told.notify_waiters();
         }
@@ -64,18 +64,18 @@ impl Lifecycle {
         });
     }
 
-    /// Whether time is up. As cheap as a load.
+    /// Whether time is up. Costs one atomic load.
     pub fn is_stopped(&self) -> bool {
         self.end.is_here.load(Ordering::Acquire)
     }
 
-    /// Ready when time runs out after it was made; whether it had before, [`is_stopped`](Self::is_stopped)
-    /// says.
+    /// Ready when time runs out after this call. For an end before this call, check
+    /// [`is_stopped`](Self::is_stopped).
     pub fn end(&self) -> OwnedNotified {
         Arc::clone(&self.end.told).notified_owned()
     }
 
-    /// Waits until the process has reached `phase` or is beyond it. Cancel safe.
+    /// Waits until the process has reached `phase` or a later one. Cancel safe.
     pub async fn reached(&self, phase: Phase) {
         let mut seen = self.phase.subscribe();
         // The sender lives in `self`, so the only error, a closed channel, cannot happen here.

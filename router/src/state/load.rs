@@ -1,5 +1,5 @@
-//! A route's side of live load, remembered sessions and models: what the poller reports, what
-//! placement asks.
+//! A route's live load, remembered sessions and models: the poller writes them, placement reads
+//! them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use router_config::valid::{
 pub struct SessionHome {
     /// The pool.
     pub pool: PoolId,
-    /// Index of the peer in it.
+    /// Index of the peer in the pool.
     pub peer: usize,
-    /// Time since it was placed there.
+    /// Time since the session was placed there.
     pub age: Duration,
-    /// Time since it was used.
+    /// Time since the session was last used.
     pub idle: Duration,
 }
 
 /// Which peers of a pool may serve a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// Any.
+    /// Any peer.
     Free,
-    /// Those at these indices, ascending.
+    /// The peers at these indices, ascending.
     To(Arc<[usize]>),
-    /// None lists it, and the route says 404 then.
+    /// No peer lists the model, and the route is configured to answer 404.
     Unknown,
 }
 
 impl Pin {
-    /// As the core takes it.
+    /// The core's form of it.
     pub fn indices(&self) -> Option<&[usize]> {
         match self {
             Self::To(indices) => Some(indices),
@@ -53,36 +53,36 @@ impl Pin {
 }
 
 impl Route {
-    /// Whether its engines are polled.
+    /// Whether the route's engines are polled.
     pub fn polls(&self) -> bool {
         self.options.load.signal.value == LoadSignal::Engine
     }
 
-    /// Takes in what a poll found, which may end a ban for a failed connection.
+    /// Takes the result of a poll, which may end a ban for a failed connection.
     pub fn report_load(&self, peer: &PeerKey, report: Report) -> Option<Polled> {
         self.state
             .change(|book, _, now| book.report_load(&self.roster, peer, report, now))
     }
 
-    /// Remembers an engine's own number of slots; answers what it said before.
+    /// Stores an engine's own number of slots. Returns the previous one.
     pub fn learn_slots(&self, peer: &PeerKey, slots: u32) -> Option<u32> {
         self.state
             .change(|book, _, _| book.learn_slots(peer, slots))
     }
 
-    /// How many requests a peer runs at once: what its file says or, with `auto`, its engine.
+    /// Number of requests a peer runs at once: from its file or, with `auto`, from its engine.
     pub fn slots(&self, peer: &valid::Peer) -> u32 {
         let learned = || self.known_load(&peer.key)?.learned;
         let learned = peer.learns_slots.then(learned).flatten();
         learned.unwrap_or(peer.max_concurrency)
     }
 
-    /// What is known of a peer's load.
+    /// The known load of a peer.
     pub fn known_load(&self, peer: &PeerKey) -> Option<Known> {
         self.state.inner.lock().book.reading(peer)
     }
 
-    /// What a pool remembers.
+    /// The sessions and prefixes that a pool remembers.
     pub fn memory(&self, pool: PoolId) -> MemoryState {
         self.state.inner.lock().book.memory(&self.roster, pool)
     }
@@ -92,13 +92,13 @@ impl Route {
         self.options.affinity_fallback.value == AffinityFallback::Prefix
     }
 
-    /// Releases the session of an id in every pool; answers in how many it lived.
+    /// Releases the session of an id in every pool. Returns the number of pools that had it.
     pub fn finish_session(&self, id: &str) -> u32 {
         let key = session_key(id);
         self.state.inner.lock().book.finish_session(&key)
     }
 
-    /// Where the session of an id lives, pool by pool. Looking renews nothing.
+    /// Where the session of an id lives, per pool. Reading does not renew a session.
     pub fn find_session(&self, id: &str) -> Vec<SessionHome> {
         let key = session_key(id);
         let inner = self.state.inner.lock();
@@ -118,12 +118,13 @@ impl Route {
         tables.filter_map(among).collect()
     }
 
-    /// The peers that list `model`, where models pin requests.
+    /// The peers that list `model`, if models pin requests.
     pub fn pin(&self, model: Option<&str>) -> Pin {
         let (Some(model), true) = (model, self.options.load.pin_model.value) else {
             return Pin::Free;
         };
-        // The pools of a by-model route are their own pins: engines there may call it otherwise.
+        // On a by-model route the pool already pins the request, and its engines may use another
+        // name for the model.
         if self.is_by_model() {
             return Pin::Free;
         }
@@ -149,17 +150,17 @@ impl Route {
         })
     }
 
-    /// What placement reads of a long session id; without a lock.
+    /// Hashes a long session id for placement, without a lock.
     pub fn hashed(&self, pool: PoolId, session: &[u8]) -> Option<Hashed> {
         self.roster.hashed(pool, session)
     }
 
-    /// Whether a pinned request may go to any peer when all of its own are out.
+    /// Whether a pinned request may go to any peer if none of its own is usable.
     pub fn pin_falls_back(&self) -> bool {
         self.options.load.pin_fallback.value == PinFallback::Any
     }
 
-    /// The models that its peers list, for the one who asked for another.
+    /// The models that the route's peers list, for the answer to a request for an unknown model.
     pub fn listed_models(&self) -> Vec<Arc<str>> {
         let mut all: Vec<Arc<str>> = Vec::new();
         for peer in self.distinct_peers() {
@@ -176,7 +177,7 @@ impl Route {
     }
 }
 
-/// The key under which the session of an id is remembered.
+/// The key of a session id in the table.
 fn session_key(id: &str) -> Vec<u8> {
     let id = SessionId {
         raw: Cow::Borrowed(id.as_bytes()),
@@ -185,7 +186,7 @@ fn session_key(id: &str) -> Vec<u8> {
     id.table_key().into_owned()
 }
 
-/// How a route's options read to the core.
+/// Converts a route's load options into the core's type.
 pub(super) fn load_spec(options: &RouteOptions) -> Option<LoadSpec> {
     let load = &options.load;
     (load.signal.value == LoadSignal::Engine).then_some(LoadSpec {
@@ -196,7 +197,7 @@ pub(super) fn load_spec(options: &RouteOptions) -> Option<LoadSpec> {
     })
 }
 
-/// How a route's options read to the core.
+/// Converts a route's session options into the core's type.
 pub(super) fn memory_spec(options: &RouteOptions) -> MemorySpec {
     MemorySpec {
         session_ttl: options.session_ttl.value,

@@ -1,4 +1,4 @@
-//! What each peer said it serves: the cached `/v1/models` lists.
+//! The models that each peer serves: the cached `/v1/models` lists.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ModelList {
 #[derive(Debug, Default)]
 pub struct ModelLists {
     by_peer: RwLock<HashMap<PeerKey, Arc<ModelList>>>,
-    /// Another number for other names on the lists.
+    /// Changes whenever the names on the lists change.
     edition: AtomicU64,
 }
 
@@ -32,13 +32,13 @@ impl ModelLists {
         let list = Arc::new(list);
         let mut by_peer = self.by_peer.write();
         let before = by_peer.insert(peer.clone(), Arc::clone(&list));
-        // Engines write the time into the entries of every answer.
+        // Compares names only: engines write the current time into the entries of every answer.
         if before.is_none_or(|before| before.ids != list.ids) {
             self.edition.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// A peer's list, if it ever answered.
+    /// A peer's list, if the peer ever answered.
     pub fn get(&self, peer: &PeerKey) -> Option<Arc<ModelList>> {
         self.by_peer.read().get(peer).cloned()
     }
@@ -50,12 +50,13 @@ impl ModelLists {
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// Which lists these are. Read before them: what is found in later ones is then looked for again.
+    /// The edition of the lists. Read it before the lists: a result from newer lists is then merely
+    /// looked up again.
     pub(super) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// Of these peers the indices of those that list `model`, as an id or an alias.
+    /// The indices of those of these peers that list `model`, as an id or an alias.
     pub(super) fn listing<'p>(
         &self,
         peers: impl IntoIterator<Item = &'p PeerKey>,

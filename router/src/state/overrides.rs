@@ -9,31 +9,31 @@ use tokio::time::Instant;
 
 use router_config::valid::{RouteOptions, SystemHoist};
 
-/// A switch with a runtime layer. Each has one row in [`Switch::ALL`]; the admin endpoint and
-/// `llmctl toggle` are spelled from it.
+/// A switch with a runtime layer. Each has one row in [`Switch::ALL`], which also gives the names
+/// for the admin endpoint and `llmctl toggle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Switch {
-    /// Off: nobody is refused for load, and each trip is counted all the same.
+    /// Off: no request is refused for load, but each trip is still counted.
     RateLimit,
-    /// Off: TTFT is not measured, and nothing is judged by it.
+    /// Off: TTFT is not measured, and no gate uses it.
     Ttft,
-    /// Off: nobody is refused for TTFT; measuring and the adaptive limit go on.
+    /// Off: no request is refused for TTFT; measuring and the adaptive limit go on.
     Ttft429,
-    /// Off: the decode rate is not measured, and nothing is judged by it.
+    /// Off: the decode rate is not measured, and no gate uses it.
     Tps,
-    /// On: warm sessions keep their place under load while new ones are refused first.
+    /// On: under load, new sessions are refused first and warm sessions keep their place.
     SessionPrio,
-    /// Off: no content rule refuses anything.
+    /// Off: content rules refuse nothing.
     RejectRules,
-    /// Off: nothing of the route's exchanges is recorded.
+    /// Off: none of the route's exchanges is recorded.
     Bodylog,
-    /// Off: every request is balanced as if it named no session.
+    /// Off: every request is balanced as if it had no session.
     Affinity,
-    /// Off: a stream tells its usage only where the client asked.
+    /// Off: a stream reports its usage only if the client asked for it.
     IncludeUsage,
     /// Off: billing headers stay in prompts.
     CchStrip,
-    /// Off: tool-call ids stay as clients made them.
+    /// Off: tool-call ids stay as the clients sent them.
     KimiNormalize,
     /// Off: system messages stay where they are.
     SystemHoist,
@@ -110,7 +110,7 @@ impl Switch {
         }
     }
 
-    /// What the files say.
+    /// The value in the files.
     pub fn below(self, options: &RouteOptions) -> Setting<bool> {
         match self {
             Self::RateLimit => options.load_rate_limit,
@@ -139,12 +139,13 @@ const UNSET: u8 = 0;
 const OFF: u8 = 1;
 const ON: u8 = 2;
 
-/// The runtime layer of one route's switches. Reads are one relaxed load: a request sees a flip at
-/// its next decision, which is all a switch promises.
+/// The runtime layer of one route's switches. A read is one relaxed load: a request sees a change
+/// at its next decision, which is all a switch promises.
 #[derive(Debug, Default)]
 pub struct Overrides {
     switches: [AtomicU8; Switch::ALL.len()],
-    /// Since when each has stood as it stands, `None` where nothing is set. Shown, never decided by.
+    /// When each override was last changed; `None` if it is not set. For display only, never for
+    /// decisions.
     since: Mutex<[Option<Instant>; Switch::ALL.len()]>,
 }
 
@@ -158,7 +159,7 @@ impl Overrides {
         }
     }
 
-    /// Sets or, with `None`, removes an override; answers what was set before.
+    /// Sets an override, or removes it with `None`. Returns the previous one.
     pub fn set(&self, switch: Switch, value: Option<bool>) -> Option<bool> {
         let raw = match value {
             Some(true) => ON,
@@ -177,13 +178,13 @@ impl Overrides {
         before
     }
 
-    /// How long an override has stood as it stands.
+    /// Time since an override was last changed.
     pub fn age(&self, switch: Switch) -> Option<Duration> {
         let since = self.since.lock()[switch as usize]?;
         Some(Instant::now().saturating_duration_since(since))
     }
 
-    /// The value in force and its layer, given the layers below.
+    /// The value in force and its layer, given the value of the layers below.
     pub fn effective(&self, switch: Switch, below: Setting<bool>) -> Setting<bool> {
         below.under(self.get(switch))
     }

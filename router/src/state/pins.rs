@@ -1,4 +1,4 @@
-//! Which peers list a model, kept between requests: a look at the lists of hundreds of peers takes longer
+//! A cache of the peers that list a model: searching the lists of hundreds of peers takes longer
 //! than the rest of a placement.
 
 use std::collections::HashMap;
@@ -6,29 +6,30 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Models remembered, those that nobody lists included: clients name what they like. At the bound all
-/// are forgotten.
+/// Maximum number of remembered models. Clients choose the names, and models that no peer lists
+/// count too. At this bound the cache is emptied.
 const MODELS_MAX: usize = 1024;
 
-/// A longer name is looked up anew. Bytes.
+/// Longest cached model name in bytes. Longer names are searched each time.
 const NAME_MAX: usize = 256;
 
-/// What was found in the lists of one route, while they stay as they were.
+/// Results for one edition of a route's lists.
 #[derive(Debug, Default)]
 pub(super) struct Pins(RwLock<Found>);
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Of the lists that were looked at.
+    /// The edition of the lists that these results come from.
     edition: u64,
     by_model: HashMap<Box<str>, Listed>,
 }
 
-/// Indices of peers, ascending; `None` when nobody lists the model.
+/// Indices of peers, ascending; `None` if no peer lists the model.
 pub(super) type Listed = Option<Arc<[usize]>>;
 
 impl Pins {
-    /// Who lists `model` in this edition of the lists; `look` finds out.
+    /// The peers that list `model` in this edition of the lists. Calls `look` if the cache has no
+    /// result.
     pub(super) fn of(&self, edition: u64, model: &str, look: impl FnOnce() -> Listed) -> Listed {
         {
             let found = self.0.read();

@@ -1,5 +1,5 @@
-//! What of a route's recording was set on the running router, what is in force, and how both are
-//! handed to the body log.
+//! The recording settings of a route: the runtime layer, the values in force, and their form for
+//! the body log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,16 @@ const UNSET: u64 = u64::MAX;
 const FULL: u64 = u64::MAX - 1;
 const NONE: u64 = 0;
 
-/// The runtime layer of the share and the bodies; the switch itself is one of
+/// The runtime layer of the sampled share and of the bodies. The on/off switch is one of
 /// [`Overrides`](crate::state::Overrides).
 #[derive(Debug)]
 pub struct CaptureOverrides {
-    /// Bits of the number; no number has the bits of [`UNSET`].
+    /// The bits of the number; no valid number has the bits of [`UNSET`].
     pct: AtomicU64,
     /// [`FULL`], [`NONE`], or a limit in bytes.
     bodies: AtomicU64,
-    /// Since when both have stood as they stand, `None` where neither is set. Shown, never decided by.
+    /// When the settings were last changed; `None` if neither is set. For display only, never for
+    /// decisions.
     since: Mutex<Option<Instant>>,
 }
 
@@ -39,7 +40,7 @@ impl Default for CaptureOverrides {
 }
 
 impl CaptureOverrides {
-    /// The share in percent, if one is set.
+    /// The share in percent, if it is set.
     pub fn pct(&self) -> Option<f64> {
         match self.pct.load(Ordering::Relaxed) {
             UNSET => None,
@@ -47,12 +48,12 @@ impl CaptureOverrides {
         }
     }
 
-    /// Sets or, with `None`, removes the share.
+    /// Sets the share, or removes it with `None`.
     pub fn set_pct(&self, pct: Option<f64>) {
         self.store(&self.pct, pct.map_or(UNSET, f64::to_bits));
     }
 
-    /// What is kept of bodies, if it is set.
+    /// How much of bodies is recorded, if it is set.
     pub fn bodies(&self) -> Option<Bodies> {
         match self.bodies.load(Ordering::Relaxed) {
             UNSET => None,
@@ -62,7 +63,7 @@ impl CaptureOverrides {
         }
     }
 
-    /// Sets or, with `None`, removes what is kept of bodies.
+    /// Sets how much of bodies is recorded, or removes the setting with `None`.
     pub fn set_bodies(&self, bodies: Option<Bodies>) {
         let code = match bodies {
             None => UNSET,
@@ -73,12 +74,12 @@ impl CaptureOverrides {
         self.store(&self.bodies, code);
     }
 
-    /// Whether either is set.
+    /// Whether either setting is set.
     pub fn is_set(&self) -> bool {
         self.pct().is_some() || self.bodies().is_some()
     }
 
-    /// How long what is set has stood as it stands.
+    /// Time since the settings were last changed.
     pub fn age(&self) -> Option<Duration> {
         let since = (*self.since.lock())?;
         Some(Instant::now().saturating_duration_since(since))
@@ -92,21 +93,21 @@ impl CaptureOverrides {
     }
 }
 
-/// What is recorded of a route's exchanges, every layer applied.
+/// The recording settings of a route, with every layer applied.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureSettings {
     /// The switch.
     pub enabled: Setting<bool>,
-    /// Share of requests, percent.
+    /// Share of requests in percent.
     pub pct: Setting<f64>,
-    /// What is kept of bodies.
+    /// How much of bodies is recorded.
     pub bodies: Setting<Bodies>,
-    /// Slower requests are recorded whatever the share.
+    /// Requests slower than this are recorded regardless of the share.
     pub slow: Option<Duration>,
 }
 
 impl CaptureSettings {
-    /// The settings of a route. `enabled` has its runtime layer already.
+    /// The settings of a route. `enabled` already includes its runtime layer.
     pub fn of(enabled: Setting<bool>, options: &BodylogOptions, set: &CaptureOverrides) -> Self {
         Self {
             enabled,
@@ -116,7 +117,7 @@ impl CaptureSettings {
         }
     }
 
-    /// What the body log is asked to record; `None` while the switch is off.
+    /// The settings for the body log; `None` while the switch is off.
     pub fn wanted(&self) -> Option<Wanted> {
         self.enabled.value.then_some(Wanted {
             pct: self.pct.value,

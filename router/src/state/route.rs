@@ -1,4 +1,4 @@
-//! One route: its immutable side in a snapshot, its living side behind one lock.
+//! One route: its immutable part in a snapshot, and its live state behind one lock.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -40,9 +40,9 @@ use router_config::valid::{self, AffinityKind, RouteOptions};
 /// Which keys open a route.
 #[derive(Clone, Debug)]
 pub enum RouteKeys {
-    /// The shared file's.
+    /// The keys of the shared file.
     Shared,
-    /// The route's own `api_keys`; empty = open.
+    /// The route's own `api_keys`. Empty means that the route is open.
     Own(Arc<KeySet>),
 }
 
@@ -51,7 +51,7 @@ pub enum RouteKeys {
 pub struct Peer {
     /// As configured.
     pub spec: valid::Peer,
-    /// Where and how to reach it.
+    /// The address and how to reach it.
     pub target: Target,
 }
 
@@ -66,13 +66,13 @@ pub struct Route {
     pub options: RouteOptions,
     /// Peers per pool, in the order of [`RouteSpec::pools`].
     pub peers: Vec<Vec<Arc<Peer>>>,
-    /// Who may use it.
+    /// The keys that open the route.
     pub keys: RouteKeys,
-    /// What it refuses for what a request says.
+    /// The route's content rules.
     pub rules: ContentRules,
-    /// What its records need of it.
+    /// The route's data for body-log records.
     pub recorded: Arc<RecordedRoute>,
-    /// What outlives this snapshot.
+    /// The state that outlives this snapshot.
     pub state: Arc<RouteState>,
     pub(super) roster: ResolvedRoute,
     pub(super) pins: Pins,
@@ -137,12 +137,12 @@ impl Route {
             .filter_map(|pool| pool.model.as_deref())
     }
 
-    /// The pool that serves `model`: the only one of a flat route whatever the model.
+    /// The pool that serves `model`. A flat route has one pool for all models.
     pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
         self.roster.pool(model)
     }
 
-    /// First segments of the body paths its session ids may stand under.
+    /// First segments of the body paths that may contain a session id.
     pub fn body_fields(&self) -> impl Iterator<Item = &str> {
         let prefix: &[&str] = match self.places_by_prefix() {
             true => &prefix::FIELDS,
@@ -157,13 +157,13 @@ impl Route {
             .chain(prefix.iter().copied())
     }
 
-    /// Whether some pool has a usable peer now.
+    /// Whether any pool has a usable peer now.
     pub fn is_usable(&self) -> bool {
         self.pool_ids()
             .any(|pool| self.limits(pool).healthy_peers > 0)
     }
 
-    /// The active tier's numbers in a pool.
+    /// The numbers of a pool's active tier.
     pub fn limits(&self, pool: PoolId) -> Limits {
         self.state
             .inner
@@ -172,7 +172,7 @@ impl Route {
             .limits(&self.roster, pool, now())
     }
 
-    /// Every peer once, by key, in file order.
+    /// Each distinct peer once, by key, in file order.
     pub fn distinct_peers(&self) -> Vec<&Arc<Peer>> {
         let mut seen: Vec<&Arc<Peer>> = Vec::new();
         for peer in self.peers.iter().flatten() {
@@ -183,13 +183,13 @@ impl Route {
         seen
     }
 
-    /// What of its exchanges is recorded.
+    /// The recording settings of the route.
     pub fn capture(&self) -> CaptureSettings {
         let enabled = self.switch(Switch::Bodylog);
         CaptureSettings::of(enabled, &self.options.bodylog, &self.state.capture)
     }
 
-    /// Whether affinity acts now, and which layer says so.
+    /// Whether affinity is on, and which layer says so.
     pub fn affinity(&self) -> Setting<bool> {
         self.switch(Switch::Affinity)
     }
@@ -199,7 +199,7 @@ impl Route {
         self.options.affinity.value != AffinityKind::None && self.affinity().value
     }
 
-    /// Admits and places one request that does not have to wait.
+    /// Admits and places one request. Panics if the request has to wait.
     #[cfg(test)]
     pub(crate) fn reserve(self: &Arc<Self>, ask: PlacementRequest<'_>) -> Result<Placed, Refusal> {
         match self.admit(ask)? {
@@ -208,8 +208,8 @@ impl Route {
         }
     }
 
-    /// Moves a reservation to the next candidate; `tried` are pool indices. `None`: nobody is left
-    /// and the reservation stays where it is.
+    /// Moves a reservation to the next candidate; `tried` are pool indices. `None`: no candidate is
+    /// left, and the reservation stays where it is.
     pub fn retry(&self, reservation: &mut Reservation, tried: &[usize]) -> Option<usize> {
         let ticket = reservation.ticket.as_mut()?;
         let pin = reservation.kept.pin();
@@ -217,7 +217,8 @@ impl Route {
             .change(|book, _, now| book.retry(&self.roster, ticket, tried, pin, now))
     }
 
-    /// The first byte of a successful answer has come; answers what that says about its peer.
+    /// Records the first byte of a successful answer. Returns the resulting health changes of the
+    /// peer.
     pub fn first_byte(&self, reservation: &mut Reservation) -> Vec<HealthChange> {
         let Some(ticket) = &mut reservation.ticket else {
             return Vec::new();
@@ -226,8 +227,9 @@ impl Route {
             .change(|book, _, now| book.first_byte(&self.roster, ticket, now))
     }
 
-    /// The attempt on a reservation's peer has ended: before a retry, or before the reservation is
-    /// dropped. Answers what that says about the peer. A second report of one attempt is ignored.
+    /// Records the end of the attempt on a reservation's peer; call it before a retry and before
+    /// dropping the reservation. Returns the resulting health changes of the peer. A second report
+    /// of one attempt is ignored.
     pub fn attempt_ended(
         &self,
         reservation: &mut Reservation,
@@ -240,20 +242,20 @@ impl Route {
             .change(|book, _, now| book.attempt_ended(&self.roster, ticket, end, now))
     }
 
-    /// Records evidence about a peer and says what changed.
+    /// Records evidence about a peer. Returns the resulting change.
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
         self.state
             .change(|book, _, now| book.observe(&self.roster, peer, evidence, now))
     }
 
-    /// What would happen to a request; nothing is counted.
+    /// Explains how a request would be placed. Counts nothing.
     pub fn explain(&self, ask: PlacementRequest<'_>) -> Explanation {
         let mut inner = self.state.inner.lock();
         let Inner { book, rng, .. } = &mut *inner;
         book.explain(&self.roster, ask, now(), rng)
     }
 
-    /// The peers of a pool as they are now, file order.
+    /// The current state of a pool's peers, in file order.
     pub fn peer_facts(&self, pool: PoolId) -> Vec<PeerFacts> {
         self.state
             .inner
@@ -262,7 +264,7 @@ impl Route {
             .peers(&self.roster, pool, now())
     }
 
-    /// Drops the model lists of peers that this snapshot does not have.
+    /// Drops the model lists of peers that are not in this snapshot.
     pub fn forget_removed_peers(&self) {
         self.state.models.retain(|key| {
             self.peers
@@ -321,7 +323,7 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
     }
 }
 
-/// Attempts are counted, and no peer is taken out for them: no option of a route says when yet.
+/// Attempts are counted, but never eject a peer: no route option configures ejection yet.
 fn health_spec() -> HealthSpec {
     HealthSpec {
         eject: None,
@@ -338,7 +340,7 @@ fn peer_spec(peer: &valid::Peer) -> PeerSpec {
         slots: Slots(peer.max_concurrency),
         enabled: peer.enabled,
         weight: peer.weight,
-        // Requests are not split yet: the halves of one have nothing to take.
+        // Requests are not split into prefill and decode yet, so these peers get none.
         role: match peer.role {
             valid::Role::Regular => Role::Regular,
             valid::Role::Prefill => Role::Prefill,
@@ -350,8 +352,8 @@ fn peer_spec(peer: &valid::Peer) -> PeerSpec {
     }
 }
 
-/// A peer's URL as the tie-break of sticky sessions hashes it: lower case, the default port left out,
-/// no trailing slash, so that a cosmetic edit moves nobody.
+/// A peer's URL as hashed for the tie-break of sticky sessions: lower case, without the default
+/// port and without a trailing slash, so that a cosmetic edit moves no session.
 fn peer_url(peer: &valid::Peer) -> Arc<str> {
     let (scheme, port) = match peer.tls {
         true => ("https", ":443"),
@@ -362,7 +364,7 @@ fn peer_url(peer: &valid::Peer) -> Arc<str> {
     format!("{scheme}://{host}{}", peer.base_path).into()
 }
 
-/// What outlives a reload of a route: one per route name for the life of the process.
+/// The state of a route that outlives a reload: one per route name for the life of the process.
 pub struct RouteState {
     /// The route's name.
     pub name: Arc<str>,
@@ -370,21 +372,21 @@ pub struct RouteState {
     pub overrides: Overrides,
     /// Refusals by content rules.
     pub rule_hits: RuleHits,
-    /// What of its recording is set at runtime.
+    /// Runtime settings of its recording.
     pub capture: CaptureOverrides,
-    /// Counts of its recording.
+    /// Counters of its recording.
     pub bodylog: Arc<RouteCounters>,
     /// The last receipts.
     pub decisions: Decisions,
-    /// What ended requests told, for findings.
+    /// Facts from finished requests, for findings.
     pub traffic: Mutex<RouteTraffic>,
-    /// What the peers said they serve.
+    /// The models that the peers serve.
     pub models: ModelLists,
-    /// What the transforms changed.
+    /// Counters of the transforms.
     pub transforms: Transforms,
-    /// Its counters.
+    /// The route's metrics.
     pub metrics: Arc<RouteMetrics>,
-    /// Units that an operator holds back. Locked before `inner`.
+    /// Slots that an operator holds back. Locked before `inner`.
     pub(super) held: HeldBack,
     pub(super) inner: Mutex<Inner>,
 }
@@ -393,15 +395,15 @@ pub(super) struct Inner {
     pub(super) book: Book,
     pub(super) carried: Carried,
     pub(super) rng: StdRng,
-    /// Those who wait for a slot.
+    /// The requests that wait for a slot.
     pub(super) listeners: Listeners,
 }
 
 impl RouteState {
-    /// Fresh state for a route that was never seen.
+    /// Fresh state for a new route name.
     pub fn new(name: Arc<str>, metrics: Arc<RouteMetrics>) -> Arc<Self> {
         let mut seed = [0; 32];
-        // Only spreads ties; a fixed seed would still be correct.
+        // The seed only spreads ties; a fixed one would still be correct.
         let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
         Arc::new(Self {
             name,
@@ -433,16 +435,16 @@ impl fmt::Debug for RouteState {
     }
 }
 
-/// Where a request goes, with the unit reserved for it.
+/// The peer of a request, with the slot reserved on it.
 #[derive(Debug)]
 pub struct Placed {
-    /// The unit.
+    /// The reserved slot.
     pub reservation: Reservation,
-    /// Index in the pool.
+    /// Index of the peer in the pool.
     pub peer: usize,
-    /// How it was found.
+    /// How the peer was found.
     pub mode: Mode,
-    /// The numbers behind it.
+    /// The numbers behind the decision.
     pub facts: Facts,
 }
 
@@ -468,21 +470,21 @@ impl Placed {
     }
 }
 
-/// A request that was let in.
+/// An admitted request.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "a placement is the common end, and not worth an allocation"
 )]
 pub enum Admitted {
-    /// Reserved.
+    /// A slot is reserved for it.
     Placed(Placed),
-    /// Its pool is full: it has a place in the queue.
+    /// Its pool is full, and it has a place in the queue.
     Waiting(Waiting),
 }
 
-/// One reserved unit. Owned by the request and moved into its response body; dropping it, for
-/// whatever reason, releases the unit exactly once.
+/// One reserved slot. The request owns it and moves it into its response body. Dropping it for any
+/// reason releases the slot exactly once.
 #[must_use = "dropping a reservation releases it"]
 pub struct Reservation {
     state: Arc<RouteState>,
@@ -490,15 +492,15 @@ pub struct Reservation {
     kept: Kept,
 }
 
-/// What a reservation keeps of its request.
+/// The parts of a request that a retry needs again.
 pub(super) struct Kept {
-    /// The peers that list its model, where models pin.
+    /// The peers that list the model, if models pin requests.
     pin: Option<Box<[usize]>>,
     pin_falls_back: bool,
 }
 
 impl Kept {
-    /// Of a request.
+    /// Copies them from a request.
     pub(super) fn of(ask: &PlacementRequest<'_>) -> Self {
         Self {
             pin: ask.pin.map(Box::from),
@@ -506,7 +508,7 @@ impl Kept {
         }
     }
 
-    /// As a retry takes it.
+    /// The pin, as a retry needs it.
     fn pin(&self) -> Option<Pin<'_>> {
         self.pin.as_deref().map(|peers| Pin {
             peers,
@@ -516,7 +518,7 @@ impl Kept {
 }
 
 impl Reservation {
-    /// Releases the unit, unless that has happened.
+    /// Releases the slot, unless it was released before.
     pub fn release(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.state.change(|book, _, now| book.release(ticket, now));

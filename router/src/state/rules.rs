@@ -1,4 +1,4 @@
-//! A route's content rules, and how often each has refused.
+//! A route's content rules, with a count of refusals per rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use router_core::rules::{Rule, Rules};
 
 use crate::content::Wanted;
 
-/// The rules of one snapshot of a route, ready to be asked.
+/// The content rules in one snapshot of a route.
 #[derive(Debug)]
 pub struct ContentRules {
     rules: Arc<Rules>,
@@ -27,8 +27,9 @@ impl ContentRules {
         }
     }
 
-    /// The first rule that refuses a body, and its index. Counts nothing. `None` too for what is not
-    /// a JSON object or array. `is_json` spares the look whether it is JSON at all.
+    /// The first rule that refuses a body, and its index. Counts nothing. Also `None` for a body
+    /// that is not a JSON object or array. `is_json` skips the check whether the body is JSON at
+    /// all.
     pub fn first_match(&self, body: &[u8], is_json: bool) -> Option<(usize, &Rule)> {
         if self.rules.is_empty() || body.is_empty() {
             return None;
@@ -36,18 +37,18 @@ impl ContentRules {
         self.rules.first_match(&self.wanted.read(body, is_json)?)
     }
 
-    /// Counts a refusal by the rule of this index.
+    /// Counts a refusal by the rule at this index.
     pub fn hit(&self, index: usize) {
         self.hits[index].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Every rule with the refusals of its name, in the order they are tried.
+    /// Every rule with the number of refusals under its name, in evaluation order.
     pub fn hits(&self) -> impl Iterator<Item = (&Rule, u64)> {
         let hits = self.hits.iter().map(|hits| hits.load(Ordering::Relaxed));
         self.rules.iter().zip(hits)
     }
 
-    /// Begins to count anew.
+    /// Resets the counts.
     pub fn reset_hits(&self) {
         for hits in &self.hits {
             hits.store(0, Ordering::Relaxed);
@@ -55,15 +56,15 @@ impl ContentRules {
     }
 }
 
-/// Refusals by a rule's name: what outlives a reload. Rules of one name share a counter. A name that
-/// no snapshot has any more is forgotten when the next one is attached.
+/// Refusals by rule name; they outlive a reload. Rules with the same name share a counter. A name
+/// that no snapshot has any more is forgotten when the next one is attached.
 #[derive(Debug, Default)]
 pub struct RuleHits(Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>);
 
 impl RuleHits {
     fn of(&self, rules: &Rules) -> Box<[Arc<AtomicU64>]> {
         let mut by_name = self.0.lock();
-        // First, so that a name which nobody counted under any more begins anew.
+        // Done first, so that an unused name starts again at zero.
         by_name.retain(|_, hits| Arc::strong_count(hits) > 1);
         rules
             .iter()

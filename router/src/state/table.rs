@@ -1,4 +1,4 @@
-//! The snapshot every request starts from.
+//! The snapshot that every request starts with.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,26 +11,26 @@ use router_config::keys::KeyState;
 use router_config::report::Problem;
 use router_config::valid::{self, Bodylog, Server};
 
-/// One route of a table: usable, or why not.
+/// One route of a table, or the reason why it is unusable.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// In force.
+    /// The route is in force.
     Ready {
         /// The route.
         route: Arc<Route>,
-        /// Why a newer version of the file was refused; empty when the file on disk is the version
-        /// in force.
+        /// Why a newer version of the file was refused. Empty if the version in force is the file
+        /// on disk.
         stale: Arc<[Problem]>,
-        /// What the version in force says and the router cannot do.
+        /// Settings in the version in force that the router does not support.
         flaws: Arc<[Problem]>,
     },
     /// The file was invalid at start: the route answers 503 `route_invalid`.
     Invalid {
-        /// Name from the file's stem.
+        /// The route's name, from the file's stem.
         name: Arc<str>,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The errors in the file.
         problems: Arc<[Problem]>,
     },
 }
@@ -53,33 +53,33 @@ impl Entry {
     }
 }
 
-/// Everything a request needs to know that a reload may change, replaced whole.
+/// All settings for a request that a reload may change. A reload replaces the whole table.
 #[derive(Debug)]
 pub struct RouteTable {
     /// `server:`.
     pub server: Arc<Server>,
     /// `bodylog:`.
     pub bodylog: Arc<Bodylog>,
-    /// The shared keys in force and why.
+    /// The shared keys in force and their source.
     pub keys: Arc<KeyState>,
     /// By name, ascending.
     pub entries: Vec<Entry>,
-    /// What keeps the files on disk out of force and is no route's own fault: the main file, the
-    /// directory of routes. Empty when they are in force.
+    /// Errors outside of route files that keep the files on disk out of force: the main file, the
+    /// directory of routes. Empty if the files are in force.
     pub problems: Arc<[Problem]>,
-    /// What a request body is read for: the union over all routes.
+    /// The fields to read from a request body: the union over all routes.
     pub fields: Fields,
     by_name: HashMap<Arc<str>, usize>,
 }
 
 impl RouteTable {
-    /// The route of a first path segment.
+    /// The route for the first segment of a path.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.by_name.get(name).map(|&i| &self.entries[i])
     }
 
-    /// What an unprefixed path means when nothing else says: the only route in force, else the only
-    /// file. Beside a route in force, files that are not do not count.
+    /// The route of an unprefixed path if nothing else decides: the only route in force, else the
+    /// only file. If a route is in force, invalid files do not count.
     pub fn only_entry(&self) -> Option<&Entry> {
         let mut in_force = self.entries.iter().filter(|entry| entry.route().is_some());
         match (in_force.next(), in_force.next(), &*self.entries) {
@@ -93,7 +93,7 @@ impl RouteTable {
         self.entries.iter().filter_map(Entry::route)
     }
 
-    /// The largest body any route takes: what caps a body that decides its own route.
+    /// The largest body that any route accepts: the limit for a body that decides its own route.
     pub fn max_body_size(&self) -> u64 {
         self.routes()
             .map(|r| r.options.max_body_size.value)
@@ -130,7 +130,7 @@ impl RouteTable {
     }
 }
 
-/// Makes tables; owns the states that outlive them.
+/// Builds tables and owns the states that outlive them.
 #[derive(Debug)]
 pub struct TableBuilder {
     states: HashMap<Arc<str>, Arc<RouteState>>,
@@ -138,7 +138,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// A builder that has seen no route.
+    /// A builder without routes.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             states: HashMap::new(),
@@ -146,7 +146,7 @@ impl TableBuilder {
         }
     }
 
-    /// Attaches a valid route to the state of its name, creating the state at first sight.
+    /// Attaches a valid route to the state of its name. Creates the state for a new name.
     pub fn attach(&mut self, route: valid::Route) -> Arc<Route> {
         let state = self
             .states
@@ -157,7 +157,8 @@ impl TableBuilder {
         Arc::new(Route::attach(route, Arc::clone(state)))
     }
 
-    /// Puts entries into a table. States of routes that are gone are dropped with their last request.
+    /// Builds a table of these entries. The state of a removed route is dropped with its last
+    /// request.
     pub fn build(
         &mut self,
         server: Arc<Server>,

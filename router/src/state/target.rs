@@ -1,21 +1,21 @@
-//! Where and how to reach one peer.
+//! The address of one peer and how to reach it.
 
 use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
 use router_config::valid;
 
-/// A peer's address in the forms a request needs, made once per snapshot.
+/// A peer's address in the forms that a request needs, built once per snapshot.
 #[derive(Clone, Debug)]
 pub struct Target {
     scheme: Scheme,
     authority: Authority,
     base_path: Box<str>,
-    /// What `Host` says.
+    /// The value of `Host`.
     pub host: HeaderValue,
-    /// What `x-proxy-backend` says.
+    /// The value of `x-proxy-backend`.
     pub name: HeaderValue,
-    /// `Bearer <api_key>` when the peer has a key of its own; marked sensitive.
+    /// `Bearer <api_key>` if the peer has its own key; marked sensitive.
     pub authorization: Option<HeaderValue>,
 }
 
@@ -53,8 +53,9 @@ impl Target {
         }
     }
 
-    /// A redirect to this peer as its client can follow it: below `prefix`, without the peer's address
-    /// and base path. `None` for a redirect to elsewhere, or one relative to the request's path.
+    /// Rewrites a redirect to this peer so that the client can follow it: below `prefix`, without
+    /// the peer's address and base path. `None` for a redirect to another host, or one relative to
+    /// the request's path.
     pub fn relative(&self, location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
         let text = location.to_str().ok()?;
         let path = match text.split_once("//") {
@@ -71,12 +72,12 @@ impl Target {
         };
         let ends = |rest: &&str| rest.is_empty() || rest.starts_with(['/', '?', '#']);
         let below = path.strip_prefix(&*self.base_path).filter(ends);
-        // Two slashes at the beginning would name a host.
+        // Two slashes at the beginning would start a host name.
         let below = below.unwrap_or(path).trim_start_matches('/');
         HeaderValue::from_str(&format!("{prefix}/{below}")).ok()
     }
 
-    /// Whether an authority names this peer; a port may be left out where it is the scheme's own.
+    /// Whether an authority names this peer. The default port of the scheme may be missing.
     fn is_at(&self, authority: &str) -> bool {
         let own = self.authority.as_str();
         let default = if self.scheme == Scheme::HTTPS {
@@ -95,7 +96,7 @@ impl Target {
     /// The absolute URI of a raw path and query. The path is not decoded, normalised or re-encoded.
     ///
     /// # Errors
-    /// When the text is not a path and query.
+    /// The text is not a path and query.
     pub fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
         let path_and_query = if self.base_path.is_empty() {
             path_and_query.parse::<PathAndQuery>()?

@@ -1,8 +1,8 @@
-//! What time alone does to the routes: one task for the process, started at boot and kept over
-//! reloads. No loop of a route is ever restarted, because no route has a loop: the task remembers
-//! when each asked to be called next and calls whoever is due, under the snapshot in force.
+//! The timed work of all routes: one task for the process, started at boot and kept over reloads. A
+//! route has no loop of its own, so a reload restarts none. The task remembers when each route
+//! wants its next tick and ticks the routes that are due, with the snapshot in force.
 //!
-//! What is due, and when, is the core's business ([`Book::tick`](router_core::book::Book::tick)).
+//! The core decides what is due and when ([`Book::tick`](router_core::book::Book::tick)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::{Route, RouteTable};
 use crate::clock::now;
 use crate::telemetry::events::{Events, PeerRef};
 
-/// Shortest pause between two ticks of a route, whatever it asks for: a bound on what a mistake
-/// there can cost. No interval of a route is shorter.
+/// Shortest pause between two ticks of a route. It limits the cost of a wrong time from the core;
+/// no real interval is shorter.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// How long the task sleeps when no route asks for anything.
+/// Sleep time of the task if no route wants a tick.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// When each route wants its next tick.
@@ -31,8 +31,8 @@ struct Ticker {
     due: HashMap<Arc<str>, Instant>,
 }
 
-/// Ticks the routes of the table in force until cancelled; `replaced` says when it is another one.
-/// Cancel safe: nothing is awaited while a route is at work.
+/// Ticks the routes of the table in force until cancelled. `replaced` signals a new table. Cancel
+/// safe: a tick of a route does not await.
 pub async fn run(
     tables: Arc<ArcSwap<RouteTable>>,
     mut replaced: watch::Receiver<u64>,
@@ -47,9 +47,9 @@ pub async fn run(
             () = cancelled.cancelled() => return,
             () = tokio::time::sleep_until(next.into()) => {}
             changed = replaced.changed(), if !is_last => match changed {
-                // Another file may ask for shorter intervals than the one that set the time.
+                // The new files may have shorter intervals than those behind the stored times.
                 Ok(()) => ticker.due.clear(),
-                // No table will come any more; the routes of this one are still ours.
+                // No new table will arrive. Continue with the routes of this one.
                 Err(_) => is_last = true,
             },
         }
@@ -57,7 +57,7 @@ pub async fn run(
 }
 
 impl Ticker {
-    /// Ticks every route that is due and answers when the next one is.
+    /// Ticks every due route. Returns when the next one is due.
     fn tick(&mut self, table: &RouteTable, events: &Events, now: Instant) -> Instant {
         self.due.retain(|name, _| table.get(name).is_some());
         let mut next = now + IDLE;
@@ -83,7 +83,7 @@ impl Ticker {
     }
 }
 
-/// A peer as the log names it.
+/// The label of a peer in the log.
 fn peer_ref<'a>(route: &'a Route, peer: &'a PeerKey) -> PeerRef<'a> {
     let mut specs = route.spec().pools.iter().flat_map(|pool| &pool.peers);
     let spec = specs.find(|spec| spec.key == *peer);
@@ -103,7 +103,7 @@ mod tests {
 
     const FILE: &str = "peers: [{address: 10.0.0.11:8000}]\ncluster_avg_interval: 10s\n";
 
-    /// A ticker over tables made from text.
+    /// A ticker with tables built from text.
     struct Stage {
         made: Tables,
         tables: Arc<ArcSwap<RouteTable>>,
@@ -140,7 +140,7 @@ mod tests {
             replaced.send_modify(|n| *n += 1);
         }
 
-        /// Samples of the five-minute average that each route has.
+        /// Number of samples in each route's five-minute average.
         fn samples(&self) -> Vec<usize> {
             let count = |route: &Arc<Route>| route.protections()[0].average.slots.len();
             self.tables.load().routes().map(count).collect()
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reload_neither_restarts_nor_delays_what_is_due() {
         let mut stage = Stage::start(&[("chat", FILE)]);
-        // Each comes before the next sample is due: a loop that began anew would never take one.
+        // Each reload comes before the next sample is due: a restarted loop would never take one.
         for _ in 0..9 {
             seconds(4).await;
             stage.replace(&[("chat", FILE)]);

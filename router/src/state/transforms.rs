@@ -1,4 +1,4 @@
-//! Which transforms a request of a route meets, and counters of what each changed. The counters
+//! Selects the transforms for a request of a route, and counts the changes of each. The counters
 //! outlive a reload.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,32 +8,32 @@ use router_config::valid::{Engine, EngineDialect};
 use super::{Route, Switch};
 use crate::content::transform::{SystemHoist, Transformed, Wanted, is_kimi};
 
-/// One counter per thing a transform does; since the start or the last reset.
+/// One counter per kind of change, since the start or the last reset.
 #[derive(Debug, Default)]
 pub struct Transforms {
-    /// Streams asked for usage that the client had not asked for.
+    /// Streams for which the router asked for usage and the client had not.
     injected: AtomicU64,
-    /// Bodies looked at for billing headers.
+    /// Bodies searched for billing headers.
     parsed: AtomicU64,
-    /// Bodies that lost one.
+    /// Bodies from which a billing header was removed.
     stripped: AtomicU64,
     /// Tool-call ids replaced.
     ids: AtomicU64,
-    /// Bodies in which some were.
+    /// Bodies with replaced tool-call ids.
     renamed: AtomicU64,
     /// System messages moved.
     messages: AtomicU64,
-    /// Bodies in which some were.
+    /// Bodies with moved system messages.
     hoisted: AtomicU64,
 }
 
 impl Transforms {
-    /// A JSON object was looked at for billing headers.
+    /// Counts a JSON object that was searched for billing headers.
     pub fn parsed(&self) {
         self.parsed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A body went through the transforms.
+    /// Counts the changes of one body.
     pub fn done(&self, done: &Transformed) {
         let add = |counter: &AtomicU64, count: usize| {
             if count > 0 {
@@ -48,14 +48,14 @@ impl Transforms {
         add(&self.hoisted, usize::from(done.messages_hoisted > 0));
     }
 
-    /// What a switch's transform counted, by name; empty for a switch of another kind.
+    /// The counters of a switch's transform, by name; empty for other switches.
     pub fn counts(&self, switch: Switch) -> Vec<(&'static str, u64)> {
         self.of(switch)
             .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
             .collect()
     }
 
-    /// Zeroes what a switch's transform counted.
+    /// Zeroes the counters of a switch's transform.
     pub fn reset(&self, switch: Switch) {
         for (_, counter) in self.of(switch) {
             counter.store(0, Ordering::Relaxed);
@@ -79,17 +79,17 @@ impl Transforms {
 }
 
 impl Route {
-    /// The transforms that a request for `path`, below the route's prefix, meets when its body names
+    /// The transforms for a request for `path`, without the route's prefix, if its body names
     /// `model`.
     pub fn transforms_for(&self, path: &str, model: Option<&str>) -> Wanted {
         let is_on = |switch| self.switch(switch).value;
         if self.options.transparent.value || !path.starts_with("/v1/") {
             return Wanted::NOTHING;
         }
-        // A slash at the end means the same API.
+        // A trailing slash means the same API.
         let path = path.strip_suffix('/').unwrap_or(path);
         let tells_usage_when_asked = matches!(path, "/v1/chat/completions" | "/v1/completions");
-        // Counting a prompt's tokens takes the edits that the prompt itself gets.
+        // For a correct count, token counting applies the same edits as the request itself.
         let is_messages = matches!(path, "/v1/messages" | "/v1/messages/count_tokens");
         let strategy = &self.options.kimi_normalize_strategy;
         Wanted {
@@ -108,8 +108,8 @@ impl Route {
 }
 
 impl Route {
-    /// Every engine is a llama.cpp: its `timings` tell the same counts unasked, and stand on the usage
-    /// chunk, hidden from the client, when asked.
+    /// Whether every engine is llama.cpp. Its `timings` report the same counts without being asked.
+    /// If usage is requested, they are on the usage chunk, which is hidden from the client.
     fn tells_timings(&self) -> bool {
         let mut peers = self.peers.iter().flatten().peekable();
         let llamacpp = Engine::Known(EngineDialect::LlamaCpp);
@@ -117,7 +117,7 @@ impl Route {
     }
 }
 
-/// A switch that is turned on over `off` moves what is safe to move.
+/// If the option is `off` and the switch is on, only the messages that are safe to move are moved.
 fn hoist_when_on(option: SystemHoist) -> SystemHoist {
     match option {
         SystemHoist::Off => SystemHoist::Leading,

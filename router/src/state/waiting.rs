@@ -1,8 +1,8 @@
-//! Waiting for a slot: the queue is the core's, the wake-up is ours.
+//! Waiting for a slot: the core keeps the queue, this module wakes the requests.
 //!
-//! Whoever changes a route's book hands free room over before the lock is let go, and sends each
-//! reservation to the request that waits for it. A request that is gone by then drops its
-//! reservation, and the slot goes to the next.
+//! Every change of a route's book hands over free slots before the lock is released, and sends each
+//! reservation to the waiting request. If that request is gone, its reservation is dropped, and the
+//! slot goes to the next one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,25 +17,25 @@ use tokio::sync::oneshot;
 use super::route::{Admitted, Inner, Kept, Placed, Route, RouteState};
 use crate::clock::now;
 
-/// How often a waiting request looks for the time at which its pool may change by itself: a ban may be
-/// set that ends before whatever it knows of.
+/// How often a waiting request asks when its pool may change by time alone: a new ban may end
+/// before the times it knows.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How a wait ends.
+/// The result of a wait.
 type Outcome = Result<Placed, Refusal>;
 
-/// Where each waiting request listens. Exactly the waiters of the book are in here.
+/// The channel of each waiting request. Contains exactly the waiters in the book.
 pub(super) type Listeners = HashMap<WaiterId, Listener>;
 
-/// One request that waits.
+/// One waiting request.
 pub(super) struct Listener {
     sender: oneshot::Sender<Outcome>,
-    /// What its reservation will keep of it.
+    /// The parts of the request that its reservation will keep.
     kept: Kept,
 }
 
 impl RouteState {
-    /// Changes the book, and hands whatever room that makes to those who wait.
+    /// Changes the book, and hands the slots that become free to waiting requests.
     pub(super) fn change<T>(
         self: &Arc<Self>,
         act: impl FnOnce(&mut Book, &mut StdRng, Instant) -> T,
@@ -48,7 +48,8 @@ impl RouteState {
         act: impl FnOnce(&mut Book, &mut StdRng, &mut Listeners, Instant) -> T,
     ) -> T {
         let mut inner = self.inner.lock();
-        // Read after the lock is taken, so that nobody carries an old time.
+        // The clock is read under the lock; otherwise a caller that waited for the lock would use
+        // an old time.
         let now = now();
         let Inner {
             book,
@@ -66,7 +67,8 @@ impl RouteState {
                 Some((sender, outcome))
             })
             .collect();
-        // A reservation whose listener is gone is dropped right here, which takes the lock again.
+        // Unlock first: a reservation without a listener is dropped below, which takes the lock
+        // again.
         drop(inner);
         for (sender, outcome) in sent {
             let _ = sender.send(outcome);
@@ -75,29 +77,29 @@ impl RouteState {
     }
 }
 
-/// A place in the queue of a full pool. Dropping it gives the place up; a slot that was handed over
-/// in the meantime goes on to the next.
+/// A place in the queue of a full pool. Dropping it gives up the place; a slot that was already
+/// handed over goes to the next request.
 pub struct Waiting {
     route: Arc<Route>,
     id: WaiterId,
     pool: PoolId,
-    /// Requests that waited before it when it came.
+    /// Number of requests that were already waiting when it arrived.
     ahead: usize,
     handed: oneshot::Receiver<Outcome>,
 }
 
 impl Waiting {
-    /// Requests that waited before it when it came.
+    /// Number of requests that were already waiting when it arrived.
     pub fn ahead(&self) -> u32 {
         u32::try_from(self.ahead).unwrap_or(u32::MAX)
     }
 
-    /// Waits for a slot, at most the route's `wait_timeout`; then goes past the limit.
+    /// Waits for a slot for at most the route's `wait_timeout`, then ignores the limit.
     ///
-    /// Cancel safe: dropping the future gives the place in the queue up.
+    /// Cancel safe: dropping the future gives up the place in the queue.
     ///
     /// # Errors
-    /// A gate that refuses at the end of the wait, or no peer that could take the request.
+    /// A gate refuses the request at the end of the wait, or no peer can take it.
     pub async fn served(mut self) -> Outcome {
         let patience = self.route.spec().guard.wait_timeout;
         let patience = tokio::time::sleep(patience);
@@ -114,19 +116,20 @@ impl Waiting {
                 () = tokio::time::sleep_until(next.into()) => {}
             }
             if change.is_some_and(|change| change <= now()) {
-                // Room that comes with time alone is handed over by whoever notices.
+                // No event announces a slot that becomes free by time alone, so this change hands
+                // it over.
                 self.route.state.change(|_, _, _| ());
             }
         }
         if let Some(outcome) = self.overflow() {
             return outcome;
         }
-        // Handed over just now: it is on its way.
+        // The slot was handed over just now, and its message is on its way.
         let outcome = (&mut self.handed).await;
         outcome.expect("a waiter that left the queue was sent its outcome")
     }
 
-    /// When to look again, and when its pool may change by itself.
+    /// When to check again, and when the pool may change by time alone.
     fn next_look(&self) -> (Instant, Option<Instant>) {
         let mut inner = self.route.state.inner.lock();
         let now = now();
@@ -164,7 +167,7 @@ impl fmt::Debug for Waiting {
 }
 
 impl Route {
-    /// Puts those who wait under the switches in force, which may let them all go.
+    /// Applies the switches in force to the waiting requests, which may admit all of them.
     pub fn obey_switches(&self) {
         let switches = self.switches();
         self.state.change(|book, _, _| book.obey(switches));
@@ -173,7 +176,7 @@ impl Route {
     /// Admits and places one request, or queues it, in one critical section.
     ///
     /// # Errors
-    /// The refusal with its numbers; nothing is reserved then.
+    /// The refusal with its numbers. Nothing is reserved then.
     pub fn admit(self: &Arc<Self>, ask: PlacementRequest<'_>) -> Result<Admitted, Refusal> {
         let state = &self.state;
         let kept = Kept::of(&ask);
@@ -235,7 +238,7 @@ health_ban_ttl: 3500ms
         let table = Tables::new().table("", &[("chat", FILE)]);
         let route = table.routes().next().expect("one route");
         let peer = PeerKey::new("10.0.0.12:8000");
-        // Set while somebody waits already: nobody knew of it when the wait began.
+        // Banned while requests already wait, so the wait began without knowing about the ban.
         let mut held = [(); 2].map(|()| route.reserve(ask()).expect("there is room"));
         held.sort_by_key(|placed| placed.peer);
         let [first, second] = [(); 2].map(|()| waiting(route));
