@@ -1,18 +1,18 @@
-//! The bound on what the body log holds in memory: bodies of requests in flight, records on their
-//! way, frames not yet acknowledged. One count for the process; taking from it never waits.
+//! The memory limit of the body log. It covers bodies of in-flight requests, queued records, and
+//! unacknowledged frames. The process has one budget; taking from it never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bodies stop being taken here, so that the small rest of a record still finds room.
+/// Bodies are refused above this, so that the small remainder of a record still fits.
 const BODIES_SHARE: (u64, u64) = (3, 4);
 
-/// What is charged, which decides how much of the budget it may use.
+/// The kind of data charged. It decides how much of the budget may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Bodies: three quarters.
+    /// Bodies: up to three quarters.
     Bodies,
-    /// What is left of a record without them: all of it.
+    /// The rest of a record: the whole budget.
     Meta,
 }
 
@@ -29,7 +29,7 @@ struct Inner {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -39,7 +39,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Another limit; what is held stays held.
+    /// Changes the limit. Bytes already held stay held.
     pub(crate) fn set_limit(&self, limit: u64) {
         self.inner.limit.store(limit, Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes held on somebody's behalf; given back when it is dropped.
+/// Bytes held for one owner. They are released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: MemoryBudget,
@@ -79,7 +79,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Takes `more` bytes unless that would pass the share's limit; says whether it did.
+    /// Takes `more` bytes unless that would exceed the limit of the share. Returns whether it did.
     pub(crate) fn try_take(&mut self, more: usize, share: Share) -> bool {
         let limit = self.budget.limit_of(share);
         let used = &self.budget.inner.used;
@@ -93,15 +93,15 @@ impl Charge {
         taken
     }
 
-    /// Gives `bytes` back, at most what is held.
+    /// Releases `bytes`, at most what is held.
     pub(crate) fn give(&mut self, bytes: usize) {
         let bytes = self.bytes.min(bytes as u64);
         self.bytes -= bytes;
         self.budget.inner.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Holds exactly `bytes` from here on, limit or not: what was charged has become something of
-    /// this size.
+    /// Sets the charge to exactly `bytes`, regardless of the limit: the charged data has been
+    /// converted to something of this size.
     pub(crate) fn become_bytes(&mut self, bytes: usize) {
         let (was, now) = (self.bytes, bytes as u64);
         self.bytes = now;

@@ -1,5 +1,5 @@
-//! What the body log takes of one request while it lives. It sits in the exchange, waits for
-//! nothing, and becomes a [`Record`] when the exchange is settled.
+//! Captures one request for the body log while it is in flight. A capture is part of the exchange,
+//! never waits, and becomes a [`Record`] when the exchange is settled.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,58 +20,58 @@ use super::record::Record;
 use super::sampling::{Draw, Outcome};
 use super::tap::{Caps, Tap};
 
-/// Most bytes of a request body that are kept.
+/// Most bytes kept of a request body.
 const REQUEST_MAX: u64 = 10 << 20;
 
-/// Smaller bodies are copied: by reference they would keep a whole read buffer alive.
+/// Smaller bodies are copied: a reference would keep a whole read buffer alive.
 const SHARED_MIN: usize = 16 << 10;
 
-/// Longest header values taken from an answer.
+/// Longest header value taken from an answer, bytes.
 const ANSWER_HEADER_MAX: usize = 256;
 
-/// See the module.
+/// The capture of one request; see the module.
 #[derive(Debug)]
 pub struct Capture {
     pipe: Arc<Pipe>,
     pub(super) route: Arc<RecordedRoute>,
     draw: Draw,
     slow: Option<Duration>,
-    /// Bytes kept of each body.
+    /// Most bytes kept of each body.
     body_bytes_max: u64,
     pub(super) headers: HeaderBlock,
     pub(super) client: IpAddr,
     pub(super) session: Option<Box<str>>,
     pub(super) request: Option<Bytes>,
     pub(super) request_bytes: u64,
-    /// What `request` is charged for.
+    /// The budget charge for `request`.
     request_cost: usize,
-    /// A request body was announced and not read: nothing is known of it.
+    /// A request body was announced but not read, so nothing is known about it.
     pub(super) awaits_body: bool,
-    /// What the request says of `stream`.
+    /// The value of `stream` in the request.
     pub(super) asked_for_stream: Option<bool>,
     pub(super) tap: Tap,
     pub(super) answer: Option<Answer>,
     pub(super) refusal: Option<&'static str>,
     pub(super) first_chunk: Option<Instant>,
     pub(super) last_chunk: Option<Instant>,
-    /// Bodies were left out for want of room.
+    /// Bodies were left out because room was short.
     pub(super) is_shed: bool,
     pub(super) charge: Charge,
 }
 
-/// What a peer's response head says.
+/// Values from a peer's response head.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub encoding: Option<Box<str>>,
-    /// The peer's own `X-Routed-Peer`: it is a router.
+    /// The peer's own `X-Routed-Peer`, present if the peer is a router.
     pub forwarded_to: Option<Box<str>>,
     pub is_stream: bool,
-    /// Connecting to the peer took so long; nothing on a connection that was there.
+    /// Time spent connecting to the peer; absent if an existing connection was used.
     pub connect: Option<Duration>,
 }
 
 impl Capture {
-    /// Begins to capture a request. `None` when the budget is spent, which is counted.
+    /// Begins to capture a request. Returns `None` and counts a loss if the budget is spent.
     pub(super) fn begin(pipe: &Arc<Pipe>, begun: &Begun<'_>) -> Option<Box<Self>> {
         let (route, headers) = (begun.route, begun.headers);
         let Wanted {
@@ -120,7 +120,7 @@ impl Capture {
         }))
     }
 
-    /// The request's body, as the client sent it.
+    /// Takes the request body as the client sent it.
     pub fn request(&mut self, body: &Bytes) {
         self.awaits_body = false;
         self.request_bytes = body.len() as u64;
@@ -129,7 +129,7 @@ impl Capture {
             return;
         }
         let kept = usize::try_from(limit).map_or(body.len(), |limit| limit.min(body.len()));
-        // A reference retains all of it, so a small part of a large body is copied as well.
+        // A reference retains the whole buffer, so a small part of a large body is copied too.
         let is_shared = kept >= SHARED_MIN && kept * 4 >= body.len();
         let cost = if is_shared { body.len() } else { kept };
         if !self.charge.try_take(cost, Share::Bodies) {
@@ -143,28 +143,28 @@ impl Capture {
         });
     }
 
-    /// What its body, which may not be kept, says of `stream`.
+    /// Sets the value of `stream` in the request body. The body itself may not be kept.
     pub fn asked_for_stream(&mut self, asked: Option<bool>) {
         self.asked_for_stream = asked;
     }
 
-    /// The session it belongs to, as a log may show it.
+    /// Sets the session of the request, in the form that logs may show.
     pub fn session(&mut self, id: &[u8]) {
         self.session = Some(String::from_utf8_lossy(id).into());
     }
 
-    /// The router refuses it.
+    /// Records that the router refuses the request.
     pub fn refused(&mut self, code: &'static str) {
         self.refusal = Some(code);
     }
 
-    /// The body of an answer that the router made.
+    /// Takes the body of an answer that the router generated.
     pub fn local(&mut self, body: &Bytes) {
         self.recap(500);
         self.tap.chunk(body);
     }
 
-    /// A peer's answer begins; `connect` is what connecting to the peer cost it.
+    /// Records that a peer's answer begins. `connect` is the time spent connecting to the peer.
     pub fn answered(&mut self, head: &response::Parts, connect: Duration) {
         let text = |name: header::HeaderName| {
             let value = head.headers.get(name)?.to_str().ok()?;
@@ -180,7 +180,7 @@ impl Capture {
         });
     }
 
-    /// An answer of this status is recorded whatever the draw said.
+    /// An answer with this status is recorded regardless of the draw.
     fn recap(&mut self, status: u16) {
         if self.draw == Draw::Out
             && status >= 500
@@ -190,7 +190,7 @@ impl Capture {
         }
     }
 
-    /// A chunk of a peer's answer passed at `now`, before anything was taken from it.
+    /// Takes a chunk of a peer's answer that passed at `now`, before anything was removed from it.
     pub fn chunk(&mut self, data: &Bytes, now: Instant) {
         if data.is_empty() {
             return;
@@ -200,7 +200,7 @@ impl Capture {
         self.tap.chunk(data);
     }
 
-    /// The exchange is over: offers its record, if there is to be one.
+    /// Ends the capture and offers its record, if the exchange is to be recorded.
     pub fn settle(self: Box<Self>, settled: Box<dyn Settled>) {
         let facts = settled.facts();
         let outcome = Outcome {
@@ -225,7 +225,7 @@ impl Capture {
         }
     }
 
-    /// Lets the bodies go.
+    /// Drops the bodies.
     pub(super) fn shed(&mut self) {
         if self.request.take().is_some() {
             self.charge.give(self.request_cost);
@@ -235,7 +235,7 @@ impl Capture {
     }
 }
 
-/// How much of an answer is kept; `None` for nothing.
+/// How much of an answer to keep; `None` for nothing.
 fn caps(body_bytes_max: u64, draw: Draw) -> Option<Caps> {
     if body_bytes_max == 0 {
         return None;
@@ -250,7 +250,7 @@ fn caps(body_bytes_max: u64, draw: Draw) -> Option<Caps> {
     })
 }
 
-/// Whether a body follows these headers, as far as they say.
+/// Whether the headers announce a body.
 fn announces_body(headers: &HeaderMap) -> bool {
     let length = headers.get(header::CONTENT_LENGTH);
     headers.contains_key(header::TRANSFER_ENCODING) || length.is_some_and(|length| length != "0")
@@ -262,7 +262,7 @@ fn is_events(content_type: &HeaderValue) -> bool {
 }
 
 impl Answer {
-    /// The form of its body.
+    /// The format of the answer's body.
     pub(super) fn form(&self) -> Form {
         let is_plain = self
             .encoding

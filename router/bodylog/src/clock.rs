@@ -1,9 +1,9 @@
-//! The clock of the body log, and how its errors are told.
+//! The clock of the body log, and the formatting of its errors.
 
 use std::error::Error;
 use std::time::Instant;
 
-/// The monotonic clock; a paused test clock reaches it.
+/// The monotonic clock. Tests can pause it.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

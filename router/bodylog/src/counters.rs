@@ -1,4 +1,4 @@
-//! What became of records and frames. Every loss has a reason and is counted once.
+//! Counts what happened to records and frames. Every loss has a reason and is counted once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,27 +13,27 @@ const ACK_BOUNDS: [f64; 12] = [
 /// Most buckets of a native histogram.
 const NATIVE_BUCKETS_MAX: usize = 160;
 
-/// Why a record or a frame is lost.
+/// The reason a record or a frame was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The byte budget, or the queue before the encoder, was full.
+    /// The byte budget or the queue before the encoder was full.
     Budget,
     /// The spool was full.
     SpoolFull,
-    /// The meta object was too large, however much of it was left out.
+    /// The meta object was too large even after parts of it were left out.
     Meta,
     /// The frame was too large.
     Encode,
-    /// The process ended before it was delivered, and there was no spool.
+    /// The process ended before delivery, and there was no spool.
     Shutdown,
-    /// The disk refused it, or gave it back damaged.
+    /// The disk failed to write it, or returned it damaged.
     Disk,
-    /// The listener will never take it.
+    /// The listener refused it permanently.
     Rejected,
 }
 
 impl Reason {
-    /// Every reason, in label order.
+    /// All reasons, in label order.
     pub const ALL: [Self; 7] = [
         Self::Budget,
         Self::SpoolFull,
@@ -58,7 +58,7 @@ impl Reason {
     }
 }
 
-/// The process's counts.
+/// The counters of the process.
 #[derive(Debug)]
 pub(crate) struct Counters {
     queued: AtomicU64,
@@ -88,37 +88,38 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Frames were given a sequence.
+    /// Counts frames that got a sequence.
     pub(crate) fn queued(&self, frames: u64) {
         self.queued.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Frames were stored by the listener.
+    /// Counts frames that the listener has stored.
     pub(crate) fn acked(&self, frames: u64) {
         self.acked.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Records or frames are lost.
+    /// Counts lost records or frames.
     pub(crate) fn dropped(&self, reason: Reason, count: u64) {
         self.dropped[reason as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// A record was queued without something for want of room.
+    /// Counts a record that was queued without some part because room was short.
     pub(crate) fn shed(&self) {
         self.shed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A frame of the live epoch was acknowledged this long after it was sent.
+    /// Counts an acknowledgement of a frame of the live epoch, with the time since the frame was
+    /// sent.
     pub(crate) fn ack_took(&self, time: Duration) {
         self.ack_seconds.observe(time.as_secs_f64());
     }
 
-    /// The live connection came or went. Whether that is news.
+    /// Sets whether the live connection is up. Returns whether that changed.
     pub(crate) fn connected(&self, now: bool) -> bool {
         self.is_connected.swap(now, Ordering::Relaxed) != now
     }
 
-    /// A connection is tried again after one was lost or refused.
+    /// Counts a new attempt to connect after a connection was lost or refused.
     pub(crate) fn reconnects(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
@@ -138,26 +139,26 @@ impl Counters {
     }
 }
 
-/// The counts at one time.
+/// A snapshot of the counters.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Frames given a sequence.
+    /// Frames that got a sequence.
     pub queued: u64,
     /// Frames stored by the listener.
     pub acked: u64,
     /// Losses, in the order of [`Reason::ALL`].
     pub dropped: [u64; Reason::ALL.len()],
-    /// Records without bodies or headers for want of room.
+    /// Records without bodies or headers because room was short.
     pub shed: u64,
-    /// Connections tried after the first.
+    /// Connection attempts after the first.
     pub reconnects: u64,
-    /// The live connection stands.
+    /// Whether the live connection is up.
     pub is_connected: bool,
-    /// Send to acknowledgement.
+    /// Time from sending to acknowledgement.
     pub ack_seconds: Histogram,
 }
 
-/// The counts of one route.
+/// The counters of one route.
 #[derive(Debug, Default)]
 pub struct RouteCounters {
     written: AtomicU64,
@@ -166,18 +167,18 @@ pub struct RouteCounters {
 }
 
 impl RouteCounters {
-    /// A record of the route was queued.
+    /// Counts a queued record of the route.
     pub fn written(&self, unix_ms: u64) {
         self.written.fetch_add(1, Ordering::Relaxed);
         self.last_unix_ms.fetch_max(unix_ms, Ordering::Relaxed);
     }
 
-    /// A record of the route is lost.
+    /// Counts a lost record of the route.
     pub fn dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins to count anew.
+    /// Resets the counters.
     pub fn reset(&self) {
         self.written.store(0, Ordering::Relaxed);
         self.dropped.store(0, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl RouteCounters {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records lost before they were queued, likewise.
+    /// Records lost before they were queued, since the start or the last reset.
     pub fn drop_count(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

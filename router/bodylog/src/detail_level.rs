@@ -1,10 +1,10 @@
-//! How much of a record is kept while room is short: first the bodies go, then the headers, and
-//! only then, where nothing fits any more, whole records.
+//! Decides how much of a record to keep when room is short. Bodies are dropped first, then headers;
+//! whole records are dropped only when nothing fits any more.
 
-/// A grade of keeping, best first.
+/// How much of a record is kept, most detailed first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DetailLevel {
-    /// All of it.
+    /// Everything.
     #[default]
     Whole,
     /// No bodies.
@@ -13,12 +13,12 @@ pub(crate) enum DetailLevel {
     Slim,
 }
 
-/// Percent of memory and of the spool from which on a grade holds.
+/// Percentage of memory or spool in use at which a level begins.
 const NO_BODIES: (u64, u64) = (75, 80);
 const SLIM: (u64, u64) = (90, 95);
 
 impl DetailLevel {
-    /// The grade for memory and, where there is one, the spool: bytes used and bytes there are.
+    /// The level for the memory and, if there is one, the spool, each as (used bytes, total bytes).
     pub(crate) fn of(memory: (u64, u64), spool: Option<(u64, u64)>) -> Self {
         let is_past = |(used, max): (u64, u64), percent: u64| {
             u128::from(used) * 100 > u128::from(max) * u128::from(percent)

@@ -1,5 +1,5 @@
-//! What the body log asks of the router: plain values at the beginning of an exchange, and a look at
-//! the settled exchange at its end.
+//! The interface from the router to the body log: plain values at the beginning of an exchange, and
+//! a view of the settled exchange at its end.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,38 +12,38 @@ use router_core::decision::Choice;
 use super::counters::RouteCounters;
 use answers::Meter;
 
-/// A place in a JSON body: names and list indices, outermost first, `*` for every member.
+/// A path in a JSON body: names and list indices, outermost first. `*` matches every member.
 pub type BodyPath = Arc<[Box<str>]>;
 
-/// What records say of their route, and where they are counted.
+/// The data about a route that its records need, and its counters.
 #[derive(Debug)]
 pub struct RecordedRoute {
     /// The route's name.
     pub name: Arc<str>,
     /// Values of JSON bodies that are recorded as `[REDACTED]`.
     pub redact_paths: Vec<BodyPath>,
-    /// Its counts.
+    /// Its counters.
     pub counters: Arc<RouteCounters>,
 }
 
-/// What is recorded of a route's exchanges while its switch is on.
+/// The recording settings of a route while recording is on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wanted {
-    /// Share of requests, 0 to 100 percent; fractions count.
+    /// Share of requests, 0 to 100 percent. Fractions are allowed.
     pub pct: f64,
-    /// Slower requests are recorded whatever the share.
+    /// Slower requests are recorded regardless of the share.
     pub slow: Option<Duration>,
-    /// Bytes kept of each body: of a request the first, of an answer the beginning and the end.
-    /// 0 keeps none; above the capture's own caps those hold.
+    /// Bytes kept of each body: the beginning of a request, the beginning and the end of an answer.
+    /// 0 keeps none. The capture's own caps limit larger values.
     pub body_bytes_max: u64,
 }
 
-/// A request whose caller may come in.
+/// An admitted request.
 #[derive(Debug)]
 pub struct Begun<'a> {
     /// Its route.
     pub route: &'a Arc<RecordedRoute>,
-    /// What is recorded.
+    /// Its recording settings.
     pub wanted: Wanted,
     /// Its headers, as the client sent them.
     pub headers: &'a HeaderMap,
@@ -54,15 +54,15 @@ pub struct Begun<'a> {
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was relayed whole.
+    /// The whole answer was relayed.
     Whole,
-    /// The peer broke it off, or took too long.
+    /// The peer aborted it or took too long.
     Broken,
-    /// The client left.
+    /// The client disconnected.
     Left,
 }
 
-/// The names of the peer that answered, or was tried last.
+/// The names of the peer that answered, or of the last one tried.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerNames<'e> {
     /// `host:port`.
@@ -71,7 +71,7 @@ pub struct PeerNames<'e> {
     pub name: &'e str,
 }
 
-/// What a record says beside what was captured, lent by the settled exchange.
+/// The values of a record other than the captured ones, borrowed from the settled exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'e> {
     /// `x-request-id`.
@@ -80,37 +80,37 @@ pub struct Facts<'e> {
     pub method: &'e str,
     /// Path and query as the client sent them, without the route's prefix.
     pub target: &'e str,
-    /// Owner of the key.
+    /// The owner of the API key.
     pub owner: Option<&'e str>,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: Option<&'e str>,
     /// Where the session id was found.
     pub source: &'e str,
-    /// The decision, once one was made.
+    /// The routing decision, if one was made.
     pub choice: Option<&'e Choice>,
-    /// The peer that answered, or was tried last.
+    /// The peer that answered, or the last one tried.
     pub peer: Option<PeerNames<'e>>,
-    /// Attempts made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Status sent to the client.
+    /// The status sent to the client.
     pub status: u16,
     /// Arrival, milliseconds since the Unix epoch.
     pub unix_ms: i64,
-    /// The request's headers were read.
+    /// When the request's headers had been read.
     pub arrived: Instant,
-    /// From the request's last byte to its first send.
+    /// Time from the request's last byte to its first send.
     pub queued: Option<Duration>,
-    /// Arrival to the last byte.
+    /// Time from arrival to the last byte.
     pub took: Duration,
     /// How the answer ended.
     pub end: End,
-    /// What was read in the answer; `None` where it was not read.
+    /// The values read from the answer; `None` if it was not read.
     pub meter: Option<&'e Meter>,
 }
 
 impl Facts<'_> {
-    /// A success that the peer broke off, or ended before it was complete. A client that left is no
-    /// fault of the peer.
+    /// Whether a success was aborted by the peer or ended before it was complete. A client that
+    /// disconnects is not the peer's fault.
     pub(super) fn is_truncated(&self) -> bool {
         let is_success = (200..300).contains(&self.status);
         let fell_short =
@@ -121,6 +121,6 @@ impl Facts<'_> {
 
 /// A settled exchange. The record owns it until the encoder has read it.
 pub trait Settled: fmt::Debug + Send {
-    /// What its record says.
+    /// The values for its record.
     fn facts(&self) -> Facts<'_>;
 }

@@ -1,4 +1,4 @@
-//! Request headers on their way into a record.
+//! Copies request headers for a record.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,12 @@ use http::HeaderMap;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// Request headers as they came, in one piece: a clone of the map would keep the connection's read
-/// buffer alive.
+/// Request headers as received, in one allocation: a clone of the map would keep the connection's
+/// read buffer alive.
 #[derive(Clone, Default)]
 pub(super) struct HeaderBlock(Box<[u8]>);
 
-/// Neither can occur in a header.
+/// Neither of these bytes can occur in a header.
 const AFTER_NAME: u8 = 0;
 const AFTER_VALUE: u8 = b'\n';
 
@@ -40,8 +40,8 @@ impl HeaderBlock {
         self.0.len()
     }
 
-    /// The headers that may be recorded, as JSON. A value that is not UTF-8 is `base64:` and its
-    /// bytes; a header sent several times is a list.
+    /// The recordable headers as JSON. A value that is not UTF-8 becomes `base64:` and its encoded
+    /// bytes; a repeated header becomes a list.
     pub(super) fn recorded(&self) -> Recorded<'_> {
         Recorded(&self.0)
     }
@@ -67,7 +67,7 @@ impl Serialize for Recorded<'_> {
         let mut map = serializer.serialize_map(None)?;
         let mut rest = self.each().peekable();
         while let Some((name, first)) = rest.next() {
-            // A map of headers tells all values of a name before the next name.
+            // A header map yields all values of a name before the next name.
             let mut values = vec![text(first)];
             while let Some((_, value)) = rest.next_if(|(next, _)| *next == name) {
                 values.push(text(value));
@@ -81,7 +81,7 @@ impl Serialize for Recorded<'_> {
     }
 }
 
-/// The length only: there are credentials in it.
+/// Prints only the length, because headers contain credentials.
 impl fmt::Debug for HeaderBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("HeaderBlock").field(&self.0.len()).finish()

@@ -1,4 +1,4 @@
-//! The body log: every exchange recorded, none delayed.
+//! The body log: records every exchange and delays none.
 //!
 //! ```text
 //! request path                                    │ beside it
@@ -8,15 +8,15 @@
 //!              never waits                        │
 //! ```
 //!
-//! The request path takes from one byte budget by `try_` alone, offers one record to a bounded
-//! queue, and does nothing else: no encoding, no IO, no lock that the sender holds. Without a
-//! configured listener it reads one pointer.
+//! The request path takes room from one byte budget with `try_` calls only, and offers one record
+//! to a bounded queue. It does no encoding and no IO, and takes no lock that the sender holds.
+//! Without a configured listener, it reads one pointer.
 //!
-//! The sender keeps every frame until the listener has acknowledged it, in memory while that is
-//! short and the listener is there, else in the [`spool`]. What cannot be kept is given up in steps
-//! ([`detail_level`]) and counted by reason ([`counters`]).
+//! The sender keeps every frame until the listener has acknowledged it: in memory while the backlog
+//! is short and the listener is reachable, otherwise in the [`spool`]. When room is short, detail
+//! is dropped in steps ([`detail_level`]), and losses are counted by reason ([`counters`]).
 //!
-//! The router hands over plain values when an exchange begins ([`Begun`]) and lends the settled
+//! The router passes plain values when an exchange begins ([`Begun`]) and lends the settled
 //! exchange at its end ([`Settled`]). Its metrics page reads [`BodyLog::status`].
 
 mod budget;

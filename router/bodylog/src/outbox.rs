@@ -1,10 +1,10 @@
-//! The frames of one epoch between their number and their acknowledgement.
+//! Holds the frames of one epoch from their numbering to their acknowledgement.
 //!
-//! Frames get consecutive sequences and leave in that order. They wait in memory, or on disk once
-//! memory is short or nobody is listening; while the disk has frames that were not sent on the
-//! present connection, new ones queue up behind them there. An acknowledgement covers everything
-//! up to its sequence. Nothing here does IO: one writer fills the outbox and writes its segments,
-//! one courier empties it and reads them.
+//! Frames get consecutive sequences and leave in that order. They wait in memory, or on disk when
+//! memory is short or no listener is reachable. While the disk holds frames that were not sent on
+//! the current connection, new frames queue up behind them on disk. An acknowledgement covers
+//! everything up to its sequence. Nothing here does IO: one writer fills the outbox and writes its
+//! segments, and one courier empties it and reads them.
 
 mod state;
 
@@ -22,33 +22,33 @@ use super::counters::RouteCounters;
 use super::spool::segment::{SegmentName, Stored};
 use super::spool::{Left, Spool};
 
-/// Without a connection for this long, frames go to the disk.
+/// After this long without a connection, frames go to disk.
 pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(1);
 
-/// A frame that has no number yet.
+/// A frame without a sequence.
 #[derive(Debug)]
 pub(crate) struct Unnumbered {
     /// The whole frame; its sequence is 0.
     pub bytes: BytesMut,
-    /// What it costs in memory.
+    /// The memory it uses, bytes.
     pub charge: Charge,
-    /// Whose it is.
+    /// Its origin.
     pub origin: Origin,
 }
 
-/// Where a frame came from, for the counts.
+/// The origin of a frame, for the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// Its route's counts.
+    /// The counters of its route.
     pub route: Arc<RouteCounters>,
-    /// When its request began, milliseconds since the Unix epoch.
+    /// Start of its request, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Bodies or headers were left out for want of room.
+    /// Bodies or headers were left out because room was short.
     pub is_shed: bool,
 }
 
 impl Unnumbered {
-    /// Writes the sequence into the header.
+    /// Writes the sequence into the frame header.
     fn number(&mut self, seq: u64, replay: bool) {
         let mut raw = [0; HEADER_LEN];
         raw.copy_from_slice(&self.bytes[..HEADER_LEN]);
@@ -61,18 +61,18 @@ impl Unnumbered {
     }
 }
 
-/// Where the next frame is.
+/// The location of the next frame.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Here, with those that follow it.
+    /// In memory, together with the frames that follow it.
     Memory(Vec<Stored>),
     /// In a segment.
     Disk(OnDisk),
-    /// Nowhere: it and those up to this sequence are lost.
+    /// It is lost, and so are all frames up to this sequence.
     Gap(u64),
     /// It does not exist yet.
     Nothing,
-    /// There will be no more, and everything is acknowledged.
+    /// The outbox is closed and everything is acknowledged.
     Done,
 }
 
@@ -81,59 +81,59 @@ pub(crate) enum Next {
 pub(crate) struct OnDisk {
     /// Its name.
     pub name: SegmentName,
-    /// Where its whole frames end.
+    /// End offset of its complete frames.
     pub bound: u64,
 }
 
-/// A segment that is done with.
+/// A finished segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
     /// Its name.
     pub name: SegmentName,
     /// Its bytes.
     pub len: u64,
-    /// There is damage in it.
+    /// It contains damage.
     pub is_damaged: bool,
 }
 
-/// What an acknowledgement did.
+/// The result of an acknowledgement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acked {
-    /// Frames that were stored.
+    /// Frames that the listener has stored.
     pub frames: u64,
     /// Segments to remove.
     pub removals: Vec<Removal>,
 }
 
-/// The end of a segment, as a reader found it.
+/// The end of a segment, as the reader found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentEnd {
-    /// Which.
+    /// The segment.
     pub name: SegmentName,
-    /// How far it was to be read.
+    /// The offset to which it was to be read.
     pub bound: u64,
     /// The last sequence seen.
     pub last: Option<u64>,
-    /// This time no frame was found.
+    /// No frame was found this time.
     pub is_empty: bool,
-    /// What follows is not readable.
+    /// The rest is not readable.
     pub is_damaged: bool,
 }
 
-/// What was written to a segment.
+/// The result of a write to a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Which.
+    /// The segment.
     pub name: SegmentName,
-    /// Its last sequence now.
+    /// Its new last sequence.
     pub last: u64,
-    /// Its bytes now.
+    /// Its new length, bytes.
     pub len: u64,
-    /// Bytes that were added.
+    /// Bytes added.
     pub added: u64,
 }
 
-/// See the module.
+/// The outbox of one epoch; see the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     epoch: u64,
@@ -143,12 +143,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// The empty outbox of a new epoch, not connected since `now`.
+    /// An empty outbox for a new epoch, not connected since `now`.
     pub(crate) fn new(epoch: u64, spool: Option<Arc<Spool>>, now: Instant) -> Self {
         Self::with(epoch, spool, State::new(Some(now)))
     }
 
-    /// What an earlier process left of one epoch: `left` in ascending order. It takes no more.
+    /// An outbox with the segments that an earlier process left of one epoch. `left` is in
+    /// ascending order. It accepts no new frames.
     pub(crate) fn left(epoch: u64, spool: Arc<Spool>, left: &[Left]) -> Self {
         let mut state = State::new(None);
         state.floor = left.first().map_or(1, |segment| segment.name.first);
@@ -180,12 +181,12 @@ impl Outbox {
         self.epoch
     }
 
-    /// Where its segments are.
+    /// The directory of its segments.
     pub(crate) fn spool(&self) -> Option<&Arc<Spool>> {
         self.spool.as_ref()
     }
 
-    /// Waits for something new to send. Cancel safe; a change before the call counts.
+    /// Waits for something new to send. Cancel safe; a change before the call is not missed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -193,9 +194,9 @@ impl Outbox {
 
 /// The writer's side.
 impl Outbox {
-    /// Numbers frames and keeps them in memory, up to the first that has to go to the disk:
-    /// that one and all behind it come back. At most `share` bytes stay in memory where there is a
-    /// disk. `kept` is told of each that is kept.
+    /// Numbers frames and keeps them in memory until one has to go to disk. Returns that frame and
+    /// all after it. If there is a disk, at most `share` bytes stay in memory. Calls `kept` for
+    /// each frame kept.
     pub(crate) fn keep(
         &self,
         frames: Vec<Unnumbered>,
@@ -209,8 +210,8 @@ impl Outbox {
         })
     }
 
-    /// Numbers frames and keeps them in memory while it has not more than `share` bytes, disk or
-    /// not: that one and all behind it come back.
+    /// Numbers frames and keeps them in memory up to `share` bytes, whether or not there is a disk.
+    /// Returns the first frame that does not fit and all after it.
     pub(crate) fn keep_in_memory(
         &self,
         frames: Vec<Unnumbered>,
@@ -221,7 +222,7 @@ impl Outbox {
         self.keep_while(frames, now, kept, |_, bytes| bytes <= share)
     }
 
-    /// `may` is asked with the bytes that memory would have.
+    /// `may` gets the number of bytes that memory would then hold.
     fn keep_while(
         &self,
         frames: Vec<Unnumbered>,
@@ -251,8 +252,8 @@ impl Outbox {
         frames.collect()
     }
 
-    /// Numbers frames that go to the disk without keeping them: they exist once
-    /// [`Outbox::wrote`] says so. The writer is one, so nobody numbers in between.
+    /// Numbers frames that go to disk, without keeping them. They exist only after
+    /// [`Outbox::wrote`]. There is one writer, so nothing else assigns sequences in between.
     pub(crate) fn number(&self, frames: Vec<Unnumbered>) -> Vec<(Stored, Charge)> {
         let next = self.state.lock().next;
         let numbered = frames.into_iter().zip(next..).map(|(mut frame, seq)| {
@@ -263,7 +264,7 @@ impl Outbox {
         numbered.collect()
     }
 
-    /// Frames in memory that should be on disk: all of them while nobody is listening.
+    /// The frames in memory that must go to disk: all of them while no listener is reachable.
     pub(crate) fn to_spill(&self, now: Instant) -> Vec<Stored> {
         let state = self.state.lock();
         if self.spool.is_none() || !state.is_away(now) {
@@ -282,8 +283,8 @@ impl Outbox {
             .collect()
     }
 
-    /// A write begins. False when `current` is gone or complete, so that another segment must be
-    /// begun.
+    /// Begins a write. Returns false if `current` is removed or complete, so that the writer must
+    /// begin another segment.
     pub(crate) fn begin_write(&self, current: Option<SegmentName>) -> bool {
         let mut state = self.state.lock();
         let is_good = |s: &Segment, name| s.name == name && !s.is_damaged;
@@ -292,8 +293,8 @@ impl Outbox {
         state.writing.is_some()
     }
 
-    /// A write has ended with this. Frames of it that are in memory are let go there. Answers the
-    /// segments that turned out to be done with meanwhile.
+    /// Ends a write. Its frames that are still in memory are dropped there. Returns the segments
+    /// that became finished in the meantime.
     pub(crate) fn wrote(&self, written: &[Written]) -> Vec<Removal> {
         let mut state = self.state.lock();
         state.writing = None;
@@ -311,7 +312,7 @@ impl Outbox {
         removals
     }
 
-    /// No more frames will come.
+    /// Closes the outbox for new frames.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_one();
@@ -320,19 +321,19 @@ impl Outbox {
 
 /// The courier's side.
 impl Outbox {
-    /// The lowest sequence that still matters.
+    /// The lowest sequence that is not acknowledged or lost.
     pub(crate) fn floor(&self) -> u64 {
         self.state.lock().floor
     }
 
-    /// Whether the receiver says it has sequences that were never given: somebody else sends under
-    /// the same name.
+    /// Whether the receiver claims sequences that were never assigned: then another process sends
+    /// under the same name.
     pub(crate) fn is_ahead(&self, last_durable: u64) -> bool {
         let state = self.state.lock();
         !state.is_closed && last_durable >= state.next
     }
 
-    /// A connection stands and the receiver has everything up to `last_durable`.
+    /// Records that a connection is up and the receiver has everything up to `last_durable`.
     pub(crate) fn connected(&self, last_durable: u64) -> Acked {
         let mut state = self.state.lock();
         state.away_since = None;
@@ -341,25 +342,27 @@ impl Outbox {
         acked
     }
 
-    /// The connection is gone.
+    /// Records that the connection is lost.
     pub(crate) fn disconnected(&self, now: Instant) {
         let mut state = self.state.lock();
         state.away_since.get_or_insert(now);
         state.sent = state.floor - 1;
     }
 
-    /// The receiver has no room: from here on it counts as away, though connected.
+    /// Records that the receiver has no room. It then counts as unreachable, although it is
+    /// connected.
     pub(crate) fn stalled(&self, now: Instant) {
         let since = now.checked_sub(AWAY_AFTER).unwrap_or(now);
         self.state.lock().away_since.get_or_insert(since);
     }
 
-    /// The receiver takes frames again.
+    /// Records that the receiver accepts frames again.
     pub(crate) fn resumed(&self) {
         self.state.lock().away_since = None;
     }
 
-    /// Where the frame `seq` is. From memory come at most `frames` and `bytes`, one in any case.
+    /// The location of the frame `seq`. From memory, returns at most `frames` frames and `bytes`
+    /// bytes, but at least one frame.
     pub(crate) fn next(&self, seq: u64, frames: usize, bytes: usize) -> Next {
         let state = self.state.lock();
         let at = state.memory.partition_point(|queued| queued.seq < seq);
@@ -387,25 +390,26 @@ impl Outbox {
         }
     }
 
-    /// Frames up to `seq` were handed to the connection.
+    /// Records that frames up to `seq` were passed to the connection.
     pub(crate) fn sent(&self, seq: u64) {
         let mut state = self.state.lock();
         state.sent = state.sent.max(seq);
     }
 
-    /// Frames from `seq` on must be sent again.
+    /// Requests that frames from `seq` on are sent again.
     pub(crate) fn rewind(&self, seq: u64) {
         let mut state = self.state.lock();
         state.sent = state.sent.min(seq.saturating_sub(1));
     }
 
-    /// The receiver has stored everything up to `seq`.
+    /// Records that the receiver has stored everything up to `seq`.
     pub(crate) fn acked(&self, seq: u64) -> Acked {
         self.state.lock().ack(seq)
     }
 
-    /// The receiver will not take `seq`, and acknowledges past it. False when it has said so before,
-    /// as when frames before it had to come again.
+    /// Records that the receiver refuses `seq` permanently and will acknowledge past it. Returns
+    /// false if the refusal is already known, for example because earlier frames had to be sent
+    /// again.
     pub(crate) fn reject(&self, seq: u64) -> bool {
         let mut state = self.state.lock();
         let is_new = !state.rejected.contains(&seq);
@@ -415,7 +419,7 @@ impl Outbox {
         is_new
     }
 
-    /// Everything below `seq` is lost or done with.
+    /// Records that everything below `seq` is lost or finished.
     pub(crate) fn skip_to(&self, seq: u64) -> Vec<Removal> {
         let mut state = self.state.lock();
         state.floor = state.floor.max(seq);
@@ -423,9 +427,9 @@ impl Outbox {
         state.settle()
     }
 
-    /// A segment has been read to its end, or as far as it can be: `last` is the last sequence seen
-    /// in its first `bound` bytes. A segment that has grown since, or whose frames are known, ends
-    /// where its writer said, unless there is damage in it or nothing was found.
+    /// Records that a segment has been read to its end, or as far as possible. `last` is the last
+    /// sequence in its first `bound` bytes. If the segment has grown since, or its frames are
+    /// known, it ends where its writer said, unless it is damaged or no frame was found.
     pub(crate) fn segment_ends(&self, end: SegmentEnd) -> Vec<Removal> {
         let mut state = self.state.lock();
         if let Some(segment) = state.segments.iter_mut().find(|s| s.name == end.name) {
@@ -438,7 +442,7 @@ impl Outbox {
         state.settle()
     }
 
-    /// A frame of a segment is damaged.
+    /// Records that a frame of a segment is damaged.
     pub(crate) fn segment_is_damaged(&self, name: SegmentName) {
         let mut state = self.state.lock();
         if let Some(segment) = state.segments.iter_mut().find(|s| s.name == name) {
@@ -449,13 +453,13 @@ impl Outbox {
 
 /// What is shown.
 impl Outbox {
-    /// Frames given and not acknowledged.
+    /// Number of assigned but unacknowledged sequences.
     pub(crate) fn unacked(&self) -> u64 {
         let state = self.state.lock();
         state.next.saturating_sub(state.floor)
     }
 
-    /// How long the oldest frame has waited.
+    /// How long the oldest frame has been waiting.
     pub(crate) fn oldest(&self, now: Instant, wall: SystemTime) -> Duration {
         let state = self.state.lock();
         let memory = state.memory.front();

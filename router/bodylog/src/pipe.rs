@@ -1,4 +1,5 @@
-//! The body log as the rest of the router sees it: captures begin here, status is read here.
+//! The interface of the body log for the rest of the router: begins captures and reports the
+//! status.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +17,7 @@ use super::sampling::Sampler;
 use super::sender::Shared;
 use crate::clock::now;
 
-/// Where captures end.
+/// The destination of captures.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) records: mpsc::Sender<Record>,
@@ -24,19 +25,19 @@ pub(super) struct Pipe {
     pub(super) sampler: Sampler,
 }
 
-/// A sender at work.
+/// A running sender.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) shared: Arc<Shared>,
     pub(super) outbox: Arc<Outbox>,
-    /// Why there is no spool though one is configured.
+    /// The reason there is no spool although one is configured.
     pub(super) spool_error: Option<String>,
 }
 
 /// The process's body log.
 #[derive(Debug)]
 pub struct BodyLog {
-    /// Present while a listener is configured.
+    /// Present if a listener is configured.
     pub(super) pipe: ArcSwapOption<Pipe>,
     pub(super) running: ArcSwapOption<Running>,
     pub(super) counters: Arc<Counters>,
@@ -44,7 +45,7 @@ pub struct BodyLog {
 }
 
 impl BodyLog {
-    /// A body log that records nothing yet.
+    /// Creates a body log that does not record yet.
     pub fn new(memory: u64) -> Self {
         Self {
             pipe: ArcSwapOption::empty(),
@@ -54,15 +55,15 @@ impl BodyLog {
         }
     }
 
-    /// Begins to capture a request whose caller may come in. `begun` says what is recorded of it,
-    /// `None` for nothing; without a configured listener it is not called.
+    /// Begins to capture an admitted request. `begun` returns what to record of it, or `None` for
+    /// nothing. It is not called if no listener is configured.
     pub fn begin<'a>(&self, begun: impl FnOnce() -> Option<Begun<'a>>) -> Option<Box<Capture>> {
         let pipe = self.pipe.load();
         let pipe = pipe.as_ref()?;
         Capture::begin(pipe, &begun()?)
     }
 
-    /// What is shown.
+    /// The current status.
     pub fn status(&self) -> Status {
         let running = self.running.load();
         let (now, wall) = (now(), SystemTime::now());
@@ -98,12 +99,12 @@ impl BodyLog {
     }
 }
 
-/// How the body log stands.
+/// The status of the body log.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// A listener is configured.
+    /// Whether a listener is configured.
     pub is_on: bool,
-    /// What became of records so far.
+    /// The counters of records and frames.
     pub counts: Counts,
     /// Bytes of segments.
     pub spool_bytes: u64,
@@ -111,14 +112,14 @@ pub struct Status {
     pub spool_limit_bytes: u64,
     /// Most bytes that records and frames may hold in memory.
     pub memory_limit_bytes: u64,
-    /// How long the oldest segment has existed.
+    /// Age of the oldest segment.
     pub spool_oldest: Duration,
-    /// Frames of this run that were queued and not acknowledged.
+    /// Queued but unacknowledged frames of this run.
     pub unacked: u64,
-    /// How long the oldest frame has waited.
+    /// How long the oldest frame has been waiting.
     pub unacked_age: Duration,
     /// Bytes that records and frames hold in memory.
     pub inflight_bytes: u64,
-    /// Why there is no spool though one is configured.
+    /// The reason there is no spool although one is configured.
     pub spool_error: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! What is known of the frames of one epoch: which are in memory, which in segments, what is
-//! acknowledged. Plain data under the outbox's lock.
+//! The state of the frames of one epoch: which are in memory, which are in segments, and which are
+//! acknowledged. Plain data, protected by the outbox's lock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,24 +10,24 @@ use super::{AWAY_AFTER, Acked, Removal, Written};
 use crate::budget::Charge;
 use crate::spool::segment::{SegmentName, Stored};
 
-/// See the module.
+/// The state; see the module.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The sequence that the next frame gets.
+    /// The next sequence to assign.
     pub(super) next: u64,
-    /// Everything below is acknowledged or lost.
+    /// Everything below this sequence is acknowledged or lost.
     pub(super) floor: u64,
-    /// Everything up to here was handed to the present connection.
+    /// Everything up to this sequence was passed to the current connection.
     pub(super) sent: u64,
     pub(super) memory: VecDeque<Queued>,
     pub(super) memory_bytes: u64,
     /// In ascending order.
     pub(super) segments: Vec<Segment>,
-    /// The segment that is being written to just now.
+    /// The segment that is currently being written.
     pub(super) writing: Option<SegmentName>,
-    /// Since when there is no connection.
+    /// Start of the time without a connection.
     pub(super) away_since: Option<Instant>,
-    /// Refused by the receiver for good, not yet acknowledged past.
+    /// Sequences that the receiver refused permanently and has not yet acknowledged past.
     pub(super) rejected: Vec<u64>,
     pub(super) is_closed: bool,
 }
@@ -45,10 +45,10 @@ pub(super) struct Queued {
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) name: SegmentName,
-    /// The sequence of its last frame; not known of a segment of an earlier process before it has
+    /// The sequence of its last frame. Unknown for a segment of an earlier process until it has
     /// been read.
     pub(super) last: Option<u64>,
-    /// Bytes of whole frames.
+    /// Bytes of complete frames.
     pub(super) len: u64,
     pub(super) since: SystemTime,
     pub(super) is_damaged: bool,
@@ -95,11 +95,11 @@ impl State {
 
     pub(super) fn oldest_segment(&self, wall: SystemTime) -> Option<Duration> {
         let since = self.segments.iter().map(|segment| segment.since).min()?;
-        // A clock that was set back makes nothing younger than it is.
+        // If the clock was set back, ages must not become negative.
         Some(wall.duration_since(since).unwrap_or_default())
     }
 
-    /// Consecutive frames in memory from one on.
+    /// Consecutive frames in memory, starting with this one.
     pub(super) fn run(&self, at: usize, frames: usize, bytes: usize) -> Vec<Stored> {
         let mut left = bytes;
         let mut run: Vec<Stored> = Vec::new();
@@ -114,7 +114,7 @@ impl State {
         run
     }
 
-    /// Enters a write into the list; answers the first sequence that is new in its segment.
+    /// Adds a write to the list. Returns the first sequence that is new in its segment.
     pub(super) fn note(&mut self, done: &Written) -> u64 {
         if let Some(known) = self.segments.iter_mut().find(|s| s.name == done.name) {
             let first = known.last.map_or(done.name.first, |last| last + 1);
@@ -133,7 +133,7 @@ impl State {
         done.name.first
     }
 
-    /// Lets frames in memory go.
+    /// Drops frames from memory.
     pub(super) fn release(&mut self, seqs: std::ops::RangeInclusive<u64>) {
         let from = self.memory.partition_point(|q| q.seq < *seqs.start());
         let to = self.memory.partition_point(|q| q.seq <= *seqs.end());
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Lets everything below the floor go.
+    /// Drops everything below the floor.
     pub(super) fn settle(&mut self) -> Vec<Removal> {
         if self.floor > 1 {
             self.release(0..=self.floor - 1);
