@@ -1,4 +1,5 @@
-//! Properties: random histories against a naive model, and the promises about bursts and homes.
+//! Properties: random histories compared with a naive model, and the guarantees about bursts and
+//! home peers.
 
 #[path = "properties/gen_spec.rs"]
 mod gen_spec;
@@ -38,7 +39,7 @@ fn start() -> Instant {
     Instant::now()
 }
 
-/// Reserves `requests` times; the winners' indices and their tickets.
+/// Reserves `requests` times. Returns the winners' indices and their tickets.
 fn burst(
     book: &mut Book,
     resolved: &ResolvedRoute,
@@ -60,8 +61,8 @@ fn single_slot_peers(count: usize) -> Vec<PeerSpec> {
 }
 
 proptest! {
-    /// Covers: first come, first served; nobody overtakes; the bound of the queue; leaving, timing
-    /// out, bans, recoveries and the master switch in the middle of it; no slot is lost.
+    /// Covers: first come, first served without overtaking; the bound of the queue; leaving, timing
+    /// out, bans, recoveries and the master switch while requests wait; no slot is lost.
     #[test]
     fn waiters_are_served_as_the_naive_queue_says(
         steps in vec(waiting::any_step(), 1..120),
@@ -73,8 +74,8 @@ proptest! {
         run.end()?;
     }
 
-    /// Covers: who may win, refusals and their numbers, facts, modes, retries, bans, reloads, that
-    /// an explanation agrees and counts nothing, and that in-flight ends at zero.
+    /// Covers: possible winners, refusals and their numbers, facts, modes, retries, bans, reloads;
+    /// an explanation agrees and counts nothing; in-flight ends at zero.
     #[test]
     fn the_book_agrees_with_the_naive_model(
         spec in any_spec(),
@@ -117,7 +118,7 @@ proptest! {
     ) {
         let mut spec = flat(single_slot_peers(peers));
         (spec.balance, spec.full_policy) = (balance, FullPolicy::Overflow);
-        // Beyond one request each, two choices bound the spread only with high probability.
+        // Beyond one request per peer, two choices bound the spread only with high probability.
         let requests = if balance == Balance::PowerOfTwo { requests.min(peers) } else { requests };
         let mut book = Book::default();
         let resolved = book.attach(spec);
@@ -185,7 +186,7 @@ proptest! {
         prop_assert!(is_home, "{outcome:?}");
     }
 
-    /// No hash favours a peer: the reason why sessions need no weights.
+    /// No hash favours a peer. This is why sessions need no weights.
     #[test]
     fn every_hash_spreads_sessions_evenly(hash in any_hash(), peers in 2_usize..9, salt: u32) {
         let keys: Vec<String> = (0..peers).map(|i| format!("10.0.0.{i}:8000")).collect();
@@ -195,7 +196,7 @@ proptest! {
             let won = hash::home(hash, session.as_bytes(), keys.iter().map(String::as_str));
             counts[won.expect("there are peers").0] += 1;
         }
-        // 400 expected each; 130 is about seven standard deviations.
+        // The expected value is 400 each; 130 is about seven standard deviations.
         prop_assert!(counts.iter().all(|count| count.abs_diff(400) < 130), "{counts:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! A simulator: sessions arrive, engines compute, and every decision is the real book's, on a virtual
-//! clock. It shows what no single decision can: that the control loops settle, that they recover, and
-//! who pays in an overload.
+//! A simulator: sessions arrive, engines compute, and the real book makes every decision, on a
+//! virtual clock. It shows properties that no single decision shows: the control loops settle and
+//! recover, and it is known which requests suffer in an overload.
 //!
-//! Each seed gives one history, the same on every machine. Bounds leave room for other histories than
-//! the ones played here; the numbers of these are in each assertion's message.
+//! Each seed gives one history, the same on every machine. The bounds leave room for other
+//! histories than the ones used here; each assertion's message has the numbers of these.
 
 #[path = "sim/adaptive.rs"]
 mod adaptive;

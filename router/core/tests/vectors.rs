@@ -1,7 +1,7 @@
-//! The vectors of the written specification, under their numbers: the request path here, the control
-//! loops in `control.rs`, and beside them what the outward contract says about warm sessions and the
-//! master switch. Where that contract answers differently from the specification the test holds the
-//! contract's answer and says why.
+//! The vectors of the written specification, by number: the request path here, the control loops in
+//! `control.rs`. The tests also cover the external contract for warm sessions and the master
+//! switch. If the contract differs from the specification, the test expects the contract's result
+//! and says why.
 
 #[path = "vectors/allocations.rs"]
 mod allocations;
@@ -42,7 +42,7 @@ fn hashed(hash: Hash) -> Affinity {
     }
 }
 
-/// The md5 weights of a session over the R peers.
+/// The md5 weights of a session for the R peers.
 fn weights(session: &str) -> [u64; 3] {
     R_PEERS.map(|(key, ..)| {
         hash::weight(Hash::RendezvousMd5, session.as_bytes(), key)
@@ -50,7 +50,7 @@ fn weights(session: &str) -> [u64; 3] {
     })
 }
 
-/// A session placed by `hash: rendezvous_md5` over the idle R peers.
+/// Places a session by `hash: rendezvous_md5` on the idle R peers.
 fn placed_by_md5(session: &str) -> (String, Mode) {
     let (peer, mode, _) = Bench::new(hashed(Hash::RendezvousMd5), &R_PEERS).sent(Some(session));
     (peer, mode)
@@ -114,7 +114,7 @@ fn a_ban_moves_only_its_own_sessions_with_rendezvous() {
     );
 }
 
-/// The load is no 429: adaptive concurrency is off unless a route asks for it.
+/// The load causes no 429, because adaptive concurrency is off unless a route switches it on.
 #[test]
 fn a_saturated_home_falls_back_to_the_least_loaded() {
     let mut bench = Bench::new(hashed(Hash::RendezvousMd5), &R_PEERS);
@@ -129,7 +129,7 @@ fn a_saturated_home_falls_back_to_the_least_loaded() {
     assert_eq!((home.index, home.state), (0, HomeState::Saturated));
 }
 
-/// With `hash_saturated: keep` the same session stays.
+/// With `hash_saturated: keep` the same session stays on its home peer.
 #[test]
 fn a_saturated_home_keeps_its_session_where_the_route_says_so() {
     let keep = Affinity::Hash {
@@ -146,7 +146,7 @@ fn a_saturated_home_keeps_its_session_where_the_route_says_so() {
     );
 }
 
-/// The specification lists the rule for contrast; the contract makes it the default `hash: crc32`.
+/// The specification lists the rule for contrast; in the contract it is the default, `hash: crc32`.
 #[test]
 fn crc32_modulo_is_the_default_placement() {
     let mut bench = Bench::new(hashed(Hash::default()), &R_PEERS);
@@ -167,7 +167,7 @@ fn crc32_modulo_is_the_default_placement() {
     }
 }
 
-/// Of `hash: crc32` a ban moves its own sessions only, and only as a fallback.
+/// With `hash: crc32` a ban moves only the sessions of the banned peer, and only as a fallback.
 #[test]
 fn a_banned_peer_keeps_its_place_in_the_crc32_list() {
     let mut bench = Bench::new(hashed(Hash::Crc32), &R_PEERS);
@@ -183,7 +183,7 @@ fn a_banned_peer_keeps_its_place_in_the_crc32_list() {
     assert_eq!(bench.sent(Some("12345")).0, "10.0.0.11:8000");
 }
 
-/// The contract's own hash; the weights were computed with the reference implementation of xxh3.
+/// The contract's own hash. The weights were computed with the reference implementation of xxh3.
 #[test]
 fn r_vectors_with_the_xxh3_rendezvous() {
     let mut bench = Bench::new(hashed(Hash::Rendezvous), &R_PEERS);
@@ -226,7 +226,7 @@ fn least_conn_takes_the_idle_peer_and_spreads_ties() {
     }
 }
 
-/// Which source wins when the edge finds these values: (source as labelled, value).
+/// The winning source when the edge finds these values: (label of the source, value).
 fn picked(values: &[(&str, &str)]) -> Option<(String, String)> {
     let sources = default_sources();
     let found = pick(&sources, |place| {
@@ -254,7 +254,7 @@ fn a_blank_header_gives_way_to_the_next() {
     assert_eq!(picked(&values), id("a", "header.x-session-id"));
 }
 
-/// The contract looks into `metadata` before `litellm_metadata`.
+/// The contract checks `metadata` before `litellm_metadata`.
 #[test]
 fn metadata_comes_before_litellm_metadata() {
     let values = [
@@ -285,7 +285,7 @@ fn a_blank_id_inside_user_id_leaves_the_plain_text() {
     assert_eq!(picked(&values), id(text, "body.metadata.user_id"));
 }
 
-/// A boolean is no value: the edge reports nothing there.
+/// A boolean does not count as a value: the edge reports nothing there.
 #[test]
 fn a_plain_user_id_counts() {
     let values = [("body.metadata.user_id", "u1")];
@@ -302,7 +302,7 @@ fn an_integer_keeps_every_digit() {
     );
 }
 
-/// `user` is the fifth default source of the contract, not an option that is off.
+/// `user` is the fifth default source of the contract, and not an option that is off.
 #[test]
 fn the_body_user_is_the_last_source() {
     assert_eq!(picked(&[("body.user", "bob")]), id("bob", "body.user"));
@@ -349,8 +349,8 @@ fn affinity_is_on_unless_the_route_says_none() {
     );
 }
 
-/// The limit is the active tier's own sum; the specification's maximum over tiers happens to agree
-/// on these numbers, and is still shown.
+/// The limit is the active tier's own sum. The specification's maximum over tiers has the same
+/// value for these numbers, and is still shown.
 #[test]
 fn the_limit_is_the_active_tiers_own_sum() {
     let peers = [
@@ -376,7 +376,7 @@ fn the_limit_is_the_active_tiers_own_sum() {
     assert_eq!(limits(&bench), (Some(0), 60, 2, 60));
 }
 
-/// Where the two rules differ: a tier of 60 above a tier of 90 is admitted to 60, not to 90.
+/// The two rules differ here: a tier of 60 above a tier of 90 is admitted up to 60, not 90.
 #[test]
 fn a_larger_lower_tier_lends_nothing() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 1, 60), ("b:1", 0, 90)]);
@@ -395,8 +395,8 @@ fn a_larger_lower_tier_lends_nothing() {
     );
 }
 
-/// The specification refuses here because its adaptive limit starts at one; the contract's is off
-/// unless a route asks for it, so the second slot is free.
+/// The specification refuses here because its adaptive limit starts at one. The contract's adaptive
+/// limit is off unless a route switches it on, so the second slot is free.
 #[test]
 fn one_of_two_slots_taken_still_admits() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
@@ -408,7 +408,7 @@ fn one_of_two_slots_taken_still_admits() {
     );
 }
 
-/// The numbers are the specification's; the body's shape is the edge's.
+/// The numbers come from the specification; the edge determines the shape of the body.
 #[test]
 fn both_slots_taken_refuses_with_its_numbers() {
     let mut bench = Bench::new(Affinity::None, &[("a:1", 0, 1), ("b:1", 0, 1)]);
@@ -471,7 +471,7 @@ fn no_peers_is_no_healthy_peer() {
     );
 }
 
-/// The pool of F1: X is chosen; Y and Z share its tier; P and Q are one tier down.
+/// The pool of F1: X is chosen, Y and Z are in its tier, P and Q are one tier lower.
 fn f1(cross_tier_fallback: bool) -> (Bench, Ticket) {
     let peers = [
         ("x:1", 1, 20),
@@ -488,7 +488,7 @@ fn f1(cross_tier_fallback: bool) -> (Bench, Ticket) {
     (bench, ticket)
 }
 
-/// Retries until nobody is left; the addresses in order.
+/// Retries until no peer is left. Returns the addresses in order.
 fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
     let mut tried = vec![0];
     let mut order = Vec::new();
@@ -503,7 +503,7 @@ fn fallbacks(bench: &mut Bench, ticket: &mut Ticket) -> Vec<String> {
     order
 }
 
-/// That only the first two are tried with `max_more_tries: 2` is the edge's count.
+/// The edge counts the tries: with `max_more_tries: 2` it tries only the first two.
 #[test]
 fn fallback_goes_through_the_tier_then_to_the_best_of_the_lower_one() {
     let (mut bench, mut ticket) = f1(true);
@@ -519,7 +519,8 @@ fn fallback_stays_in_its_tier_by_default() {
     bench.book.release(ticket, bench.now);
 }
 
-/// The specification's list is fixed at admission; ours also passes over who was banned since.
+/// The specification's list is fixed at admission; ours also skips peers that were banned since
+/// then.
 #[test]
 fn a_peer_banned_meanwhile_is_passed_over() {
     let (mut bench, mut ticket) = f1(true);

@@ -1,4 +1,5 @@
-//! Random route specs over a few peers, small enough that ties, bans and full pools are common.
+//! Random route specs over a few peers. They are small, so that ties, bans and full pools are
+//! common.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) fn peer(key: &str, priority: i64, slots: u32) -> PeerSpec {
     }
 }
 
-/// One flat pool of these peers, with every option at its default.
+/// One flat pool with these peers, and every option at its default.
 pub(crate) fn flat(peers: Vec<PeerSpec>) -> RouteSpec {
     RouteSpec {
         pools: vec![PoolSpec { model: None, peers }],

@@ -1,5 +1,5 @@
-//! Random histories of one pool's load gates against a naive model: it keeps every sample and every
-//! probe, counts by going over them, and knows time as milliseconds.
+//! Random histories of one pool's load gates compared with a naive model. The model keeps every
+//! sample and every probe, counts by iterating over them, and uses milliseconds as time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use router_core::signal::{Limit, Metric, Sample, Signal, SignalSpec, Statistic};
 use crate::gen_spec::{flat, peer};
 
 const POOL: PoolId = PoolId(0);
-/// The accelerated windows of a test bed.
+/// Short windows, so that tests pass many of them.
 const WINDOW: u64 = 3_000;
 const TTL: u64 = 8_000;
 const PROBE_WINDOW: u64 = 2_000;
 const INTERVAL: u64 = 1_000;
 
-/// The middle of a sample's bucket: a 32nd of the power of two below it.
+/// The middle of a sample's bucket: a bucket is a 32nd of the power of two below the sample.
 fn middle(sample: f64) -> f64 {
     let (sample, mut low) = (sample.max(0.0625), 0.0625);
     while low * 2.0 <= sample {
@@ -156,14 +156,14 @@ fn any_guard() -> impl Strategy<Value = (u32, GuardSpec)> {
     })
 }
 
-/// What the model remembers of a signal.
+/// The model's memory of a signal.
 #[derive(Default)]
 struct Measured {
-    /// (window, samples with their times) that no fold has judged.
+    /// (window, samples with their times) that no fold has evaluated yet.
     open: Option<(u64, Vec<(u64, f64)>)>,
     /// Value and time of the last fold, by metric.
     ewma: BTreeMap<String, (f64, u64)>,
-    /// (time, whether it was turn 1's own) of every probe ever.
+    /// (time, whether it came from turn 1's own budget) of every probe.
     probes: Vec<(u64, bool)>,
     runtime: Option<f64>,
 }
@@ -183,7 +183,7 @@ struct Model {
     trips: Trips,
 }
 
-/// What the model expects of a request.
+/// The result that the model expects for a request.
 #[derive(Debug, PartialEq)]
 struct Expected {
     refused_by: Option<Gate>,
@@ -207,7 +207,7 @@ impl Model {
         }
     }
 
-    /// Metric and threshold, the first one being the live one.
+    /// Metrics and thresholds; the first one is the live one.
     fn metrics(&self, signal: Signal) -> Vec<(Metric, Option<f64>)> {
         let spec = self.guard.signal(signal);
         if let Some(table) = &spec.table {
@@ -394,7 +394,7 @@ impl Model {
         self.stored = Some((new.clamp(min, max), until));
     }
 
-    /// Probes in the window of now: the shared ones, turn 1's.
+    /// Probes in the current window: from the shared budget, and from turn 1's.
     fn probed(&self, signal: Signal) -> (u32, u32) {
         let window = self.now / PROBE_WINDOW;
         let probes = &self.known(signal).probes;
@@ -407,7 +407,7 @@ impl Model {
         (of(false), of(true))
     }
 
-    /// Decides one request and moves what it moves.
+    /// Decides one request and applies its changes.
     fn reserve(&mut self, turn: Option<u32>) -> Expected {
         let prio = self.switches.session_prio;
         let table = Arc::clone(&self.guard.priority.table);
@@ -540,7 +540,7 @@ impl Run {
             epoch,
             model,
         };
-        // The book's clock starts with its first look at one.
+        // The book's clock starts when it first reads the time.
         run.tick();
         run
     }
@@ -589,7 +589,7 @@ impl Run {
         self.compare()
     }
 
-    /// One request, explained first.
+    /// Makes one request, after an explanation of it.
     fn reserve(&mut self, turn: Option<u32>) -> Result<Expected, TestCaseError> {
         let now = self.now();
         let request = PlacementRequest {
@@ -682,14 +682,14 @@ impl Run {
         }
         let (shared, first) = self.model.probed(signal);
         prop_assert_eq!(shown.probes_used, shared + first);
-        // A slot once given is not taken back, so a quota holds at every moment.
+        // A granted slot is not taken back, so the quota holds at every moment.
         prop_assert!(shared <= self.model.guard.signal(signal).probes_per_window);
         prop_assert!(first <= self.model.guard.priority.t1_probes);
         Ok(())
     }
 
-    /// Whatever happened: with room, a warm request passes at the latest when a new probe window
-    /// begins, and everybody does when the averages have expired.
+    /// In every state with room, a warm request passes at the latest when a new probe window
+    /// begins, and every request passes when the averages have expired.
     fn no_gate_is_shut(&mut self) -> Result<(), TestCaseError> {
         let now = self.now();
         self.model.running = 0;
@@ -706,7 +706,7 @@ impl Run {
         self.held
             .drain(..)
             .for_each(|ticket| self.book.release(ticket, now));
-        // The window that is open may still be judged, and lives another `ttl` then.
+        // The open window may still be evaluated, and its average then lives another `ttl`.
         self.model.now += WINDOW;
         self.tick();
         self.model.now += TTL;
@@ -717,7 +717,7 @@ impl Run {
     }
 }
 
-/// A refusal's numbers must prove it.
+/// The numbers of a refusal must justify it.
 fn check_numbers(refusal: &Refusal) -> Result<(), TestCaseError> {
     match refusal {
         Refusal::NoHealthyPeer { .. } => {}
@@ -732,9 +732,9 @@ fn check_numbers(refusal: &Refusal) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Covers: windows, averages and their end, thresholds of every layer, both graded gates, probe
-    /// quotas, the hold flag, the adaptive limit, switches, trips, and that an explanation agrees and
-    /// moves nothing.
+    /// Covers: windows, averages and their expiry, thresholds of every layer, both graded gates,
+    /// probe quotas, the hold flag, the adaptive limit, switches and trips; an explanation agrees
+    /// and changes nothing.
     #[test]
     fn the_gates_agree_with_the_naive_model(
         (slots, guard) in any_guard(),

@@ -1,4 +1,4 @@
-//! Random attempts with random ends: the states of the peers stay within their bounds.
+//! Random attempts with random outcomes: the states of the peers stay within their bounds.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,8 @@ impl Run {
         self.keeps_its_bounds()
     }
 
-    /// No more of a tier are out than may be, and one that is out says why and since when.
+    /// At most the allowed number of a tier's peers is out, and each of them has a cause and a
+    /// start time.
     fn keeps_its_bounds(&self) -> Result<(), TestCaseError> {
         let peers = self.book.peers(&self.route, POOL, self.now);
         let mut tiers: Vec<i64> = peers.iter().map(|peer| peer.priority).collect();

@@ -1,5 +1,5 @@
-//! The naive model: what the book must do, written for clarity and not for speed. It sorts, sums
-//! and collects where the book goes over the peers once.
+//! The naive model: the required behaviour of the book, written for clarity, not for speed. It
+//! sorts, sums and collects where the book iterates over the peers once.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,22 +13,22 @@ use router_core::balance::Balance;
 use router_core::decision::Mode;
 use router_core::pool::{Change, Evidence, FullPolicy, PeerKey, PeerSpec, RouteSpec};
 
-/// What the model remembers of a peer.
+/// The model's state of a peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) in_flight: u32,
     pub(crate) banned_until: Option<Instant>,
 }
 
-/// What the model remembers of a route.
+/// The model's state of a route.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) peers: BTreeMap<PeerKey, Peer>,
-    /// By model name: how often `round_robin` has picked.
+    /// By model name: number of picks by `round_robin`.
     pub(crate) turns: BTreeMap<Option<Arc<str>>, usize>,
 }
 
-/// What the model expects of a reservation.
+/// The result that the model expects for a reservation.
 #[derive(Debug)]
 pub(crate) enum Expected {
     Refuse(Refusal),
@@ -69,7 +69,7 @@ impl Model {
             .expect("in-flight is never negative");
     }
 
-    /// Forgets peers that no resolved route names and no request is on.
+    /// Forgets peers that no resolved route names and that have no request.
     pub(crate) fn forget(&mut self, named: &[PeerKey]) {
         self.peers
             .retain(|key, peer| peer.in_flight > 0 || named.contains(key));
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// What a reservation must come to.
+    /// The expected result of a reservation.
     pub(crate) fn expect(
         &self,
         spec: &RouteSpec,
@@ -205,7 +205,7 @@ impl Model {
                 offered.retain(|i| share(i) == least);
             }
             Balance::PowerOfTwo if offered.len() > 1 => {
-                // Whoever is busier than every other loses to each of them.
+                // A peer that is busier than every other loses to each of them.
                 let others = |i: usize| offered.iter().filter(move |other| **other != i);
                 let beaten = |i: usize| others(i).all(|other| share(other) < share(&i));
                 offered = offered.iter().copied().filter(|i| !beaten(*i)).collect();
@@ -216,7 +216,7 @@ impl Model {
                 offered.sort_unstable();
                 offered = vec![offered[turn.unwrap_or(0) % offered.len()]];
             }
-            // Nobody is polled here, so nobody is known to be idle.
+            // No peer is polled here, so no peer is known to be idle.
             Balance::LeastBusy | Balance::IdleAware => {
                 let busy = |i: &usize| (self.in_flight(&peers[*i].key), &peers[*i].name);
                 offered.sort_by_key(busy);
@@ -226,7 +226,7 @@ impl Model {
         offered
     }
 
-    /// The peer a retry must go to.
+    /// The expected peer of a retry.
     pub(crate) fn expect_retry(
         &self,
         spec: &RouteSpec,
@@ -266,13 +266,13 @@ impl Model {
         u64::from(self.in_flight(&peer.key)) < most(u64::from(peer.slots.0), spec.rt_limit_factor)
     }
 
-    /// In-flight ÷ slots in units of 1/5040, which every generated number of slots divides.
+    /// In-flight ÷ slots in units of 1/5040, which is divisible by every generated number of slots.
     fn share(&self, peer: &PeerSpec) -> u32 {
         self.in_flight(&peer.key) * (5_040 / peer.slots.0)
     }
 }
 
-/// How many requests run at most.
+/// The most requests that may run.
 pub(crate) fn most(limit: u64, factor: f64) -> u64 {
     (limit as f64 * factor - 1e-9).ceil() as u64
 }

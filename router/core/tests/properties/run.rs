@@ -1,4 +1,4 @@
-//! One random history, played against the book and the model side by side.
+//! One random history, applied to the book and the model in parallel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(crate) enum Step {
     Release(Index),
     Observe(PeerKey, Evidence),
     Advance(Duration),
-    /// Attach a new spec; requests go on under the one they came with.
+    /// Attach a new spec; existing requests continue under their old one.
     Reload(Box<RouteSpec>),
     /// Detach a resolved route that is not the newest.
     Detach(Index),
@@ -62,13 +62,13 @@ struct Live {
     /// Index in [`Run::resolved routes`].
     resolved: usize,
     pool: usize,
-    /// Its pool's key: the pool lives as long as the request.
+    /// The key of its pool. The pool lives as long as the request.
     model: Option<Arc<str>>,
     tier: i64,
     tried: Vec<usize>,
 }
 
-/// The book and the model, and what the edge would keep.
+/// The book, the model, and the state that the edge would keep.
 pub(crate) struct Run {
     book: Book,
     model: Model,
@@ -109,7 +109,7 @@ impl Run {
         self.compare()
     }
 
-    /// Ends every request and gives up every resolved route: nothing may be left.
+    /// Ends every request and gives up every resolved route. No state may remain.
     pub(crate) fn finish(mut self) -> Result<(), TestCaseError> {
         for live in self.live.drain(..) {
             self.book.release(live.ticket, self.now);
@@ -164,7 +164,7 @@ impl Run {
             (Verdict::Refuse(mut refusal), Expected::Refuse(expected)) => {
                 prop_assert_eq!(explained, Outcome::Refuse(refusal.clone()));
                 if let Refusal::ConcurrencyLimit(full) = &mut refusal {
-                    // The model does not know how fast requests end.
+                    // The model does not know the rate of ending requests.
                     prop_assert!((1..=RETRY_AFTER_S_MAX).contains(&full.retry_after_s));
                     full.retry_after_s = 1;
                 }
@@ -243,7 +243,7 @@ impl Run {
         let expected = self
             .model
             .expect_retry(spec, live.pool, live.tier, &live.tried, self.now);
-        // The peer just left is out without being named.
+        // The peer of the failed attempt is excluded even if `tried` does not name it.
         let named = &live.tried[..live.tried.len() - 1];
         let next = self
             .book
@@ -322,7 +322,7 @@ impl Run {
         self.model.forget(&named);
     }
 
-    /// The book's peers against the model's.
+    /// Compares the peers of the book with those of the model.
     fn compare(&self) -> Result<(), TestCaseError> {
         let resolved = self.current();
         for pool in 0..resolved.spec().pools.len() {
@@ -341,7 +341,7 @@ impl Run {
     }
 }
 
-/// An explanation made just before names the same peer for the same reasons.
+/// An explanation made just before gives the same peer for the same reasons.
 fn check_explained(
     resolved: &ResolvedRoute,
     pool: usize,

@@ -1,5 +1,5 @@
-//! `full_policy: wait` against a naive queue: who waits, in which order slots are handed over, and
-//! that none is lost however waits end.
+//! `full_policy: wait` compared with a naive queue: which requests wait, in which order slots are
+//! handed over, and that no slot is lost however a wait ends.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const POOL: PoolId = PoolId(0);
 const PEERS: [(&str, u32); 3] = [("a:1", 1), ("b:1", 2), ("c:1", 1)];
 const WAIT_MAX: usize = 4;
 
-/// One step of a history. Indices choose among those who run or wait.
+/// One step of a history. Indices choose among the running or waiting requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Arrive,
@@ -62,9 +62,9 @@ pub(crate) struct Run {
     rng: StdRng,
     now: Instant,
     switches: Switches,
-    /// Requests in flight with the index of their peer.
+    /// Requests in flight, with the index of their peer.
     running: Vec<(Ticket, usize)>,
-    /// In order of arrival, with the time of it.
+    /// In order of arrival, with the time of arrival.
     queue: VecDeque<(WaiterId, Instant)>,
     is_up: [bool; PEERS.len()],
 }
@@ -170,7 +170,7 @@ impl Run {
         Ok(())
     }
 
-    /// Slots go to the front of the queue for as long as there is room, to nobody else.
+    /// While there is room, slots go to the front of the queue and to no other request.
     fn hand_over(&mut self) -> Result<(), TestCaseError> {
         for Handed { waiter, outcome } in self.book.hand_over(self.now, &mut self.rng) {
             let front = self.queue.pop_front();
@@ -233,7 +233,7 @@ impl Run {
         (running as u32) < limit.map(|peer| PEERS[peer].1).sum()
     }
 
-    /// Everyone leaves or ends; nothing is left of them.
+    /// Ends every wait and every request. No state may remain.
     pub(crate) fn end(mut self) -> Result<(), TestCaseError> {
         while let Some((waiter, _)) = self.queue.pop_back() {
             prop_assert!(self.book.leave(waiter));

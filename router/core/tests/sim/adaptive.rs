@@ -7,7 +7,7 @@ use router_core::aimd::AdaptiveSpec;
 use crate::report::{ALL, Report};
 use crate::world::{Course, MINUTE, Plan, bump, limit};
 
-/// Four engines that fall below the wished 27 tokens a second at about 11 requests each.
+/// Four engines that fall below the desired 27 tokens per second at about 11 requests each.
 fn plan(seed: u64, length: Duration, arrivals: Course, adaptive: AdaptiveSpec) -> Plan {
     let mut plan = Plan::new(seed, length, arrivals);
     plan.guard.tps.limit = limit(27.0);
@@ -25,7 +25,7 @@ fn stays_within_bounds(report: &Report) {
     assert_eq!(outside, None, "outside {bounds:?}");
 }
 
-/// Seventy minutes of about twice the demand that the wished decode rate allows.
+/// Seventy minutes with about twice the demand that the desired decode rate allows.
 fn under_steady_overload(seed: u64, init: u32) -> Report {
     let adaptive = AdaptiveSpec {
         init: Some(init),
@@ -53,7 +53,7 @@ fn the_adaptive_limit_converges_to_one_place_from_below_and_from_above() {
         eprintln!("{seen}");
         assert!((from_below / from_above - 1.0).abs() < 0.05, "{seen}");
         assert!((35.0..55.0).contains(&from_below), "{seen}");
-        // It swings around the place, and never far from it.
+        // The limit oscillates around this value and never moves far away.
         assert!(low.min(lowest) > from_below * 0.75, "{seen}");
         assert!(high.max(highest) < from_below * 1.25, "{seen}");
     }

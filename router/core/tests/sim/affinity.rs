@@ -1,4 +1,4 @@
-//! What the hash is for.
+//! The benefit of hash placement.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! A model engine: one batch that shares its speed, a queue before it, and a prefix cache.
+//! A model engine: one batch with shared speed, a queue in front of it, and a prefix cache.
 //!
-//! With n requests in the batch each is computed at `1 ÷ (1 + n ÷ knee)` of full speed: the engine's
-//! throughput still rises with n, and every request's decode rate and time to first token get worse.
-//! Prefill costs time for the part of the prompt that the cache does not hold.
+//! With n requests in the batch, each runs at `1 ÷ (1 + n ÷ knee)` of full speed. The engine's
+//! throughput still rises with n, while every request's decode rate and time to first token get
+//! worse. Prefill takes time for the part of the prompt that is not in the cache.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use router_core::book::Ticket;
 use router_core::decision::Facts;
 
-/// Below this much work (in seconds) a phase is over.
+/// With less work left than this (in seconds) a phase is over.
 const DONE: f64 = 1e-9;
 
-/// What an engine can do.
+/// The properties of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Make {
-    /// Requests computed at once; the others wait.
+    /// Requests computed at once; other requests wait.
     pub(crate) batch: usize,
-    /// With so many each runs at half speed.
+    /// With this number of requests each runs at half speed.
     pub(crate) knee: f64,
-    /// Tokens a second of a request alone.
+    /// Tokens per second of a single request.
     pub(crate) decode_rate: f64,
-    /// Prompt tokens a second of a request alone.
+    /// Prompt tokens per second of a single request.
     pub(crate) prefill_rate: f64,
-    /// What its cache holds.
+    /// Capacity of its cache.
     pub(crate) cache_tokens: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Job {
     pub(crate) output: u32,
     /// Tokens of the prompt that were in the cache when the computation began.
     pub(crate) cached: u32,
-    /// When its first token came.
+    /// Time of its first token.
     pub(crate) first: Option<Duration>,
     /// Seconds of work at full speed.
     prefill_left: f64,
@@ -78,10 +78,10 @@ impl Job {
     }
 }
 
-/// What happened on an engine up to now.
+/// Events on an engine up to now.
 #[derive(Debug, Default)]
 pub(crate) struct Happened {
-    /// Seconds from arrival to the first token, one for each request that reached it.
+    /// Seconds from arrival to the first token, for each request that reached it.
     pub(crate) first_tokens: Vec<f64>,
     pub(crate) ended: Vec<Job>,
 }
@@ -89,9 +89,9 @@ pub(crate) struct Happened {
 #[derive(Debug)]
 pub(crate) struct Engine {
     make: Make,
-    /// A factor on everything it does; below 1 it is ill.
+    /// A factor on its speed; below 1 the engine is ill.
     pace: f64,
-    /// Up to when it has computed.
+    /// The time up to which it has computed.
     at: Duration,
     running: Vec<Job>,
     waiting: VecDeque<Job>,
@@ -117,7 +117,7 @@ impl Engine {
         self.pace = pace;
     }
 
-    /// Dies and comes back empty; answers what it was given.
+    /// The engine dies and restarts empty. Returns its requests.
     pub(crate) fn lose_all(&mut self) -> Vec<Job> {
         self.cache.clear();
         self.cached_tokens = 0;
@@ -125,7 +125,7 @@ impl Engine {
         running.chain(self.waiting.drain(..)).collect()
     }
 
-    /// Takes a request in; it must have computed up to its arrival.
+    /// Accepts a request. The engine must have computed up to its arrival.
     pub(crate) fn accept(&mut self, job: Job) {
         self.waiting.push_back(job);
         self.fill();
@@ -158,7 +158,7 @@ impl Engine {
         happened
     }
 
-    /// The requests that got their first token just now.
+    /// The requests that have just got their first token.
     pub(crate) fn begun(&mut self) -> impl Iterator<Item = &mut Job> {
         let now = self.at;
         self.running
@@ -166,7 +166,7 @@ impl Engine {
             .filter(move |job| job.first == Some(now))
     }
 
-    /// When its next request changes phase, if nothing else happens.
+    /// When its next request changes phase, without other events.
     pub(crate) fn next(&self) -> Option<Duration> {
         let left = self.running.iter().map(Job::left).reduce(f64::min)?;
         let wait = Duration::from_secs_f64(left.max(0.0) / self.speed());

@@ -1,4 +1,4 @@
-//! The TTFT and TPS gates, without an adaptive limit: none can lock itself shut.
+//! The TTFT and TPS gates without an adaptive limit: neither can stay shut for ever.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use router_core::affinity::{Affinity, Hash, Saturated};
 use crate::report::{ALL, Report};
 use crate::world::{Course, MINUTE, Plan, limit};
 
-/// An overload begins here and ends there.
+/// Start and end of an overload.
 const BEGINS: Duration = Duration::from_secs(5 * 60);
 const ENDS: Duration = Duration::from_secs(12 * 60);
 
-/// Within so long what is left of the overload is computed and the averages have followed.
+/// Within this time the rest of the overload is computed and the averages have followed.
 const BOUND: Duration = Duration::from_secs(4 * 60);
 
 const LENGTH: Duration = Duration::from_secs(26 * 60);
@@ -24,7 +24,7 @@ const THRESHOLDS: [(Option<f64>, Option<f64>); 3] = [
     (Some(4_000.0), Some(22.0)),
 ];
 
-/// Engines that queue what they cannot compute at once.
+/// Engines that queue requests beyond their batch.
 fn plan(seed: u64, arrivals: Course, (ttft, tps): (Option<f64>, Option<f64>)) -> Plan {
     let mut plan = Plan::new(seed, LENGTH, arrivals);
     plan.slots = 40;
@@ -37,7 +37,7 @@ fn plan(seed: u64, arrivals: Course, (ttft, tps): (Option<f64>, Option<f64>)) ->
     plan
 }
 
-/// Each combination of gates, with `session_prio` and without.
+/// Every combination of gates, with and without `session_prio`.
 fn overloaded(arrivals: &Course, change: impl Fn(&mut Plan)) -> Vec<(String, Report)> {
     let mut reports = Vec::new();
     for (seed, thresholds) in (20..).zip(THRESHOLDS) {
@@ -52,7 +52,7 @@ fn overloaded(arrivals: &Course, change: impl Fn(&mut Plan)) -> Vec<(String, Rep
                 "{thresholds:?}, session_prio {session_prio}: {ttft} by TTFT, {tps} by TPS"
             );
             eprintln!("{seen}");
-            // With both thresholds TTFT, which is asked first, answers for both.
+            // With both thresholds TTFT, which is evaluated first, decides for both.
             let shut = if thresholds.0.is_some() { ttft } else { tps };
             assert!(shut > 100, "the gates never shut: {seen}");
             reports.push((seen, report));
@@ -101,7 +101,7 @@ fn after_engines_were_slow_the_gates_open_again_when_only_new_sessions_come() {
     serves_everybody_again(&reports, ENDS + BOUND);
 }
 
-/// Nobody comes who could be measured: what was measured expires by itself.
+/// No request arrives that could be measured, so the measurements expire by themselves.
 #[test]
 fn after_an_overload_and_a_silence_the_gates_are_open() {
     let returns = ENDS + MINUTE * 3;
@@ -115,7 +115,8 @@ fn after_an_overload_and_a_silence_the_gates_are_open() {
     serves_everybody_again(&reports, returns);
 }
 
-/// Without a probe the gates see nothing while they are shut, and open when the averages expire.
+/// Without probes the gates get no measurements while they are shut, and they open when the
+/// averages expire.
 #[test]
 fn gates_without_probe_slots_open_again_too() {
     let arrivals = vec![(Duration::ZERO, 2.5), (BEGINS, 9.0), (ENDS, 2.5)];

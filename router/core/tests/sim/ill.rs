@@ -1,4 +1,4 @@
-//! One of six engines hangs, then answers 500, then recovers; its probes succeed all the time.
+//! One of six engines hangs, then answers 500, then recovers. Its probes succeed all the time.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn played(affinity: Affinity, health: HealthSpec) -> Report {
     plan.run()
 }
 
-/// Seconds from an event to the first time that the ill engine was in one of these states.
+/// Seconds from an event until the ill engine is first in one of these states.
 fn seconds_to(report: &Report, from: Duration, states: &[HealthState]) -> Option<u64> {
     let reached = |(at, state): &&(Duration, HealthState)| *at >= from && states.contains(state);
     let (at, _) = report.states.iter().find(reached)?;

@@ -1,5 +1,5 @@
-//! Every way to place a session, on one trace of conversations: healthy, with a slow peer, with a lost
-//! one. The table is part of `docs/policies.md`; `UPDATE_DOCS=1` writes it anew.
+//! Every way to place a session, on one trace of conversations: with healthy peers, with a slow
+//! peer, and with a lost one. The table is part of `docs/policies.md`; `UPDATE_DOCS=1` rewrites it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const WARM_UP: Duration = Duration::from_secs(180);
 const LENGTH: Duration = Duration::from_secs(1_500);
 
 struct Policy {
-    /// As a route file says it.
+    /// The options as in a route file.
     options: &'static str,
     change: fn(&mut Plan),
 }
@@ -71,7 +71,7 @@ const POLICIES: [Policy; 7] = [
     },
 ];
 
-/// Hit rate and p95 time to first token of a policy.
+/// Hit rate and p95 of the time to first token for a policy.
 fn played(policy: &Policy, fault: Option<Fault>) -> (f64, f64) {
     let mut plan = Plan {
         fault,

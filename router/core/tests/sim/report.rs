@@ -1,4 +1,4 @@
-//! What a simulation saw.
+//! The observations of a simulation.
 
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use router_core::aimd::Bounds;
 use router_core::book::status::PriorityState;
 use router_core::health::HealthState;
 
-/// All turns but the first.
+/// All turns except the first.
 pub(crate) const WARM: RangeInclusive<u32> = 2..=u32::MAX;
 pub(crate) const NEW: RangeInclusive<u32> = 1..=1;
 pub(crate) const ALL: RangeInclusive<u32> = 1..=u32::MAX;
@@ -19,7 +19,8 @@ pub(crate) struct Asked {
     pub(crate) at: Duration,
     pub(crate) turn: u32,
     pub(crate) refused: Option<Gate>,
-    /// Whether it went to the engine of the turn before; of turn 1 and of a refusal false.
+    /// Whether the request went to the engine of the previous turn; false for turn 1 and for a
+    /// refusal.
     pub(crate) kept: bool,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Served {
     pub(crate) at: Duration,
     pub(crate) prompt: u32,
     pub(crate) cached: u32,
-    /// Seconds to its first token.
+    /// Seconds to the first token.
     pub(crate) ttft: f64,
 }
 
@@ -39,13 +40,13 @@ pub(crate) struct Report {
     pub(crate) served: Vec<Served>,
     /// The limit in force after each tick.
     pub(crate) limits: Vec<(Duration, f64)>,
-    /// Of the adaptive limit.
+    /// Bounds of the adaptive limit.
     pub(crate) bounds: Option<Bounds>,
-    /// When requests were lost: answered 500, or given up without a first byte.
+    /// When requests were lost: answered 500, or abandoned without a first byte.
     pub(crate) lost: Vec<Duration>,
-    /// When the first engine changed its state, and to which.
+    /// When the first engine changed its state, and the new state.
     pub(crate) states: Vec<(Duration, HealthState)>,
-    /// The book's own account.
+    /// The book's own counters.
     pub(crate) priority: PriorityState,
 }
 
@@ -64,7 +65,7 @@ impl Report {
         self.asked(turns, during).count()
     }
 
-    /// Share of the requests that were refused; 0 without a request.
+    /// Share of refused requests; 0 without any request.
     pub(crate) fn refused(&self, turns: RangeInclusive<u32>, during: Range<Duration>) -> f64 {
         share(
             self.asked(turns, during)
@@ -77,7 +78,7 @@ impl Report {
         self.asked(ALL, during).filter(by_gate).count()
     }
 
-    /// Share of the admitted warm requests that went where the turn before went.
+    /// Share of the admitted warm requests that went to the engine of the previous turn.
     pub(crate) fn kept(&self, during: Range<Duration>) -> f64 {
         let admitted = |asked: &&Asked| asked.refused.is_none();
         share(
@@ -102,7 +103,7 @@ impl Report {
         cached as f64 / prompt.max(1) as f64
     }
 
-    /// The time to the first token that 95 of 100 requests keep to, seconds.
+    /// 95th percentile of the time to first token, in seconds.
     pub(crate) fn ttft_p95(&self, during: Range<Duration>) -> f64 {
         let counted = self.served.iter();
         let counted = counted.filter(|served| during.contains(&served.at));
@@ -111,7 +112,7 @@ impl Report {
         all[(all.len() - 1) * 95 / 100]
     }
 
-    /// Smallest, mean and largest limit of a time.
+    /// Smallest, mean and largest limit during a period.
     pub(crate) fn limit(&self, during: Range<Duration>) -> (f64, f64, f64) {
         let limits = self.limits.iter().filter(|(at, _)| during.contains(at));
         let limits: Vec<f64> = limits.map(|(_, limit)| *limit).collect();

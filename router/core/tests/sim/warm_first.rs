@@ -1,4 +1,4 @@
-//! `session_prio`: who pays in an overload.
+//! `session_prio`: which requests suffer in an overload.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use router_core::affinity::{Affinity, Hash, Saturated};
 use crate::report::{ALL, NEW, Report, WARM};
 use crate::world::{MINUTE, Plan};
 
-/// Forty minutes of more sessions than the pool can hold.
+/// Forty minutes with more sessions than the pool can serve.
 fn overload(seed: u64, session_prio: bool) -> Report {
     let mut plan = Plan::new(seed, MINUTE * 40, vec![(Duration::ZERO, 3.0)]);
     plan.goes_on = 0.85;

@@ -1,4 +1,4 @@
-//! Clients, engines and the book between them, one event after the other.
+//! Clients, engines and the book between them, processed event by event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -44,17 +44,17 @@ pub(crate) struct Plan {
     pub(crate) affinity: Affinity,
     pub(crate) balance: Balance,
     pub(crate) memory: MemorySpec,
-    /// Whether requests name their session.
+    /// Whether requests carry a session id.
     pub(crate) names_sessions: bool,
     pub(crate) fault: Option<Fault>,
     pub(crate) health: HealthSpec,
     pub(crate) guard: GuardSpec,
     pub(crate) switches: Switches,
-    /// New sessions a second, a Poisson process.
+    /// New sessions per second, a Poisson process.
     pub(crate) arrivals: Course,
     /// Speed of all engines; 1 is healthy.
     pub(crate) pace: Course,
-    /// Chance that a session goes on after a turn. A refused session leaves.
+    /// Probability that a session continues after a turn. A refused session ends.
     pub(crate) goes_on: f64,
 }
 
@@ -92,15 +92,15 @@ impl Plan {
     }
 }
 
-/// What goes wrong with the first engine.
+/// A fault of the first engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It computes at this share of its speed from the beginning.
+    /// The engine runs at this share of its speed from the beginning.
     Slow(f64),
-    /// It is dead for a time: its requests are asked again elsewhere, and its cache is empty when it
-    /// comes back.
+    /// The engine is dead for a time. Its requests are repeated elsewhere, and its cache is empty
+    /// when it returns.
     Lost { from: Duration, until: Duration },
-    /// It hangs, then it answers each request with 500, then it is restarted with an empty cache. Its
+    /// The engine hangs, then answers each request with 500, then restarts with an empty cache. Its
     /// probes succeed all the time.
     Ill {
         hangs: Duration,
@@ -117,10 +117,10 @@ enum Illness {
     Fails,
 }
 
-/// A client waits for a first byte no longer.
+/// A client waits this long for a first byte.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client whose request was lost asks again after this time.
+/// A client repeats a lost request after this time.
 const ASKS_AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn limit(value: f64) -> Option<Limit> {
@@ -130,55 +130,56 @@ pub(crate) fn limit(value: f64) -> Option<Limit> {
     })
 }
 
-/// `normal`, and `between` as long as that lasts.
+/// `normal`, with `between` during the given period.
 pub(crate) fn bump(normal: f64, between: f64, from: Duration, until: Duration) -> Course {
     vec![(Duration::ZERO, normal), (from, between), (until, normal)]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A new session; `false`: none came before the rate changed.
+    /// A new session. `false`: none came before the rate changed.
     Arrival(bool),
     /// The next turn of a session.
     Turn(u64),
-    /// An engine's next change, unless something has happened to it since.
+    /// An engine's next change, unless another event changed the engine before.
     Engine { index: usize, version: u64 },
-    /// The engines' speed changes.
+    /// The speed of the engines changes.
     Pace(usize),
-    /// The first engine dies, or is back.
+    /// The first engine dies or returns.
     Lost(bool),
     /// The first engine's illness changes.
     Ill(Illness),
-    /// The client of a request that hangs gives up.
+    /// The client of a hanging request gives up.
     GivesUp(u64),
-    /// Peers that hang are looked for.
+    /// The check for hanging peers.
     Watch,
-    /// What the book asked for.
+    /// A tick that the book requested.
     Tick,
 }
 
-/// A conversation. It draws its own numbers: what it does is the same whatever the router does.
+/// A conversation. It draws its own random numbers, so that it behaves the same whatever the router
+/// does.
 #[derive(Debug)]
 struct Talk {
     draws: Draws,
     turn: u32,
     /// Tokens so far.
     context: u32,
-    /// The question of the turn and what follows it, tokens, while it is not answered.
+    /// The tokens of the current question and its answer, while it is not answered.
     asked: Option<(u32, u32)>,
-    /// What is known of it without its id.
+    /// The prefixes that identify the conversation without its id.
     prefix: Vec<Prefix>,
-    /// Engine of the last turn.
+    /// Engine of the previous turn.
     engine: Option<usize>,
 }
 
-/// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014): cheap to begin
-/// anew for each of many conversations, also in an unoptimised build.
+/// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014): cheap to seed
+/// for each of many conversations, even in an unoptimised build.
 #[derive(Debug)]
 struct Draws(u64);
 
 impl Draws {
-    /// From 0 to below 1.
+    /// At least 0 and below 1.
     fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -204,7 +205,7 @@ struct World<'a> {
     talks: BTreeMap<u64, Talk>,
     talks_begun: u64,
     arrivals: StdRng,
-    /// Of the book's choices.
+    /// Randomness of the book's choices.
     choices: StdRng,
     asked: Vec<Asked>,
     served: Vec<Served>,
@@ -379,7 +380,7 @@ impl<'a> World<'a> {
         let before = std::mem::take(&mut self.hanging);
         let now = self.instant();
         for job in self.engines[0].0.lose_all() {
-            // Streams under way break off or stall with it; nothing new is learned from that.
+            // Current streams break off or stall with the engine; they give no new information.
             self.book.release(job.ticket, now);
             self.at(self.now + ASKS_AGAIN, Event::Turn(job.session));
         }
@@ -389,7 +390,7 @@ impl<'a> World<'a> {
         self.expect_engine(0);
     }
 
-    /// A request ends without an answer; its client asks again.
+    /// A request ends without an answer, and its client repeats it.
     fn lose_request(&mut self, session: u64, mut ticket: Ticket, end: AttemptEnd) {
         let now = self.instant();
         self.ended(&mut ticket, end);
@@ -405,7 +406,7 @@ impl<'a> World<'a> {
             .extend(changes.iter().map(|change| (self.now, change.to)));
     }
 
-    /// Poisson, so a wait that crosses a change of the rate may begin anew there.
+    /// A Poisson process, so a wait that crosses a change of the rate may start anew there.
     fn expect_arrival(&mut self) {
         let course = &self.plan.arrivals;
         let rate = course.iter().rev().find(|(from, _)| *from <= self.now);
@@ -434,7 +435,7 @@ impl<'a> World<'a> {
             turn: 1,
             engine: None,
             asked: None,
-            // The system prompt that all conversations begin with.
+            // The system prompt at the beginning of all conversations.
             prefix: vec![Prefix {
                 hash: 0,
                 bytes: 400,
@@ -454,7 +455,7 @@ impl<'a> World<'a> {
             .asked
             .get_or_insert_with(|| (draws.between(100, 300), draws.between(50, 250)));
         if is_new {
-            // Four bytes a token, as a rule.
+            // Four bytes per token, as a rule of thumb.
             let bytes = u64::from(talk.context) * 4;
             let hash = (session + 1) << 32 | u64::from(talk.turn);
             talk.prefix.push(Prefix { hash, bytes });

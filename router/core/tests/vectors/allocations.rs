@@ -1,4 +1,4 @@
-//! The admit path allocates nothing, counted by an allocator that stands in for this binary's.
+//! The admit path allocates nothing. A counting allocator for this test binary checks that.
 
 use allocation_counter::measure;
 use router_core::affinity::{Affinity, Hash, Saturated};
@@ -10,7 +10,7 @@ use router_core::signal::{Limit, Sample};
 
 use crate::bench::{Bench, POOL};
 
-/// 64 peers, both signals measured; the limit adapts where `adaptive`.
+/// 64 peers, with both signals measured; the limit is adaptive if `adaptive`.
 fn bench(hash: Hash, balance: Balance, adaptive: bool) -> Bench {
     let keys: Vec<String> = (0..64).map(|i| format!("10.0.0.{i}:8000")).collect();
     let peers: Vec<_> = keys.iter().map(|key| (key.as_str(), 0, 16)).collect();
@@ -36,7 +36,7 @@ fn bench(hash: Hash, balance: Balance, adaptive: bool) -> Bench {
     bench
 }
 
-/// Allocations of one request that is placed, on a probe slot at that, and ends.
+/// Allocations of one request that is placed on a probe slot and ends.
 fn allocations(bench: &mut Bench, session: Option<&[u8]>) -> u64 {
     let request = PlacementRequest {
         turn: Some(3),
@@ -65,7 +65,7 @@ fn a_placed_request_allocates_nothing() {
         for balance in [Balance::LeastConn, Balance::RoundRobin, Balance::PowerOfTwo] {
             for adaptive in [false, true] {
                 let mut bench = bench(hash, balance, adaptive);
-                // The first session of a pool makes the filter of warm ones.
+                // The first session of a pool allocates the filter of warm sessions.
                 allocations(&mut bench, Some(b"first"));
                 for session in [None, Some(&b"s"[..]), Some(&long[..])] {
                     assert_eq!(allocations(&mut bench, session), 0, "{hash:?} {balance:?}");

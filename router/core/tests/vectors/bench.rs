@@ -1,4 +1,4 @@
-//! One route of one flat pool: the smallest stage on which a vector can be played.
+//! One route with one flat pool: the smallest setup for a vector.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,14 @@ use router_core::signal::Sample;
 /// The only pool.
 pub(crate) const POOL: PoolId = PoolId(0);
 
-/// One route of one flat pool, with its requests in flight.
+/// One route with one flat pool, and its requests in flight.
 pub(crate) struct Bench {
     pub(crate) book: Book,
     pub(crate) resolved: ResolvedRoute,
     pub(crate) held: Vec<Ticket>,
     pub(crate) now: Instant,
     pub(crate) rng: StdRng,
-    /// In force for every request and tick.
+    /// The switches for every request and tick.
     pub(crate) switches: Switches,
 }
 
@@ -82,7 +82,7 @@ impl Bench {
             .outcome
     }
 
-    /// The address and mode of a request that must be sent.
+    /// The address and mode of a request that must be placed.
     pub(crate) fn sent(&mut self, session: Option<&str>) -> (String, Mode, Facts) {
         match self.request(session) {
             Outcome::Send {
@@ -99,7 +99,7 @@ impl Bench {
         }
     }
 
-    /// The numbers of a request that must meet a full pool.
+    /// The numbers of a request that must be refused by a full pool.
     pub(crate) fn full(&mut self) -> Full {
         match self.refused() {
             Refusal::ConcurrencyLimit(full) => *full,
@@ -125,7 +125,7 @@ impl Bench {
         );
     }
 
-    /// Reserves one request on whatever peer wins.
+    /// Reserves one request on the winning peer.
     pub(crate) fn reserve(&mut self, session: Option<&str>) -> Ticket {
         let request = PlacementRequest::new(POOL, session.map(str::as_bytes));
         match self
@@ -137,8 +137,8 @@ impl Bench {
         }
     }
 
-    /// Lets a request of a turn (`None`: without a usable header) in or not; holds it when it is
-    /// placed. An explanation made just before must say the same.
+    /// Decides a request of a turn (`None`: without a usable header) and holds it if it is placed.
+    /// An explanation made just before must give the same result.
     pub(crate) fn turn(&mut self, turn: Option<u32>) -> Result<Facts, Refusal> {
         let request = PlacementRequest {
             turn,
@@ -165,12 +165,12 @@ impl Bench {
         }
     }
 
-    /// How many of `count` requests of a turn come in.
+    /// How many of `count` requests of a turn are admitted.
     pub(crate) fn admitted(&mut self, turn: Option<u32>, count: usize) -> usize {
         (0..count).filter(|_| self.turn(turn).is_ok()).count()
     }
 
-    /// Ends every request that is held.
+    /// Ends every held request.
     pub(crate) fn end_all(&mut self) {
         for ticket in self.held.drain(..) {
             self.book.release(ticket, self.now);
@@ -182,7 +182,7 @@ impl Bench {
         self.book.sample(&self.resolved, POOL, sample, self.now);
     }
 
-    /// Moves on and does what time makes due.
+    /// Advances the clock and does the work that is due.
     pub(crate) fn advance(&mut self, by: Duration) {
         let end = self.now + by;
         loop {
@@ -196,7 +196,7 @@ impl Bench {
         self.now = end;
     }
 
-    /// Samples once in the current window and lets it end.
+    /// Takes one sample in the current window and lets the window end.
     pub(crate) fn window_of(&mut self, sample: Sample) {
         self.sample(sample);
         self.advance(Duration::from_secs(20));
@@ -207,7 +207,7 @@ impl Bench {
             .protection(&self.resolved, POOL, self.switches, self.now)
     }
 
-    /// Puts `loads` requests on the peers, in file order, by banning all others meanwhile.
+    /// Puts `loads` requests on the peers, in file order, by banning all other peers meanwhile.
     pub(crate) fn load(&mut self, loads: &[u32]) {
         let keys: Vec<_> = self.resolved.spec().pools[0]
             .peers

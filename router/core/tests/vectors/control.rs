@@ -1,5 +1,5 @@
-//! V1 to V30, V49 and V51. V16 and V50 are config's, V31 and V32 the reader of usage's, the rest the
-//! content rules' and the status pages'.
+//! V1 to V30, V49 and V51. V16 and V50 belong to the configuration, V31 and V32 to the usage
+//! reader, the others to the content rules and the status pages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::bench::{Bench, POOL};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The specification's defaults: holding when idle is off there, on in the contract.
+/// The specification's defaults: `hold_when_idle` is off there, and on in the contract.
 const SPEC: AdaptiveSpec = AdaptiveSpec {
     interval: Duration::from_secs(20),
     dec: 0.97,
@@ -41,8 +41,8 @@ fn bounds(spec: AdaptiveSpec, max: u64) -> (u64, u64) {
     (bounds.min, bounds.init)
 }
 
-/// The limits after ticks of (in-flight, refused, overloaded) from `limit`, the start point when
-/// `None`.
+/// The limits after ticks of (in-flight, refused, overloaded), starting from `limit`, or from the
+/// start point for `None`.
 fn ticks(spec: AdaptiveSpec, max: u64, limit: Option<f64>, steps: &[(u64, u64, bool)]) -> Vec<f64> {
     let bounds = Bounds::new(&spec, max);
     let mut limit = limit.unwrap_or(bounds.init as f64);
@@ -106,7 +106,7 @@ fn a_floor_above_the_maximum_is_the_maximum() {
     );
 }
 
-/// A start point of 0.5 is config's to refuse.
+/// The configuration rejects a start point of 0.5.
 #[test]
 fn the_start_point_stays_within_the_bounds() {
     let spec = AdaptiveSpec {
@@ -172,7 +172,7 @@ fn hidden_demand_grows_up_to_the_maximum() {
     assert_near(&limits, &[90.0, 135.0, 202.5, 303.75, 400.0, 400.0]);
 }
 
-/// One peer of `slots`; the first tick comes with the first look at the clock.
+/// One peer with `slots`. The first tick comes when the book first reads the clock.
 fn bed(slots: u32, change: impl FnOnce(&mut RouteSpec)) -> Bench {
     let mut bench = Bench::with(Affinity::None, &[("a:1", 0, slots)], change);
     bench.advance(Duration::ZERO);
@@ -186,7 +186,7 @@ fn limit(value: f64) -> Option<Limit> {
     })
 }
 
-/// V7's bed with both thresholds; TTFT is over, the rate is fine.
+/// V7's bed with both thresholds; TTFT is above its threshold, the rate is fine.
 fn only_ttft_is_over(use_ttft: bool) -> f64 {
     let mut bench = bed(400, |spec| {
         spec.guard.ttft.limit = limit(1_000.0);
@@ -198,7 +198,7 @@ fn only_ttft_is_over(use_ttft: bool) -> f64 {
         };
         spec.guard.adaptive = Some(adaptive);
     });
-    // In flight before anything is known, so that no gate is in the way.
+    // In flight before any measurement, so that no gate refuses.
     assert_eq!(bench.admitted(None, 60), 60);
     assert!(bench.turn(None).is_err(), "hidden demand");
     bench.sample(Sample::Ttft(6_000.0));
@@ -293,7 +293,7 @@ fn held_limits_move_for_overload_alone() {
     );
 }
 
-/// V13's hour and V14's five minutes: what becomes of a limit that nothing renews.
+/// V13's hour and V14's five minutes: the limit after a time without ticks that renew it.
 fn after_silence(hold_when_idle: bool, silence: Duration) -> (Option<f64>, f64) {
     let mut bench = bed(100, |spec| {
         spec.guard.tps.limit = limit(20.0);
@@ -314,7 +314,7 @@ fn after_silence(hold_when_idle: bool, silence: Duration) -> (Option<f64>, f64) 
 
 #[test]
 fn a_held_limit_outlives_an_idle_hour() {
-    // The average lives another 60 s: three more ticks under the same pressure.
+    // The average lives for another 60 s, which is three more ticks under the same pressure.
     let (stored, limit) = after_silence(true, SECOND * 3_600);
     assert_near(&[stored.unwrap(), limit], &[42.448_32, 42.448_32]);
 }
@@ -365,7 +365,7 @@ fn a_fraction_of_a_slot_admits_one_more() {
     assert!(concurrency::admits(5, 5.3, 1.0) && !concurrency::admits(6, 5.3, 1.0));
 }
 
-/// Four peers of 16 with an adaptive limit of 57 that nothing has moved yet.
+/// Four peers of 16 with an adaptive limit of 57 that no tick has moved yet.
 fn v18() -> Bench {
     let peers = [
         ("a:1", 0, 16),
@@ -387,7 +387,7 @@ fn v18() -> Bench {
     bench
 }
 
-/// In-flight is that of the peers whose slots make the limit: the ten requests that run out on
+/// In-flight covers only the peers whose slots form the limit: the ten requests that finish on
 /// banned peers take no room from the others. The specification refused here.
 #[test]
 fn requests_on_banned_peers_take_no_room() {
@@ -422,14 +422,14 @@ fn slots_that_engines_say_are_in_the_bounds() {
     bench.book.learn_slots(&PeerKey::new("b:1"), 4);
     assert_eq!(bounds(&bench), (8, 8, 20));
     assert_eq!(bench.admitted(None, 20), 8);
-    // A reload begins with what is known.
+    // A reload keeps the existing measurements.
     let resolved = bench.book.attach(bench.resolved.spec().clone());
     bench.book.detach(&bench.resolved);
     bench.resolved = resolved;
     assert_eq!(bounds(&bench), (8, 8, 20));
 }
 
-/// Two engines with a model each are one pool: what the limit protects is the pool.
+/// Two engines with one model each are one pool, and the limit protects the pool.
 #[test]
 fn requests_of_all_models_count_against_one_adaptive_limit() {
     let peers = [("a:1", 0, 8), ("b:1", 0, 8)];
@@ -490,7 +490,7 @@ fn value(samples: &[(usize, f64)], statistic: Statistic) -> Option<f64> {
     histogram.value(statistic)
 }
 
-/// Within what the thresholds promise.
+/// Whether a value is within the promised accuracy.
 fn is_near(value: Option<f64>, truth: f64) -> bool {
     value.is_some_and(|value| (value - truth).abs() <= 0.03 * truth)
 }
@@ -556,7 +556,7 @@ fn a_fast_pool_leaves_the_floor_of_its_adaptive_limit() {
     assert!(bench.protection().limit > floor);
 }
 
-/// One peer, one limit, nothing adaptive.
+/// One peer with one limit, and nothing adaptive.
 fn limited(signal: Signal, threshold: f64) -> Bench {
     bed(100, |spec| match signal {
         Signal::Ttft => spec.guard.ttft.limit = limit(threshold),
@@ -564,7 +564,7 @@ fn limited(signal: Signal, threshold: f64) -> Bench {
     })
 }
 
-/// The averages after windows of one sample each, and whether the gate is tripped.
+/// The averages after windows with one sample each, and whether the gate is tripped.
 fn averages(mut bench: Bench, samples: &[Sample]) -> Vec<(f64, bool)> {
     let one = |sample: &Sample| {
         bench.window_of(*sample);
@@ -645,7 +645,7 @@ fn at_the_threshold_the_loop_does_not_shrink() {
             spec.guard.tps.limit = limit(20.0);
             spec.guard.adaptive = Some(SPEC);
         });
-        // Enough for no slack, too few for pressure.
+        // Too many for slack, too few for pressure.
         bench.admitted(None, 30);
         bench.window_of(sample);
         assert_eq!(bench.protection().limit, 40.0);
@@ -656,8 +656,8 @@ fn at_the_threshold_the_loop_does_not_shrink() {
     }
 }
 
-/// A monotonic clock does not jump under a live pointer; what a jump would show is that old windows
-/// are dropped, which a gap without ticks shows too.
+/// A monotonic clock does not jump. The effect of a jump would be that old windows are dropped; a
+/// gap without ticks shows the same.
 #[test]
 fn a_window_long_over_is_not_judged() {
     let mut bench = limited(Signal::Ttft, 1_000.0);
@@ -670,7 +670,7 @@ fn a_window_long_over_is_not_judged() {
     assert_eq!(bench.protection().ttft.metrics[0].ewma, Some(200.0));
 }
 
-/// With a timer the last window of a burst is judged although no sample follows.
+/// With a timer the last window of a burst is evaluated although no sample follows.
 #[test]
 fn the_last_window_of_a_burst_is_judged_by_the_timer() {
     let mut bench = limited(Signal::Ttft, 1_000.0);
@@ -706,7 +706,7 @@ fn a_tripped_gate_lets_five_through_in_each_window() {
     assert_eq!(bench.admitted(None, 12), 5, "the next window");
 }
 
-/// The averages of a pool: 9, 11 and 7, and nothing else.
+/// The average of a pool: of 9, 11 and 7 only.
 #[test]
 fn the_average_is_of_the_slots_that_hold_one() {
     let mut bench = bed(100, |_| {});
@@ -780,7 +780,7 @@ fn the_nearest_threshold_wins() {
     assert_eq!(in_force(&bench), route);
 }
 
-/// The limits of a pool under steady pressure and samples, whichever signal there is.
+/// The limits of a pool under steady pressure, with samples of the given signals.
 fn driven_by(ttft: Option<f64>, tps: Option<f64>, samples: &[Sample]) -> Vec<f64> {
     let mut bench = bed(100, |spec| {
         spec.guard.ttft.limit = ttft.and_then(limit);
@@ -790,7 +790,7 @@ fn driven_by(ttft: Option<f64>, tps: Option<f64>, samples: &[Sample]) -> Vec<f64
             ..SPEC
         };
         spec.guard.adaptive = Some(adaptive);
-        // Probes of a tripped gate must not be what keeps the pool full.
+        // Probes of a tripped gate must not fill the pool.
         spec.guard.ttft.probes_per_window = 1_000;
     });
     let one = |sample: &Sample| {
@@ -801,7 +801,7 @@ fn driven_by(ttft: Option<f64>, tps: Option<f64>, samples: &[Sample]) -> Vec<f64
     samples.iter().map(one).collect()
 }
 
-/// The specification moves the limit only with a rate; the contract with either signal alone.
+/// In the specification only the rate moves the limit; in the contract either signal alone does.
 #[test]
 fn either_signal_alone_drives_the_limit() {
     let ttft = [Sample::Ttft(200.0), Sample::Ttft(80_000.0)];
@@ -810,7 +810,7 @@ fn either_signal_alone_drives_the_limit() {
     let tps = [Sample::Tps(100.0), Sample::Tps(5.0), Sample::Tps(5.0)];
     let tps = driven_by(None, Some(80.0), &tps);
     assert_near(&tps, &[51.0, 51.0 * 0.97, 51.0 * 0.97 * 0.97]);
-    // A rate limit without usage is no signal; TTFT is.
+    // A rate limit without usage gives no signal, but TTFT does.
     let both = driven_by(
         Some(1_000.0),
         Some(80.0),

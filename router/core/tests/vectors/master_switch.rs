@@ -1,4 +1,4 @@
-//! `load_rate_limit` off: every gate is asked, none refuses, each trip counts.
+//! With `load_rate_limit` off, every gate is evaluated, none refuses, and each trip counts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use router_core::signal::{Limit, Metric, Sample, Statistic};
 
 use crate::bench::{Bench, POOL};
 
-/// Two slots, both thresholds passed.
+/// Two slots, and both thresholds exceeded.
 fn bench() -> Bench {
     let mut bench = Bench::with(Affinity::None, &[("a:1", 0, 2)], |spec| {
         let limit = |value| {
@@ -61,7 +61,7 @@ fn no_probe_slot_is_spent() {
     assert_eq!((bench.admitted(None, 9), probes(&bench)), (2, 2));
 }
 
-/// A pool judged by the mean of its last window alone, threshold 1000 ms, release point 900 ms.
+/// A pool judged only by the mean of its last window, threshold 1000 ms, release point 900 ms.
 fn held_bench() -> Bench {
     let mut bench = Bench::with(Affinity::None, &[("a:1", 0, 100)], |spec| {
         spec.guard.ttft.table = Some(Arc::from([Metric {

@@ -1,4 +1,4 @@
-//! `session_prio`: warm sessions first.
+//! `session_prio` prefers warm sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,8 @@ fn a_refusal_by_share_is_demand_for_the_adaptive_limit() {
 
 #[test]
 fn ttft_grades_by_tolerance() {
-    // 5500 is past turn 1's 5000 and 2–3's 5500, not past 4–7's 6000. The average is a mean, exact.
+    // 5500 is past turn 1's 5000 and 2–3's 5500, but not past 4–7's 6000. The average is a mean, so
+    // it is exact.
     let mut bench = bench(1_000, |guard| {
         guard.ttft.table = Some(Arc::from([Metric {
             name: "avg".into(),

@@ -1,5 +1,5 @@
-//! Engine load, pinned models and sticky sessions, through the book: what the engines say and which
-//! peers list a model decide together with the gates.
+//! Engine load, pinned models and sticky sessions through the book. The reports of the engines and
+//! the model lists of the peers act together with the gates.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::bench::{Bench, POOL};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Single-slot peers whose engines are polled, all idle now.
+/// Single-slot peers with polled engines, all idle now.
 fn polled(peers: &[&str], change: impl FnOnce(&mut RouteSpec)) -> Bench {
     let single: Vec<_> = peers.iter().map(|peer| (*peer, 0, 1)).collect();
     let mut bench = Bench::with(Affinity::None, &single, |spec| {
@@ -27,7 +27,7 @@ fn polled(peers: &[&str], change: impl FnOnce(&mut RouteSpec)) -> Bench {
     bench
 }
 
-/// An engine says how many requests it has.
+/// An engine reports its number of requests.
 fn report(bench: &mut Bench, peer: &str, running: u32) {
     let sample = Sample {
         running,
@@ -44,7 +44,7 @@ fn said(bench: &mut Bench, peer: &str, report: Report) {
         .expect("the peer is polled");
 }
 
-/// Reserves one request and holds it; its peer.
+/// Reserves one request and holds it. Returns its peer.
 fn sent(bench: &mut Bench, request: PlacementRequest<'_>) -> Result<(String, Mode), Refusal> {
     let verdict = bench
         .book
@@ -60,7 +60,7 @@ fn sent(bench: &mut Bench, request: PlacementRequest<'_>) -> Result<(String, Mod
     }
 }
 
-/// The peers of `count` requests, none of which ends.
+/// The peers of `count` requests that do not end.
 fn burst(bench: &mut Bench, count: usize) -> Vec<String> {
     let one = |_| {
         sent(bench, PlacementRequest::new(POOL, None))
@@ -70,7 +70,7 @@ fn burst(bench: &mut Bench, count: usize) -> Vec<String> {
     (0..count).map(one).collect()
 }
 
-/// The peers of `count` requests, each ending before the next comes.
+/// The peers of `count` requests, each of which ends before the next comes.
 fn in_turn(bench: &mut Bench, count: usize) -> Vec<String> {
     let mut peers = Vec::new();
     for _ in 0..count {
@@ -181,7 +181,8 @@ fn a_queue_of_others_on_one_engine_leaves_the_next_one_its_room() {
     assert_eq!(burst(&mut bench, 1), ["b"]);
     let full = bench.full();
     assert_eq!((full.in_flight, full.pool_limit, full.must_end), (2, 2, 1));
-    // An engine that batches is full by its own account, with requests beyond its slots or without.
+    // An engine that batches is full when it reports so, whether or not its requests exceed its
+    // slots.
     let mut bench = polled(&["a", "b"], |_| {});
     let queueing = Sample {
         running: 5,
@@ -309,8 +310,8 @@ fn a_full_engine_keeps_the_requests_of_its_model() {
     }
 }
 
-/// Each set of peers has a queue of its own, or the request for a free engine would wait behind
-/// that for a busy one; what bounds them is the pool's.
+/// Each set of peers has its own queue. Otherwise a request for a free engine would wait behind one
+/// for a busy engine. The bound of the pool applies to all queues together.
 #[test]
 fn as_many_wait_for_a_pool_as_may_whatever_their_models() {
     let mut bench = polled(&["a", "b"], |spec| {
@@ -380,7 +381,7 @@ fn sticky(workers: usize, ttl: Duration) -> Bench {
     })
 }
 
-/// The worker of a session's next request, which ends at once.
+/// The worker of a session's next request, which ends immediately.
 fn worker(bench: &mut Bench, session: &str) -> (String, Mode) {
     let found =
         sent(bench, PlacementRequest::new(POOL, Some(session.as_bytes()))).expect("there is room");
@@ -452,7 +453,7 @@ fn a_session_lives_while_an_answer_of_it_is_under_way() {
     assert_eq!(worker(&mut bench, "e").1, Mode::StickyNew);
 }
 
-/// The workers with these priorities; of those in `draining` no new session is taken.
+/// Reloads with these priorities. Workers in `draining` take no new session.
 fn reloaded(bench: &mut Bench, priorities: [i64; 2], draining: [bool; 2]) {
     let mut spec = bench.resolved.spec().clone();
     for (index, peer) in spec.pools[0].peers.iter_mut().enumerate() {
@@ -481,9 +482,9 @@ fn a_draining_worker_keeps_its_sessions_whoever_is_left_for_the_new_ones() {
         bench.recover("w2:8000");
         for (priorities, draining) in [
             ([0, 0], [true, false]),
-            // The only one of the preferred tier.
+            // The only peer of the preferred tier.
             ([1, 0], [true, false]),
-            // Nobody else takes requests either.
+            // No other peer takes requests.
             ([0, 0], [true, true]),
             ([1, 0], [true, true]),
         ] {
@@ -498,14 +499,14 @@ fn a_draining_worker_keeps_its_sessions_whoever_is_left_for_the_new_ones() {
             bench.end_all();
             bench.book.finish_session(b"new");
         }
-        // A ban ends what draining does not.
+        // A ban ends the sessions that a drain keeps.
         reloaded(&mut bench, [1, 0], [true, false]);
         bench.ban("w1:8000");
         assert_eq!(worker(&mut bench, "old").0, "w2");
     }
 }
 
-/// The hash would send it to w2 if both workers were equally full.
+/// The hash would choose w2 if both workers were equally full.
 #[test]
 fn a_session_that_expired_does_not_count_against_its_own_worker() {
     let mut bench = sticky(2, SECOND);
@@ -540,7 +541,7 @@ fn polling_that_a_reload_turns_on_takes_no_peer_out() {
     assert_eq!(freshness(&second.0), Some(Freshness::Fresh));
 }
 
-/// A regular peer, and two for each half of a split request.
+/// A regular peer, and two peers for each half of a split request.
 const HALVES: [(&str, i64, u32); 5] = [
     ("r:1", 0, 9),
     ("p1:1", 0, 9),
@@ -578,7 +579,8 @@ fn each_role_of_a_pool_has_its_own_peers_and_its_own_sessions() {
             assert_eq!(found, mode);
         }
     }
-    // The second session of a role goes to its other peer: the first counts in that table alone.
+    // The second session of a role goes to the role's other peer, because the first counts only in
+    // that role's table.
     let first = place(&mut bench, Role::Prefill, "s").0;
     let second = place(&mut bench, Role::Prefill, "t").0;
     assert_ne!(first, second);
