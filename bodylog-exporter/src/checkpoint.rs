@@ -1,7 +1,7 @@
-//! Positions and counts, saved together, so that a restart neither loses nor doubles a row.
+//! Saves positions and counts together, so that a restart neither loses a row nor counts it twice.
 //!
-//! A checkpoint is written beside its place, synced, and renamed into it; then the directory is
-//! synced. The previous one is kept as `<file>.old`. [`format`] has the format.
+//! A checkpoint is written to a temporary file, synced, and renamed into place; then the directory
+//! is synced. The previous one is kept as `<file>.old`. [`format`] has the format.
 
 mod format;
 #[cfg(test)]
@@ -18,39 +18,39 @@ use crate::aggregate::State;
 use crate::tail::Positions;
 use serde::{Deserialize, Serialize};
 
-/// Largest checkpoint read, bytes: many times what the label caps allow.
+/// Largest checkpoint that is read, in bytes: many times what the label caps allow.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 #[derive(Debug, Deserialize)]
 pub struct Checkpoint {
     /// How far the log was read.
     pub positions: Positions,
-    /// What was counted up to there.
+    /// The counts up to there.
     pub state: State,
 }
 
-/// The same, borrowed for writing.
+/// The same contents, borrowed for writing.
 #[derive(Debug, Serialize)]
 pub struct CheckpointRef<'a> {
     /// How far the log was read.
     pub positions: &'a Positions,
-    /// What was counted up to there.
+    /// The counts up to there.
     pub state: &'a State,
 }
 
-/// What a start found.
+/// The checkpoint found at startup.
 #[derive(Debug)]
 pub enum Found {
     /// The newest checkpoint.
     Newest(Box<Checkpoint>),
-    /// The newest is damaged or missing; this is the one before.
+    /// The previous checkpoint, because the newest is damaged or missing.
     Older(Box<Checkpoint>),
-    /// There is none, or none can be read.
+    /// There is no checkpoint, or none can be read.
     Nothing,
 }
 
-/// Why a checkpoint could not be used or kept.
+/// Why a checkpoint could not be used or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another exporter uses it.
@@ -59,7 +59,7 @@ pub enum StoreError {
         /// The checkpoint.
         path: PathBuf,
     },
-    /// It was written by a later version of this program.
+    /// A later version of this program wrote it.
     #[error(
         "use the checkpoint {path}: it has format {found}, and this version knows formats up to {FORMAT}; run the version that wrote it, or move it away to start anew"
     )]
@@ -69,20 +69,20 @@ pub enum StoreError {
         /// Its format.
         found: u32,
     },
-    /// The system refused.
+    /// An I/O operation failed.
     #[error("{what} {path}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Keeps checkpoints at one place.
+/// Stores checkpoints at one path.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -91,11 +91,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Takes the place, which must be writable.
+    /// Locks the path, which must be writable.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] when another exporter has it, [`StoreError::Io`] when the directory
-    /// cannot be written.
+    /// [`StoreError::Locked`] if another exporter holds the lock, [`StoreError::Io`] if the
+    /// directory cannot be written.
     pub fn open(path: PathBuf) -> Result<Self, StoreError> {
         let lock_path = beside(&path, ".lock");
         let failed = |source| StoreError::Io {
@@ -121,16 +121,16 @@ impl Store {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where the checkpoint is.
+    /// The path of the checkpoint.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The newest checkpoint that can be read. Damaged files are kept as `<file>.damaged`.
+    /// The newest readable checkpoint. Damaged files are kept as `<file>.damaged`.
     ///
     /// # Errors
-    /// [`StoreError::Newer`]: a checkpoint of a later version is never passed over. [`StoreError::Io`]
-    /// when a file cannot be read at all.
+    /// [`StoreError::Newer`]: a checkpoint of a later version is never skipped. [`StoreError::Io`]
+    /// if a file cannot be read at all.
     pub fn load(&self) -> Result<Found, StoreError> {
         let older = beside(&self.path, ".old");
         match Self::read_or_put_aside(&self.path)? {
@@ -142,8 +142,8 @@ impl Store {
         }
     }
 
-    /// A damaged file is renamed at once: the next save would make it the older generation, in
-    /// place of a good one.
+    /// Renames a damaged file at once. Otherwise the next save would keep it as the previous
+    /// checkpoint, in place of a good one.
     fn read_or_put_aside(path: &Path) -> Result<Option<Box<Checkpoint>>, StoreError> {
         match read(path)? {
             Read::Good(checkpoint) => Ok(Some(checkpoint)),
@@ -161,8 +161,8 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint and returns its size in bytes. After it returns the checkpoint survives
-    /// a crash; after an error the previous one is still there.
+    /// Writes a checkpoint and returns its size in bytes. Once this returns, the checkpoint
+    /// survives a crash. After an error the previous one is still there.
     ///
     /// # Errors
     /// [`StoreError::Io`].

@@ -21,8 +21,8 @@ use crate::kubernetes::{ApiServer, KubernetesConfig, api_name};
 use crate::poll::RouterUrl;
 use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, run};
 
-/// Turns the rows of a body-log directory into Prometheus metrics, each row once: over restarts,
-/// crashes, rotated and compressed files.
+/// Turns the rows of a body-log directory into Prometheus metrics. Counts each row once, across
+/// restarts, crashes, and rotated or compressed files.
 #[derive(Debug, Parser)]
 #[command(
     name = "bodylog-exporter",
@@ -31,7 +31,7 @@ use crate::run::{Config, POLL_INTERVAL, POLL_PREFIX, run};
     subcommand_precedence_over_arg = true
 )]
 struct Args {
-    /// The listener's directory; rows are read from its `details`.
+    /// The listener's directory. Rows are read from its `details` directory.
     #[arg(
         long,
         env = "BODYLOG_DIR",
@@ -39,18 +39,18 @@ struct Args {
         default_value = "/var/lib/bodylog"
     )]
     dir: PathBuf,
-    /// File for positions and counts; its directory must be writable. Without it:
+    /// File for positions and counts; its directory must be writable. Default:
     /// `exporter.checkpoint` in --dir.
     #[arg(long, env = "BODYLOG_EXPORTER_CHECKPOINT", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Without a checkpoint, count every row there is instead of those written from now on.
+    /// If there is no checkpoint, count all existing rows instead of only new ones.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_FROM_START",
         value_parser = clap::builder::FalseyValueParser::new()
     )]
     from_start: bool,
-    /// Where /metrics, /healthz and /readyz are served: a port on every address, or address and port.
+    /// Address of /metrics, /healthz and /readyz: a port on all addresses, or address and port.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_LISTEN",
@@ -60,7 +60,7 @@ struct Args {
         global = true
     )]
     listen: SocketAddr,
-    /// Admin URLs of routers whose state is shown too.
+    /// Admin URLs of routers to poll.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_ROUTER",
@@ -69,10 +69,10 @@ struct Args {
         num_args = 1..
     )]
     router: Vec<RouterUrl>,
-    /// File with the routers' admin token, for routers that are not on this machine.
+    /// File with the routers' admin token, for routers on other machines.
     #[arg(long, env = "BODYLOG_EXPORTER_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Seconds between two questions to the routers.
+    /// Seconds between two polls of the routers.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_POLL_INTERVAL",
@@ -81,7 +81,7 @@ struct Args {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     poll_interval: u64,
-    /// Begins the names of what routers say.
+    /// Prefix of the names of polled metrics.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_POLL_PREFIX",
@@ -93,7 +93,7 @@ struct Args {
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
     kubernetes: KubernetesArgs,
-    /// Form of log lines.
+    /// Format of log lines.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_LOG_FORMAT",
@@ -109,8 +109,8 @@ struct Args {
 #[cfg(feature = "kubernetes")]
 #[derive(Debug, clap::Args)]
 struct KubernetesArgs {
-    /// The API server that says whose the addresses in rows are: of the cluster this runs in, none,
-    /// or what `kubectl proxy` serves.
+    /// The API server that maps addresses in rows to pods: the one of the cluster that the exporter
+    /// runs in, none, or the URL of `kubectl proxy`.
     #[arg(
         long,
         env = "BODYLOG_EXPORTER_KUBERNETES",
@@ -127,7 +127,7 @@ struct KubernetesArgs {
         value_parser = api_name
     )]
     modelroute_group: String,
-    /// Their version.
+    /// API version of ModelRoutes.
     #[arg(
         long,
         env = "MODELROUTE_VERSION",
@@ -136,7 +136,7 @@ struct KubernetesArgs {
         value_parser = api_name
     )]
     modelroute_version: String,
-    /// Their plural.
+    /// Plural name of ModelRoutes.
     #[arg(
         long,
         env = "MODELROUTE_PLURAL",
@@ -145,8 +145,7 @@ struct KubernetesArgs {
         value_parser = api_name
     )]
     modelroute_plural: String,
-    /// Seconds between two questions for the owners of pods; changes of routes and pods come by
-    /// themselves.
+    /// Seconds between two requests for the owners of pods. Changes of routes and pods are watched.
     #[arg(
         long,
         env = "ROUTE_DISCOVERY_INTERVAL_SECONDS",
@@ -155,7 +154,7 @@ struct KubernetesArgs {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     route_discovery_interval: u64,
-    /// Milliseconds that one answer of the API server may take.
+    /// Time-out for one answer of the API server, in milliseconds.
     #[arg(
         long,
         env = "ROUTE_DISCOVERY_TIMEOUT_MS",
@@ -164,7 +163,7 @@ struct KubernetesArgs {
         value_parser = clap::value_parser!(u64).range(1..=600_000)
     )]
     route_discovery_timeout_ms: u64,
-    /// Ask routers that do not tell their routes only about those whose `spec.nginx.service` is this.
+    /// For routers that do not list their routes: poll only routes with this `spec.nginx.service`.
     #[arg(long, env = "OPENRESTY_SERVICE", value_name = "NAME")]
     service: Option<String>,
 }
@@ -186,17 +185,17 @@ impl KubernetesArgs {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Command {
-    /// Ask the port of this machine whether the process is up: 0 yes, 1 no. For images without
-    /// a shell.
+    /// Check whether the exporter on this machine is up: exit status 0 yes, 1 no. For images
+    /// without a shell.
     Healthcheck {
-        /// Ask whether it does its work, too.
+        /// Also check whether it is ready.
         #[arg(long)]
         ready: bool,
     },
 }
 
-/// How long the last commit may take after a signal, before the process is ended by force. The next
-/// start continues from the checkpoint.
+/// Time limit of the last commit after a signal. After it the process is ended by force, and the
+/// next start continues from the checkpoint.
 const END: Duration = Duration::from_secs(20);
 
 const EXAMPLES: &str = "\
@@ -209,7 +208,7 @@ The directory may be mounted read-only when the checkpoint lies elsewhere. TERM,
 and end; a second one ends at once. There is nothing to reload, so HUP does nothing. RUST_LOG sets the
 log level; log lines go to stderr.";
 
-/// A metric name may begin with it.
+/// Whether text is a valid prefix of a metric name.
 fn poll_prefix(text: &str) -> Result<String, String> {
     let is_start = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     let is_name = text.bytes().next().is_some_and(is_start)
@@ -219,7 +218,7 @@ fn poll_prefix(text: &str) -> Result<String, String> {
     })
 }
 
-/// Runs the program: 0 after a signal, 1 when it could not start.
+/// Runs the program. Returns 0 after a signal, 1 if it could not start.
 pub fn main() -> ExitCode {
     let matches = blank_is_unset(Args::command()).get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -249,8 +248,8 @@ fn serve(args: Args) -> anyhow::Result<()> {
     let setup = log::Setup {
         format: args.log_format,
         target: "bodylog_exporter",
-        // The Kubernetes client repeats what this program says, and shows answers that it does not
-        // understand.
+        // The Kubernetes client repeats our own log lines, and logs the text of answers that it
+        // does not understand.
         silenced: &["kube_client", "kube_runtime"],
     };
     log::init(setup).context("set up the log")?;
@@ -260,7 +259,7 @@ fn serve(args: Args) -> anyhow::Result<()> {
         .build()
         .context("start the runtime")?;
     let ended = runtime.block_on(serve_until_stopped(args));
-    // A second signal leaves blocking work behind.
+    // After a second signal the process does not wait for blocking work.
     runtime.shutdown_background();
     ended
 }
@@ -287,7 +286,7 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     let running = run(config, listener, stop.clone(), || {
-        // Whoever started the process reads where it listens.
+        // The parent process reads the address from this line.
         if let Ok(out) = log::stdout() {
             out.offer(format!("bodylog-exporter ready: http://{address}\n").as_bytes());
         }
@@ -303,7 +302,7 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// The next signal that ends the process.
+/// Waits for the next signal that ends the process.
 async fn stopped(signals: &mut Signals) {
     while signals.next().await == Signal::Reload {
         tracing::info!("there is nothing to reload");

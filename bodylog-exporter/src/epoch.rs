@@ -1,9 +1,10 @@
-//! Epochs: read rows, count them, write the checkpoint, show the counts. In this order a scraper
-//! never sees a count that a crash could take back.
+//! Epochs: read rows, count them, write the checkpoint, publish the counts. In this order a scraper
+//! never sees a count that a crash could undo.
 //!
-//! A crash before the checkpoint is in place repeats the epoch from the previous state, which is
-//! what was shown; a crash after it starts from the new state. If a checkpoint cannot be written,
-//! the exporter tries again before it reads more, and shows the old counts meanwhile.
+//! After a crash before the checkpoint is in place, the epoch is repeated from the previous state,
+//! which is also the published one. After a later crash, the new state is used. If a checkpoint
+//! cannot be written, the exporter retries before it reads more, and shows the old counts
+//! meanwhile.
 
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,10 @@ use crate::checkpoint::{CheckpointRef, Found, Store, StoreError};
 use crate::shared::{Committed, Shared};
 use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail, Where};
 
-/// Most bytes read in one epoch: what a crash makes us read again.
+/// Maximum bytes read in one epoch: the amount that must be read again after a crash.
 const EPOCH_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Most bad lines logged in one epoch; the others are summed up.
+/// Maximum number of bad lines logged in one epoch; further ones are only counted.
 const BAD_LINES_LOGGED: u64 = 5;
 
 /// One reading of both clocks.
@@ -28,7 +29,7 @@ const BAD_LINES_LOGGED: u64 = 5;
 pub struct Now {
     /// For durations.
     pub instant: Instant,
-    /// For what is shown and kept: milliseconds since the Unix epoch.
+    /// For display and storage: milliseconds since the Unix epoch.
     pub wall_ms: i64,
 }
 
@@ -42,13 +43,13 @@ impl Now {
     }
 }
 
-/// Where an exporter without a checkpoint begins.
+/// Where an exporter without a checkpoint starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColdStart {
-    /// With rows written from now on.
+    /// Only new rows.
     #[default]
     End,
-    /// With every row in the directory.
+    /// All rows in the directory.
     Start,
 }
 
@@ -63,13 +64,13 @@ pub enum OpenError {
     Details {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Reads, counts and keeps.
+/// Reads and counts rows, and saves the counts.
 #[derive(Debug)]
 pub struct Pipeline {
     tail: Tail,
@@ -80,16 +81,16 @@ pub struct Pipeline {
     epoch: Duration,
     /// Positions of the last checkpoint.
     kept: Option<Positions>,
-    /// Something was counted since the last checkpoint.
+    /// Whether anything was counted since the last checkpoint.
     is_changed: bool,
     last_pass: Pass,
 }
 
 impl Pipeline {
-    /// Continues from the checkpoint, or begins, and shows the state.
+    /// Continues from the checkpoint, or starts without one, and publishes the state.
     ///
     /// # Errors
-    /// When the checkpoint cannot be used or written, or the detail files cannot be listed.
+    /// The checkpoint cannot be used or written, or the detail files cannot be listed.
     pub fn open(
         log: Where,
         store: Store,
@@ -139,11 +140,11 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// One epoch. True when there is more to read at once.
+    /// Runs one epoch. Returns whether more rows can be read at once.
     ///
     /// # Errors
-    /// When the checkpoint cannot be written. What was read stays read and is kept by the next call
-    /// that can.
+    /// The checkpoint cannot be written. The counts of this epoch are kept in memory and saved by
+    /// the next call that succeeds.
     pub fn epoch(&mut self, now: Now) -> Result<bool, StoreError> {
         if self.is_changed {
             self.commit(now)?;
@@ -153,7 +154,7 @@ impl Pipeline {
         Ok(!self.last_pass.is_caught_up && self.last_pass.errors == 0)
     }
 
-    /// Reads and counts; nothing is shown yet.
+    /// Reads and counts, but publishes nothing yet.
     pub fn read(&mut self, now: Now) {
         for (router, reading) in self.shared.take_refusals() {
             self.refused(&router, &reading);
@@ -195,10 +196,10 @@ impl Pipeline {
         self.is_changed = true;
     }
 
-    /// Keeps what was counted and then shows it.
+    /// Saves the counts, then publishes them.
     ///
     /// # Errors
-    /// When the checkpoint cannot be written; nothing new is shown then.
+    /// The checkpoint cannot be written. Nothing new is published then.
     pub fn commit(&mut self, now: Now) -> Result<(), StoreError> {
         let positions = self.tail.positions();
         if self.is_changed || self.kept.as_ref() != Some(&positions) {
@@ -228,16 +229,16 @@ impl Pipeline {
     }
 }
 
-/// Counts what the tail reads.
+/// Counts the lines that the tail reads.
 struct Counter<'s> {
     state: &'s mut State,
     now_ms: i64,
-    /// Bad lines of this epoch.
+    /// Number of bad lines in this epoch.
     bad: u64,
 }
 
 impl Counter<'_> {
-    /// The line's text is not logged: it may hold anything.
+    /// The text of the line is not logged, because it may contain anything.
     fn log(&mut self, at: Place, kind: BadLine) {
         self.bad += 1;
         if self.bad <= BAD_LINES_LOGGED {
@@ -257,7 +258,7 @@ impl Sink for Counter<'_> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() {
             return false;
         }
-        // Valid JSON that is no row is counted as such.
+        // Valid JSON that is not a row gets its own reason.
         let _ = self.state.line(line, self.now_ms);
         true
     }

@@ -1,5 +1,5 @@
 //! The HTTP port: `/metrics`, `/healthz`, `/readyz`, `/debug/checkpoint`. All paths are read-only,
-//! show counts only, and are open, as scrapers expect.
+//! show only counts, and need no credential, as scrapers expect.
 
 use std::io;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::families::Page;
 use crate::shared::{Committed, Shared};
 use service::exposition::Format;
 
-/// A client has this long to send a head, and an idle connection this long to begin one: longer than
-/// scrape intervals, so that scrapers keep their connection.
+/// Time limit for a client to send a head, and for an idle connection to begin one. It is longer
+/// than scrape intervals, so that scrapers keep their connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Requests under way have this long at the end.
+/// Time limit for current requests at shutdown.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long accepting pauses when the process is out of descriptors.
+/// Pause before the next accept when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Scrapers, probes and people; more wait in the accept queue.
+/// Maximum number of connections from scrapers, probes and people; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 256;
 
 /// Ready means that counts were safe on disk this recently,
@@ -80,7 +80,7 @@ fn error(status: StatusCode, message: &str) -> Response {
 async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Response {
     state.shared.scraped(Now::read().wall_ms);
     let format = Format::of(&headers);
-    // Tens of milliseconds with many series: not on a thread that serves others.
+    // Takes tens of milliseconds with many series, so it must not block a thread of other tasks.
     let page = Arc::clone(&state.page);
     match tokio::task::spawn_blocking(move || page.render(format)).await {
         Ok(Ok(body)) => ([(CONTENT_TYPE, format.content_type())], body).into_response(),
@@ -106,9 +106,9 @@ async fn ready(State(state): State<AppState>) -> Response {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readiness {
     Ready,
-    /// Nothing was committed for a while: the disk fails, or reading hangs.
+    /// The last commit is too old: the disk fails, or reading hangs.
     NotCommitting,
-    /// Rows wait that are older than they may be.
+    /// Some uncounted rows are older than the limit.
     Behind,
 }
 
@@ -160,7 +160,7 @@ async fn checkpoint(State(state): State<AppState>) -> Response {
     ([(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
 }
 
-/// Serves until `stop`, then lets requests under way finish, for a while.
+/// Serves until `stop`, then lets current requests finish for a limited time.
 ///
 /// Cancel safe: dropping it drops its connections.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
@@ -209,7 +209,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     }
     drop(listener);
     tasks.close();
-    // Out of time: the rest is cut.
+    // Time is up: cut the remaining connections.
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
     cut.cancel();
     tasks.wait().await;

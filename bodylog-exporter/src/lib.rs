@@ -1,13 +1,13 @@
-//! Body-log rows in, Prometheus metrics out.
+//! Reads body-log rows and exposes Prometheus metrics.
 //!
 //! The listener writes one row per exchange into hourly files. This program reads each row once and
-//! counts it: [`tail`] reads, [`aggregate`] counts (pure), [`checkpoint`] keeps the position and the
-//! counts together, [`epoch`] puts the three in the order that makes a crash neither lose nor double,
-//! [`families`] shows, [`poll`] adds what running routers say, `kubernetes` (a feature, on by
-//! default) what a cluster says, [`http`] serves. [`run()`] is the composition root; `main` only calls
-//! [`cli::main`].
+//! counts it: [`tail`] reads, [`aggregate`] counts (pure), [`checkpoint`] saves the position and
+//! the counts together, [`epoch`] runs the three in an order in which a crash neither loses nor
+//! doubles a row, [`families`] encodes the metrics, [`poll`] adds the state of running routers,
+//! `kubernetes` (a feature, on by default) adds the state of a cluster, [`http`] serves. [`run()`]
+//! is the composition root; `main` only calls [`cli::main`].
 
-// The check of the fuzzer is included by a test and names the crate as the fuzzer does.
+// A test includes the fuzzer's check, which refers to this crate by its name.
 #[cfg(test)]
 extern crate self as bodylog_exporter;
 

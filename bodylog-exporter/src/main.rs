@@ -1,4 +1,4 @@
-//! The `bodylog-exporter` program; everything is in the library.
+//! The `bodylog-exporter` program. All code is in the library.
 
 use std::process::ExitCode;
 

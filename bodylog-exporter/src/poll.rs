@@ -1,8 +1,8 @@
-//! What running routers say: their routes, limits, loads, averages and refusals.
+//! Polls running routers for their routes, limits, loads, averages and refusals.
 //!
-//! Every route of every router is asked at once, within a bound, and the answers replace the last
-//! ones in one step: a scrape never sees half a round. A route that does not answer keeps its last
-//! values for three rounds.
+//! A round asks every route of every router concurrently, within a time limit, and the answers
+//! replace the previous ones in one step: a scrape never sees half a round. A route that does not
+//! answer keeps its last values for three rounds.
 
 mod client;
 mod decode;
@@ -21,27 +21,27 @@ pub use self::decode::{Limiter, PeerState, RouteState};
 
 use crate::shared::Shared;
 
-/// How often a value may be missed before it disappears, in rounds.
+/// Number of rounds that a value may be missing before it disappears.
 const KEPT_ROUNDS: u32 = 3;
 
-/// Endpoints asked of each route, as the label value of `poll_up`.
+/// Endpoints polled for each route, as label values of `poll_up`.
 pub const ENDPOINTS: [&str; 3] = ["_route_state", "_tps_status", "_ttft_status"];
 
-/// What the routers said last.
+/// The last answers of the routers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Polled {
     /// In the order of the command line.
     pub routers: Vec<RouterPoll>,
-    /// Rounds in which some call failed, since the start.
+    /// Number of rounds with a failed call, since the start.
     pub errors: u64,
-    /// Whether every call of the last round was answered; none before the first round.
+    /// Whether every call of the last round was answered; `None` before the first round.
     pub is_up: Option<bool>,
-    /// When every call of a round was last answered, milliseconds since the Unix epoch.
+    /// When all calls of a round were last answered, milliseconds since the Unix epoch.
     pub last_success_ms: Option<i64>,
 }
 
 impl Polled {
-    /// Nobody was asked yet.
+    /// The state before the first round.
     pub fn nothing_from(routers: &[RouterUrl]) -> Self {
         let routers = routers.iter().map(|url| RouterPoll {
             router: url.label().into(),
@@ -59,7 +59,7 @@ impl Polled {
 pub struct RouterPoll {
     /// `host:port`.
     pub router: Box<str>,
-    /// It told its routes itself, once at least.
+    /// Whether it has ever listed its routes itself.
     pub tells_routes: bool,
     /// By name.
     pub routes: BTreeMap<Box<str>, RoutePoll>,
@@ -82,21 +82,21 @@ impl RoutePoll {
         [self.state.is_fresh, self.tps.is_fresh, self.ttft.is_fresh]
     }
 
-    /// When the route last answered every call, as far as is known.
+    /// When the route last answered every call, if known.
     pub fn answered_ms(&self) -> Option<i64> {
         let Self { state, tps, ttft } = self;
         Some(state.at_ms?.min(tps.at_ms?).min(ttft.at_ms?))
     }
 }
 
-/// An answer, and how old it is.
+/// An answer with its age.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading<T> {
     /// The last answer, unless it is too old.
     pub value: Option<T>,
-    /// It is of the last round.
+    /// Whether it is from the last round.
     pub is_fresh: bool,
-    /// When it came, milliseconds since the Unix epoch.
+    /// When it arrived, milliseconds since the Unix epoch.
     pub at_ms: Option<i64>,
 }
 
@@ -111,7 +111,7 @@ impl<T> Default for Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// Takes up the outcome of a round; without an answer the old value lives until `kept` is over.
+    /// Takes the result of a round. Without an answer the old value is kept for `kept`.
     fn update(self, answer: Option<T>, now_ms: i64, kept: Duration) -> Self {
         if answer.is_some() {
             return Self {
@@ -120,7 +120,7 @@ impl<T> Reading<T> {
                 at_ms: Some(now_ms),
             };
         }
-        // Days at most.
+        // Never overflows: the value is at most days.
         let kept_ms = kept.as_millis() as i64;
         let is_old = self
             .at_ms
@@ -136,15 +136,15 @@ impl<T> Reading<T> {
 /// How routers are polled.
 #[derive(Clone, Debug)]
 pub struct PollConfig {
-    /// Whom to ask.
+    /// The routers to poll.
     pub routers: Vec<RouterUrl>,
     /// From the start of one round to the start of the next.
     pub interval: Duration,
 }
 
-/// Polls until told to stop.
+/// Polls until stopped.
 ///
-/// Cancel safe: a round that is cut changes nothing.
+/// Cancel safe: an interrupted round changes nothing.
 pub async fn run(config: PollConfig, client: Client, shared: Arc<Shared>, stop: CancellationToken) {
     shared.polled(Polled::nothing_from(&config.routers));
     let mut ticks = tokio::time::interval(config.interval);

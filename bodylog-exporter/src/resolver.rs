@@ -1,5 +1,6 @@
-//! What a cluster's API server said last, for the page and for polling, and how well it answers.
-//! Filled by `kubernetes`, a feature; without it, and outside a cluster, there is none.
+//! The last state from a cluster's API server, for the metrics page and for polling, and the health
+//! of the API server. The feature `kubernetes` fills it. Without the feature or outside a cluster
+//! there is no such state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,40 +9,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// What is shown of the cluster.
+/// The shown state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Resolver {
-    /// By service and route.
+    /// Pod counts by service and route.
     pub services: Vec<Replicas>,
-    /// Routes that routers can be asked about, in order.
+    /// Routes to poll at routers, in order.
     pub routes: Arc<[Box<str>]>,
-    /// How well the API server answers.
+    /// The health of the API server.
     pub health: Arc<Health>,
 }
 
-/// How many pods a service has on one of its routes.
+/// The number of pods of a service on one of its routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
     /// The service, as the label shows it.
     pub service: Arc<str>,
     /// The route.
     pub route: Arc<str>,
-    /// Its endpoints.
+    /// Number of endpoints.
     pub endpoints: u64,
-    /// Those of them that are ready.
+    /// Number of ready endpoints.
     pub ready: u64,
-    /// As many as there should be; none where the owner of its pods does not tell.
+    /// Number of pods that should exist; `None` if the owner of the pods does not say.
     pub desired: Option<u64>,
 }
 
-/// What the API server is asked for.
+/// A source of data at the API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The routes.
     Routes,
     /// The endpoint slices of a namespace.
     Slices(Box<str>),
-    /// Pods and those who own them.
+    /// Pods and their owners.
     Owners,
 }
 
@@ -55,8 +56,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// How well the API server answers: what fails, and how often anything did. A failure is logged
-/// when it begins, when its cause changes, and when it ends.
+/// The health of the API server: current failures and the number of all failures. A failure is
+/// logged when it begins, when its cause changes, and when it ends.
 #[derive(Debug, Default)]
 pub struct Health {
     sources: Mutex<BTreeMap<Source, Answer>>,
@@ -65,26 +66,26 @@ pub struct Health {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
-    /// None yet.
+    /// No answer yet.
     Awaited,
     Good,
-    /// Why not.
+    /// The cause of the failure.
     Bad(String),
 }
 
 impl Health {
-    /// A source is asked from here on.
+    /// Starts tracking a source.
     pub fn asked(&self, source: &Source) {
         let mut sources = self.sources.lock();
         sources.entry(source.clone()).or_insert(Answer::Awaited);
     }
 
-    /// It is not asked any more.
+    /// Stops tracking a source.
     pub fn dismissed(&self, source: &Source) {
         self.sources.lock().remove(source);
     }
 
-    /// It answered. What is not asked any more changes nothing.
+    /// Records an answer. Ignored for a source that is not tracked.
     pub fn answered(&self, source: &Source) {
         let mut sources = self.sources.lock();
         let Some(answer) = sources.get_mut(source) else {
@@ -97,7 +98,7 @@ impl Health {
         }
     }
 
-    /// It did not answer as it should. `why` holds nothing of the answer's text.
+    /// Records a failure. `why` contains none of the answer's text.
     pub fn failed(&self, source: &Source, why: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let mut sources = self.sources.lock();
@@ -112,7 +113,7 @@ impl Health {
         }
     }
 
-    /// Whether everything that rows need is answered. Owners of pods are not.
+    /// Whether all sources that rows need have answered. The owners of pods are not needed.
     pub fn is_up(&self) -> bool {
         let sources = self.sources.lock();
         let mut needed = sources
@@ -122,7 +123,7 @@ impl Health {
         needed.peek().is_some() && needed.all(|(_, answer)| *answer == Answer::Good)
     }
 
-    /// Answers that were not as they should be, since the start.
+    /// Number of failures since the start.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }

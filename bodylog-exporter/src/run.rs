@@ -1,4 +1,4 @@
-//! The composition root: from a configuration to an exporter that runs, and to its end.
+//! The composition root: starts an exporter from a configuration, and runs it to its end.
 
 #[cfg(test)]
 mod tests;
@@ -23,51 +23,51 @@ use crate::poll::{self, Client, ClientError, PollConfig, RouterUrl};
 use crate::shared::Shared;
 use crate::tail::Where;
 
-/// Between the ends of two epochs when there is nothing to catch up on: how stale a scrape may be.
+/// Pause between two epochs once all rows are counted. This is how stale a scrape may be.
 pub const EPOCH: Duration = Duration::from_secs(2);
 
-/// Between two rounds of polling.
+/// Interval between two polling rounds.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
-/// For one call of a round.
+/// Time-out for one call of a round.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long counting waits for a cluster to say whose the addresses in rows are. A row that was
-/// counted without is not counted again.
+/// How long counting waits for a cluster to map the addresses in rows. A row that was counted
+/// without the mapping is not counted again.
 pub const CLUSTER_WAIT: Duration = Duration::from_secs(10);
 
-/// Begins the names of polled metrics.
+/// Prefix of the names of polled metrics.
 pub const POLL_PREFIX: &str = "openresty_";
 
-/// The checkpoint, below the listener's directory unless it is put elsewhere.
+/// Default file name of the checkpoint, in the listener's directory.
 const CHECKPOINT: &str = "exporter.checkpoint";
 
-/// How an exporter runs.
+/// The configuration of an exporter.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The listener's directory.
     pub dir: PathBuf,
-    /// Where the checkpoint is kept; `<dir>/exporter.checkpoint` without.
+    /// The path of the checkpoint; `None` means `<dir>/exporter.checkpoint`.
     pub checkpoint: Option<PathBuf>,
-    /// Where counting begins without a checkpoint.
+    /// Where counting starts without a checkpoint.
     pub cold_start: ColdStart,
-    /// Between two epochs.
+    /// Pause between two epochs.
     pub epoch: Duration,
-    /// Routers to poll; may be none.
+    /// Routers to poll; may be empty.
     pub routers: Vec<RouterUrl>,
     /// File with the routers' admin token.
     pub token_file: Option<PathBuf>,
-    /// Between two rounds of polling.
+    /// Interval between two polling rounds.
     pub poll_interval: Duration,
-    /// Begins the names of polled metrics.
+    /// Prefix of the names of polled metrics.
     pub poll_prefix: String,
-    /// How a cluster is asked; none is without.
+    /// Access to a cluster; `None` to use no cluster.
     #[cfg(feature = "kubernetes")]
     pub kubernetes: Option<KubernetesConfig>,
 }
 
 impl Config {
-    /// Everything but the directory at its default.
+    /// The configuration with all defaults for this directory.
     pub fn new(dir: PathBuf) -> Self {
         Self {
             dir,
@@ -84,13 +84,13 @@ impl Config {
     }
 }
 
-/// An exporter did not start, or ended by itself.
+/// Why an exporter did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The checkpoint or the detail files.
+    /// The checkpoint or the detail files failed.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The client that asks routers.
+    /// The client for routers cannot be built.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A bug: the counting task ended.
@@ -98,15 +98,15 @@ pub enum RunError {
     Ended,
 }
 
-/// Runs an exporter on a listening socket until `stop`. `ready` is called once the first checkpoint
-/// is safe and the port answers. At the end the last epoch is committed.
+/// Runs an exporter on a listening socket until `stop`. Calls `ready` once the first checkpoint is
+/// safe and the port answers. Commits the last epoch at the end.
 ///
-/// With routers over https the process needs a TLS provider first: [`service::tls::install_crypto_provider`].
+/// For routers over https, install a TLS provider first: [`service::tls::install_crypto_provider`].
 ///
 /// # Errors
-/// [`RunError`]. After `ready` was called it ends with an error only for a bug.
+/// [`RunError`]. After `ready` was called, only a bug can cause an error.
 ///
-/// Cancel safe: dropping it loses nothing that a restart would not read again.
+/// Cancel safe: a restart reads again whatever a dropped future had not committed.
 pub async fn run(
     config: Config,
     listener: TcpListener,
@@ -166,11 +166,11 @@ pub async fn run(
     counted
 }
 
-/// Waits until a cluster told everything once, within reason.
+/// Waits until the cluster has reported everything once, or until the time limit.
 async fn await_cluster(cluster: oneshot::Receiver<()>, stop: &CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
-        // An end without an answer: nobody is asked.
+        // The channel closes without a value if no cluster is used.
         _ = cluster => {}
         () = tokio::time::sleep(CLUSTER_WAIT) => {
             tracing::warn!("counting begins without all that the cluster should tell");
@@ -178,7 +178,7 @@ async fn await_cluster(cluster: oneshot::Receiver<()>, stop: &CancellationToken)
     }
 }
 
-/// A directory that is none would look like one in which nothing was written yet.
+/// Without this check, a path that is not a directory would look like an empty log.
 fn look_at(dir: &Path) -> Result<(), OpenError> {
     match std::fs::metadata(dir) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -193,7 +193,7 @@ fn look_at(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Epochs until `stop`, and one more.
+/// Runs epochs until `stop`, and one more.
 async fn count(
     mut pipeline: Pipeline,
     epoch: Duration,
@@ -226,7 +226,7 @@ async fn count(
     }
 }
 
-/// Runs what blocks on a thread for it.
+/// Runs blocking work on a thread of its own.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RunError> {

@@ -1,4 +1,4 @@
-//! The checkpoint's bytes.
+//! The binary format of a checkpoint.
 //!
 //! | offset | size | what |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! |---|---|---|
 //! | this version | read | refused with its number |
 //!
-//! Within a format, members may be added if they have a default; unknown ones are skipped. Anything
-//! else is a new format.
+//! Within a format, members with a default may be added; unknown members are skipped. Any other
+//! change needs a new format.
 
 use std::io::{self, Read, Write};
 
@@ -23,22 +23,22 @@ use flate2::write::GzEncoder;
 
 use super::{Checkpoint, CheckpointRef};
 
-/// The format written, and the latest that is read.
+/// The format that is written, and the latest one that is read.
 pub const FORMAT: u32 = 1;
 
 const MAGIC: [u8; 4] = *b"BLCP";
 const HEADER: usize = 20;
 
-/// Largest body once inflated: stops a file that was made to grow.
+/// Largest body after decompression: protects against a decompression bomb.
 const INFLATED_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Why bytes are no checkpoint that this version can use.
+/// Why bytes are not a checkpoint that this version can use.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// Too short, or of another kind.
+    /// Too short, or not a checkpoint.
     #[error("it is no checkpoint")]
     NoCheckpoint,
-    /// Of a later version.
+    /// Written by a later version.
     #[error("it has format {found}, the latest known is {FORMAT}")]
     Newer {
         /// Its format.
@@ -52,10 +52,11 @@ pub enum FormatError {
     Content(String),
 }
 
-/// A checkpoint as bytes.
+/// Encodes a checkpoint.
 pub(super) fn encode(checkpoint: &CheckpointRef<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; HEADER];
-    // Level 1: twice a second on a busy machine, time matters more than a tenth of the size.
+    // Level 1: with two checkpoints per second on a busy machine, time matters more than 10 % of
+    // the size.
     let gzip = GzEncoder::new(&mut bytes, Compression::fast());
     let mut buffered = io::BufWriter::with_capacity(64 * 1024, gzip);
     serde_json::to_writer(&mut buffered, checkpoint)?;
@@ -73,14 +74,14 @@ pub(super) fn encode(checkpoint: &CheckpointRef<'_>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The checkpoint in `bytes`.
+/// Decodes the checkpoint in `bytes`.
 pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, FormatError> {
     let (magic, rest) = split::<4>(bytes)?;
     let (format, rest) = split::<4>(rest)?;
     if magic != MAGIC {
         return Err(FormatError::NoCheckpoint);
     }
-    // Before the checksum: a later format may have another header.
+    // Checked before the checksum: a later format may have another header.
     match u32::from_be_bytes(format) {
         FORMAT => {}
         found if found > FORMAT => return Err(FormatError::Newer { found }),

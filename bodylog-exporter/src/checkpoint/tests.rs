@@ -61,7 +61,7 @@ fn what_was_saved_is_found_again() {
     let (found, expected) = (checkpoint.state.view(), expected.view());
     assert_eq!(found.series, expected.series);
     assert_eq!(found.own, expected.own);
-    // What was counted before is known after a restart too.
+    // Earlier counts are still there after a restart.
     let mut state = checkpoint.state;
     state
         .line(br#"{"v":2,"pid":"p","epoch":1,"seq":2,"status":200}"#, 6)
@@ -93,7 +93,7 @@ fn two_generations_are_kept_and_damage_falls_back() {
             "cut at {at}"
         );
     }
-    // Between the two renames of a save there is only the older one.
+    // Between the two renames of a save only the previous checkpoint exists.
     assert!(!store.path().exists());
     assert_eq!(rows_of(store.load().unwrap()), Some((1, "older")));
 }
@@ -145,7 +145,7 @@ fn a_second_exporter_is_refused() {
 fn a_save_that_fails_leaves_the_one_before() {
     let Place { dir, store } = place();
     save(&store, 1);
-    // The temporary file's name is taken by a directory.
+    // A directory has the name of the temporary file.
     fs::create_dir(dir.path().join("exporter.checkpoint.tmp")).unwrap();
     let state = state_of(2);
     let positions = positions();

@@ -1,4 +1,4 @@
-//! Exactly once, over crashes and everything that can happen to a file.
+//! Tests that each row is counted exactly once, across crashes and all changes of files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,20 +12,20 @@ use proptest::prelude::*;
 use super::*;
 use crate::tail::Hour;
 
-/// A log directory, an exporter of it, and a clock.
+/// A log directory with its exporter and a clock.
 struct Bench {
     dir: tempfile::TempDir,
     shared: Arc<Shared>,
     pipeline: Option<Pipeline>,
     now: Now,
     hour: Hour,
-    /// Ids of the rows made so far.
+    /// Ids of the rows created so far.
     made: u64,
     /// The second half of a line whose first half is in the file.
     half: Option<String>,
     /// Hours whose plain file may be closed.
     plain: BTreeSet<Hour>,
-    /// Ids of the rows that some committed epoch could read.
+    /// Ids of the rows that a committed epoch was able to read.
     expected: BTreeSet<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
     }
 
     fn start_with(&mut self, cold: ColdStart) {
-        // The lock of the one before is freed first.
+        // Release the previous exporter's lock first.
         self.pipeline = None;
         self.shared = Arc::default();
         let store = Store::open(self.checkpoint()).unwrap();
@@ -88,7 +88,7 @@ impl Bench {
         self.now.wall_ms += seconds as i64 * 1000;
     }
 
-    /// A new row. Every other one has no number, like those of old senders.
+    /// A new row. Every other one has no number, as from old senders.
     fn row(&mut self) -> String {
         self.made += 1;
         row(self.made)
@@ -133,7 +133,7 @@ impl Bench {
         self.append(1);
     }
 
-    /// As the listener closes an hour that is over: compress, rename, delete.
+    /// Closes an hour that is over, as the listener does: compress, rename, delete.
     fn close(&mut self) {
         let over: Vec<_> = self.plain.range(..self.hour).copied().collect();
         for hour in over {
@@ -155,7 +155,7 @@ impl Bench {
         };
         let len = file.metadata().unwrap().len();
         file.set_len(len * permille / 1000).unwrap();
-        // What is left may end inside a line, which is sealed as the listener does.
+        // The remaining text may end inside a line, which is completed as the listener does.
         self.half = None;
         self.write("\n");
     }
@@ -196,7 +196,7 @@ impl Bench {
         self.expected.extend(on_disk);
     }
 
-    /// Requests a scrape would show.
+    /// The number of requests that a scrape would show.
     fn shown(&self) -> u64 {
         let committed = self.shared.committed().unwrap();
         let series = &committed.view.series;
@@ -221,7 +221,7 @@ fn row(id: u64) -> String {
     )
 }
 
-/// Ids of the whole rows in all files, told by their `rt`.
+/// Ids of the complete rows in all files, recognised by their `rt`.
 fn ids_below(details: &Path) -> BTreeSet<u64> {
     let mut ids = BTreeSet::new();
     for day in fs::read_dir(details).into_iter().flatten() {
@@ -291,7 +291,7 @@ fn a_file_compressed_while_stopped_is_counted_to_its_end() {
 #[test]
 fn an_hour_that_cannot_be_read_holds_nobody_up_and_is_not_asked_without_a_pause() {
     let mut bench = Bench::new(ColdStart::Start);
-    // A directory can be opened and not read.
+    // A directory can be opened but not read.
     fs::create_dir_all(bench.path(bench.hour)).unwrap();
     bench.next_hour();
     let epoch = |bench: &mut Bench| {
@@ -305,7 +305,7 @@ fn an_hour_that_cannot_be_read_holds_nobody_up_and_is_not_asked_without_a_pause(
     bench.append(1);
     let is_behind = epoch(&mut bench);
     assert_eq!((bench.shown(), is_behind), (2, false));
-    // A day later it is given up, and said to be.
+    // One day later the hour is given up, and this is reported.
     let is_behind = epoch(&mut bench);
     assert_eq!((bench.shown(), is_behind), (2, false));
     assert_eq!(bench.own().file_resets.get(&Reset::Unreadable), Some(&1));
@@ -453,7 +453,7 @@ fn take(bench: &mut Bench, step: Step) {
         Step::FinishHalf => bench.finish_half(),
         Step::NextHour => bench.next_hour(),
         Step::Close => bench.close(),
-        // What is destroyed before anybody read it is nobody's to count.
+        // A row that is destroyed before the exporter reads it cannot be counted.
         Step::Truncate(permille) => {
             bench.epoch();
             bench.truncate(permille);

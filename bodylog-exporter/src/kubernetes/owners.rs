@@ -1,5 +1,5 @@
-//! How many pods a service should have: what the topmost owner of one of its pods wants. The
-//! topmost, because those between grow and shrink during a rollout.
+//! The number of pods a service should have: the number in the topmost owner of one of its pods.
+//! The topmost, because owners in between grow and shrink during a rollout.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -118,7 +118,7 @@ impl Walk<'_> {
 }
 
 impl Owner {
-    /// Whoever controls the object of this metadata.
+    /// The controller of the object with this metadata.
     fn of(namespace: &str, metadata: &ObjectMeta) -> Option<Self> {
         let owners = metadata.owner_references.iter().flatten();
         let mut controllers = owners.filter(|owner| owner.controller == Some(true));
@@ -136,7 +136,7 @@ impl Owner {
         })
     }
 
-    /// Where it is found. The plural is that which kinds nearly always have.
+    /// The API path of a kind. Assumes the regular plural, which nearly all kinds have.
     fn resource(&self) -> Option<ApiResource> {
         let is_kind = self.kind.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let is_version = self.version.split('/').all(is_name);

@@ -1,4 +1,4 @@
-//! What an EndpointSlice says of a service: addresses, which of them are ready, whose they are.
+//! The used part of an EndpointSlice: addresses, their readiness and their pods.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::model_route::is_name;
 
-/// Names the service of a slice.
+/// The label with the service of a slice.
 pub(super) const SERVICE: &str = "kubernetes.io/service-name";
 
 /// The slice of a service.
@@ -21,15 +21,15 @@ pub(super) struct Slice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) addresses: Vec<IpAddr>,
-    /// True when the condition is, or is absent.
+    /// True if the condition is true or absent.
     pub(super) is_ready: bool,
     /// The name of its pod.
     pub(super) pod: Option<Box<str>>,
 }
 
 impl Slice {
-    /// What is used of a slice; nothing of one without a service. Addresses that are no IP addresses
-    /// are left out: no row has them.
+    /// The used part of a slice; `None` for a slice without a service. Skips addresses that are not
+    /// IP addresses, because no row contains them.
     pub(super) fn of(slice: EndpointSlice) -> Option<Self> {
         let service = slice.metadata.labels?.remove(SERVICE)?;
         let endpoints = slice.endpoints.unwrap_or_default().into_iter();

@@ -1,4 +1,4 @@
-//! Asking a router: bounded answers, bounded time, no redirects, no proxy.
+//! The client for routers: bounded answers, bounded time, no redirects, no proxy.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-/// Largest answer taken.
+/// Largest accepted answer.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// Calls under way at once, over all routers.
+/// Maximum concurrent calls, over all routers.
 const CALLS_MAX: usize = 16;
 
 /// Largest token file.
@@ -25,7 +25,7 @@ pub struct RouterUrl {
     label: Box<str>,
 }
 
-/// Text is no router's URL.
+/// The text is not a router's URL.
 #[derive(Debug, thiserror::Error)]
 #[error("not a router's URL (for example http://127.0.0.1:8090)")]
 pub struct NoRouterUrl;
@@ -69,7 +69,7 @@ impl RouterUrl {
 #[error("build the client that asks routers")]
 pub struct ClientError(#[source] reqwest::Error);
 
-/// A router did not answer as it should.
+/// A router gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     #[error("send the request")]
@@ -86,7 +86,7 @@ pub(super) enum AskError {
     Json(#[source] serde_json::Error),
 }
 
-/// Asks routers.
+/// Calls routers.
 #[derive(Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -95,10 +95,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// `timeout` is for one call; `token_file` is read at each round, so that it may change.
+    /// `timeout` is per call. `token_file` is read in each round, so that it may change.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// TLS cannot be set up.
     pub fn new(timeout: Duration, token_file: Option<PathBuf>) -> Result<Self, ClientError> {
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -115,7 +115,7 @@ impl Client {
         })
     }
 
-    /// The credential of the next round; none when the file cannot be used, which is logged.
+    /// The credential for the next round; `None` if the file cannot be used, which is logged.
     pub(super) async fn credential(&self) -> Option<HeaderValue> {
         let path = self.token_file.clone()?;
         let shown = path.display().to_string();
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// One answer.
+    /// Makes one call.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         router: &RouterUrl,
@@ -138,7 +138,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, AskError> {
-        // Never closed.
+        // The semaphore is never closed.
         let _call = self.calls.acquire().await;
         let mut request = self.http.get(router.join(path, query));
         if let Some(credential) = credential {
@@ -169,7 +169,8 @@ impl Client {
     }
 }
 
-/// Whether an error says that a route has no peers: in this router's words, or llm-openresty's.
+/// Whether an error means that a route has no peers, in the words of this router or of
+/// llm-openresty.
 fn has_no_peers(body: &[u8]) -> bool {
     let Ok(body) = serde_json::from_slice::<serde_json::Value>(body) else {
         return false;
@@ -184,7 +185,7 @@ fn read_token(path: &std::path::Path) -> std::io::Result<HeaderValue> {
     std::fs::File::open(path)?
         .take(TOKEN_BYTES_MAX)
         .read_to_string(&mut text)?;
-    // The value itself must not get into the error.
+    // The error must not contain the value itself.
     let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
         .map_err(|_| std::io::Error::other("it holds no token"))?;
     value.set_sensitive(true);

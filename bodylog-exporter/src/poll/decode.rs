@@ -1,5 +1,5 @@
-//! The members of a router's status that become metrics. Members that are missing or null are left
-//! out, never taken for zero: routers of other versions answer with fewer or more.
+//! The members of a router's status that become metrics. Missing or null members are left out, not
+//! taken for zero: other versions of routers answer with fewer or more.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use serde::Deserialize;
 use crate::aggregate::RefusalReading;
 use crate::aggregate::labels::clean;
 
-/// Most routes taken from one router.
+/// Maximum number of routes per router.
 const ROUTES_MAX: usize = 512;
 
-/// Most peers shown for one route.
+/// Maximum number of peers shown per route.
 const PEERS_MAX: usize = 512;
 
-/// Most models, pools or reasons shown for one route.
+/// Maximum number of models, pools or reasons shown per route.
 const ENTRIES_MAX: usize = 128;
 
 /// `_route_state`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct RouteState {
-    /// Priority of the tier in use.
+    /// Priority of the active tier.
     #[serde(default)]
     pub active_level: Option<f64>,
-    /// Its room.
+    /// Slots of the active tier.
     #[serde(default)]
     pub limit: Option<f64>,
-    /// Its usable peers.
+    /// Usable peers of the active tier.
     #[serde(default)]
     pub healthy_peers_in_level: Option<f64>,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Tier {
     peers: Vec<Peer>,
 }
 
-/// A pool of a by-model route, with tiers of its own.
+/// A pool of a by-model route, with its own tiers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct PoolPeers {
     #[serde(default)]
@@ -67,20 +67,20 @@ struct Peer {
 pub struct PeerState {
     /// `host:port`.
     pub peer: String,
-    /// Its name.
+    /// The peer's name.
     pub name: String,
-    /// Its tier.
+    /// The peer's tier.
     pub priority: String,
-    /// Requests on it.
+    /// Requests on the peer.
     pub active: Option<f64>,
-    /// 1 when banned.
+    /// 1 if the peer is banned.
     pub banned: Option<f64>,
-    /// Its own limit.
+    /// The peer's own limit.
     pub max: Option<f64>,
 }
 
 impl RouteState {
-    /// That of a route that has no peers.
+    /// The state of a route without peers.
     pub(super) fn without_peers() -> Self {
         Self {
             limit: Some(0.0),
@@ -123,7 +123,7 @@ impl RouteState {
 /// `_tps_status` or `_ttft_status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Limiter {
-    /// The switch as it is in force.
+    /// The value of the switch in force.
     #[serde(default)]
     pub active: Option<bool>,
     /// Output rate, by model.
@@ -135,16 +135,16 @@ pub struct Limiter {
     /// Adaptive limits, by model.
     #[serde(default, deserialize_with = "numbers")]
     pub adaptive_cc: Numbers,
-    /// Their floors.
+    /// Lower bounds of the adaptive limits.
     #[serde(default, deserialize_with = "numbers")]
     pub adaptive_cc_min: Numbers,
-    /// Their ceilings.
+    /// Upper bounds of the adaptive limits.
     #[serde(default, deserialize_with = "numbers")]
     pub adaptive_cc_max: Numbers,
-    /// Requests in flight as the next tick reads them.
+    /// Requests in flight, as the next tick will see them.
     #[serde(default, deserialize_with = "numbers")]
     pub adaptive_cc_conc: Numbers,
-    /// Refusals that no tick has used yet.
+    /// Refusals since the last tick.
     #[serde(default, deserialize_with = "numbers")]
     pub adaptive_cc_rej: Numbers,
 }
@@ -152,8 +152,8 @@ pub struct Limiter {
 /// Numbers by model; `_` for an undivided route.
 type Numbers = BTreeMap<String, f64>;
 
-/// Keeps the numbers of a map; a null is left out, and an empty Lua table, which is an empty list in
-/// JSON, is an empty map.
+/// Keeps the numbers of a map. Nulls are left out. An empty Lua table, which is encoded as an empty
+/// JSON list, is an empty map.
 fn numbers<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Numbers, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
     let Some(map) = value.as_object() else {
@@ -175,13 +175,13 @@ pub(super) struct RouteList {
 #[derive(Debug, Deserialize)]
 struct NamedRoute {
     name: String,
-    /// `invalid` routes have no status to ask for.
+    /// `invalid` routes have no status.
     #[serde(default)]
     status: String,
 }
 
 impl RouteList {
-    /// The names that can be asked about: they become part of a path.
+    /// The names that are safe to become part of a path.
     pub(super) fn names(self) -> Vec<Box<str>> {
         let is_name = |name: &str| {
             !name.is_empty()

@@ -1,4 +1,4 @@
-//! One round: every router, every route, every endpoint, at once.
+//! One round: all routers, routes and endpoints concurrently.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::aggregate::RefusalReading;
 /// Refusal counters by router.
 pub(super) type Refusals = Vec<(Box<str>, RefusalReading)>;
 
-/// Asks everybody and merges the answers with what was known `before`. `routes` are those of the
-/// cluster: a router that does not tell its own is asked about them.
+/// Asks all routers and merges the answers with the values known `before`. `routes` are those of
+/// the cluster: a router that does not list its own is asked about them.
 pub(super) async fn round(
     routers: &[RouterUrl],
     client: &Client,
@@ -79,13 +79,13 @@ impl Asking<'_> {
     ) -> (RouterPoll, Option<RefusalReading>, bool) {
         let listed = self.get::<RouteList>(&["_routes"], &[]).await;
         let tells_routes = listed.is_some() || known.is_some_and(|known| known.tells_routes);
-        // llm-openresty has no list of its routes; those of the cluster are as good.
+        // llm-openresty does not list its routes; the cluster's are equivalent.
         let given = Some(self.routes).filter(|routes| !tells_routes && !routes.is_empty());
         let mut is_up = listed.is_some() || given.is_some();
         let names = match (listed, given) {
             (Some(list), _) => list.names(),
             (None, Some(given)) => given.to_vec(),
-            // A router that does not tell its routes now still has those it had.
+            // If a router does not list its routes this time, use the last known ones.
             (None, None) => {
                 known.map_or_else(Vec::new, |known| known.routes.keys().cloned().collect())
             }
@@ -129,8 +129,8 @@ impl Asking<'_> {
         }
     }
 
-    /// A route that has no peers answers with an error that says so. It is an answer, and must not
-    /// pass for a router that is not there.
+    /// A route without peers answers with an error that says so. That is an answer, and must not be
+    /// taken for a missing router.
     async fn state(self, path: &[&str]) -> Option<RouteState> {
         match self.ask(path, &[]).await {
             Err(AskError::NoPeers) => Some(RouteState::without_peers()),

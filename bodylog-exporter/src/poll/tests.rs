@@ -1,4 +1,4 @@
-//! Polling, against routers made of a few canned answers.
+//! Tests polling against routers with a few canned answers.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -15,11 +15,11 @@ use super::*;
 
 type Asked = (String, Option<String>);
 
-/// A router: answers by path and query. What it does not know is 503, as is an error.
+/// A router that answers by path and query. Unknown paths and errors give 503.
 #[derive(Clone, Default)]
 struct Fake {
     answers: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Paths and credentials.
+    /// The received paths and credentials.
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
@@ -196,7 +196,7 @@ async fn a_router_that_is_gone_does_not_hide_another() {
     let (fake, url) = Fake::start(&tasks).await;
     fake.says("/_routes", r#"{"routes":[{"name":"a"}]}"#);
     fake.has_route("a");
-    // Bound and dropped: nobody listens there.
+    // The listener is dropped, so the address refuses connections.
     let gone = {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -239,12 +239,12 @@ async fn a_router_that_tells_no_routes_is_asked_about_those_of_the_cluster() {
     assert_eq!(polled.is_up, Some(true));
     assert_eq!(polled.routers[0].routes["a"].up(), [true; 3]);
     assert_eq!(refusals.len(), 1);
-    // What a router tells itself is better.
+    // The router's own list takes precedence.
     fake.says("/_routes", r#"{"routes":[{"name":"b"}]}"#);
     fake.has_route("b");
     let (polled, _) = round(&urls, &client, &polled, &routes, KEPT).await;
     assert!(polled.routers[0].routes.keys().eq(["b".into()].iter()));
-    // One that did so once is silent, no more.
+    // If a router listed its routes once, its silence does not bring back those of the cluster.
     fake.falls_silent("/_routes");
     let (polled, _) = round(&urls, &client, &polled, &routes, KEPT).await;
     assert_eq!(polled.is_up, Some(false));

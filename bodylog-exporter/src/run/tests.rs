@@ -1,4 +1,4 @@
-//! The whole exporter on real sockets.
+//! Tests the whole exporter on real sockets.
 
 use std::fs;
 use std::io::Write;
