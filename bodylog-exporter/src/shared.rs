@@ -1,4 +1,5 @@
-//! What the tasks show each other: the committed counts, what the routers said, who scraped when.
+//! State shared between tasks: the committed counts, the routers' answers, the time of the last
+//! scrape.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -12,30 +13,30 @@ use crate::poll::Polled;
 use crate::resolver::Resolver;
 use crate::tail::Positions;
 
-/// The counts of one epoch, safe on disk.
+/// The counts of one epoch, already saved on disk.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// The counts.
     pub view: View,
-    /// How far the log was read for them.
+    /// The positions up to which these rows were counted.
     pub positions: Positions,
-    /// About how many bytes were left to read.
+    /// Approximate number of bytes left to read.
     pub lag_bytes: u64,
-    /// Everything there was had been read.
+    /// Whether all rows had been read.
     pub is_caught_up: bool,
-    /// When.
+    /// When the epoch was committed.
     pub at: Now,
 }
 
-/// One per process.
+/// The shared state; one per process.
 #[derive(Debug)]
 pub struct Shared {
     committed: Mutex<Option<Arc<Committed>>>,
     polled: Mutex<Arc<Polled>>,
-    /// Readings that no epoch took up yet, newest per router.
+    /// Readings that no epoch has taken yet; the newest per router.
     refusals: Mutex<Vec<(Box<str>, RefusalReading)>>,
     resolver: Mutex<Option<Arc<Resolver>>>,
-    /// What no epoch took up yet.
+    /// The reading that no epoch has taken yet.
     places: Mutex<Option<Reading>>,
     scraped_ms: AtomicI64,
     checkpoint_bytes: AtomicU64,
@@ -43,7 +44,7 @@ pub struct Shared {
     read_errors: AtomicU64,
 }
 
-/// No scrape yet.
+/// There was no scrape yet.
 const NEVER: i64 = i64::MIN;
 
 impl Default for Shared {
@@ -63,28 +64,28 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Shows the counts of an epoch.
+    /// Publishes the counts of an epoch.
     pub fn publish(&self, committed: Committed) {
         *self.committed.lock() = Some(Arc::new(committed));
     }
 
-    /// The counts to show; none before the first epoch.
+    /// The published counts; `None` before the first epoch.
     pub fn committed(&self) -> Option<Arc<Committed>> {
         self.committed.lock().clone()
     }
 
-    /// Shows what the routers said.
+    /// Publishes the routers' answers.
     pub fn polled(&self, polled: Polled) {
         *self.polled.lock() = Arc::new(polled);
     }
 
-    /// What the routers said last.
+    /// The last answers of the routers.
     pub fn last_polled(&self) -> Arc<Polled> {
         Arc::clone(&self.polled.lock())
     }
 
-    /// Hands a router's refusal counters to the next epoch; a reading that was not taken up yet is
-    /// replaced, because counters only matter absolutely.
+    /// Hands a router's refusal counters to the next epoch. Replaces a reading that was not taken
+    /// yet, because counters are absolute.
     pub fn refusals(&self, router: &str, reading: RefusalReading) {
         let mut waiting = self.refusals.lock();
         match waiting.iter_mut().find(|(known, _)| **known == *router) {
@@ -93,33 +94,33 @@ impl Shared {
         }
     }
 
-    /// What no epoch took up yet.
+    /// Takes the refusal readings that no epoch has taken yet.
     pub fn take_refusals(&self) -> Vec<(Box<str>, RefusalReading)> {
         std::mem::take(&mut *self.refusals.lock())
     }
 
-    /// Shows what the cluster says. From the first time on, a cluster is asked.
+    /// Publishes the state of the cluster. After the first call, [`resolver`](Self::resolver) is no
+    /// longer `None`.
     pub fn resolved(&self, resolver: Resolver) {
         *self.resolver.lock() = Some(Arc::new(resolver));
     }
 
-    /// What the cluster said last; none where none is asked.
+    /// The last state of the cluster; `None` if no cluster is used.
     pub fn resolver(&self) -> Option<Arc<Resolver>> {
         self.resolver.lock().clone()
     }
 
-    /// Hands what the cluster says of its pods to the next epoch, in the place of what was not
-    /// taken up yet.
+    /// Hands the cluster's pods to the next epoch. Replaces a reading that was not taken yet.
     pub fn places(&self, reading: Reading) {
         *self.places.lock() = Some(reading);
     }
 
-    /// What no epoch took up yet.
+    /// Takes the reading that no epoch has taken yet.
     pub fn take_places(&self) -> Option<Reading> {
         self.places.lock().take()
     }
 
-    /// Notes a scrape.
+    /// Records a scrape.
     pub fn scraped(&self, now_ms: i64) {
         self.scraped_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -141,8 +142,8 @@ impl Shared {
         self.read_errors.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Size of the checkpoint, its failed writes, and hours or directories that could not be read,
-    /// since the process started.
+    /// The size of the checkpoint, and the numbers of failed writes and of unreadable hours or
+    /// directories since the process started.
     pub fn troubles(&self) -> Troubles {
         Troubles {
             checkpoint_bytes: self.checkpoint_bytes.load(Ordering::Relaxed),
@@ -152,13 +153,13 @@ impl Shared {
     }
 }
 
-/// What [`Shared::troubles`] tells.
+/// The result of [`Shared::troubles`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Troubles {
     /// Bytes of the last checkpoint.
     pub checkpoint_bytes: u64,
-    /// Checkpoints that could not be written.
+    /// Number of checkpoints that could not be written.
     pub checkpoint_errors: u64,
-    /// Hours or directories that could not be read.
+    /// Number of unreadable hours or directories.
     pub read_errors: u64,
 }

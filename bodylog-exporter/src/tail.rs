@@ -1,9 +1,10 @@
-//! Reads the detail rows of every hour, in order, each line once.
+//! Reads the detail rows of every hour in order, each line once.
 //!
-//! A [`Tail`] keeps a position for the newest hours and reads whatever lies behind it: usually one
-//! growing file, after a stop several, and an older one again when something is still written to it
-//! (a listener that starts anew after its clock stepped back). Files that grow, are compressed,
-//! replaced, cut or deleted meanwhile are noticed by what they hold, not by their names, and counted.
+//! A [`Tail`] keeps a position for each of the newest hours and reads everything behind it: usually
+//! one growing file, several after a stop, and an older one again when something is still written
+//! to it (a listener that restarts after its clock stepped back). It detects files that grow, are
+//! compressed, replaced, truncated or deleted by their contents, not by their names, and counts
+//! these events.
 
 mod cursor;
 mod hours;
@@ -25,20 +26,20 @@ pub use self::position::Position;
 use self::cursor::{Cursor, Standing, Visit};
 use crate::aggregate::{BadLine, Reset};
 
-/// Longest row, bytes. A row is a few hundred; its labels are client-made but bounded.
+/// Longest row in bytes. A row usually has a few hundred; its client-made labels are bounded.
 pub const ROW_BYTES_MAX: usize = 1024 * 1024;
 
-/// Where the log is and what a line of it may be.
+/// The place of the log and the limit of its lines.
 #[derive(Clone, Debug)]
 pub struct Where {
-    /// The directory of the days: `<dir>/details` for rows, `<dir>` for records.
+    /// The parent of the day directories: `<dir>/details` for rows, `<dir>` for records.
     pub root: PathBuf,
-    /// Longest line, bytes, about: longer ones are skipped and counted.
+    /// Longest line in bytes, approximately. Longer ones are skipped and counted.
     pub line_bytes_max: usize,
 }
 
 impl Where {
-    /// The rows below a listener's directory.
+    /// The rows in a listener's directory.
     pub fn rows(dir: &Path) -> Self {
         Self {
             root: dir.join("details"),
@@ -47,23 +48,23 @@ impl Where {
     }
 }
 
-/// Hours before the newest that are still looked at for late lines.
+/// Number of hours before the newest that are still checked for late lines.
 const LATE_HOURS: i32 = 6;
 
-/// How far ahead of our clock an hour may be that says which others are over. What lies further ahead
-/// was written by a clock that was wrong for a while: it is read, but the hours that are written
-/// after it are not old for that.
+/// How far an hour may be ahead of our clock and still mark earlier hours as over. An hour further
+/// ahead was written while a clock was wrong: it is read, but hours written after it do not count
+/// as old.
 const AHEAD_HOURS: i32 = 24;
 
-/// An hour that cannot be read is given up when it is this old.
+/// An unreadable hour is given up at this age.
 const UNREADABLE_HOURS: i32 = 24;
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The hour.
     pub hour: Hour,
-    /// Uncompressed bytes before it.
+    /// Uncompressed bytes before it in the hour.
     pub offset: u64,
 }
 
@@ -73,24 +74,24 @@ impl Place {
     }
 }
 
-/// Who is told what is read.
+/// Receives the lines and events of a tail.
 pub trait Sink {
-    /// A whole line, without its end, not empty.
+    /// A complete, non-empty line, without its line end.
     fn line(&mut self, at: Place, line: &[u8]);
-    /// What a closed file ends with, without a line end. False when it is no row; then it counts as
-    /// [`BadLine::Torn`].
+    /// The end of a closed file after the last line end. Returns false if it is not a row; it then
+    /// counts as [`BadLine::Torn`].
     fn last_line(&mut self, line: &[u8]) -> bool;
-    /// A line that is not handed over.
+    /// A line that is not passed on.
     fn bad(&mut self, at: Place, kind: BadLine);
-    /// Reading did not simply go on.
+    /// Something interrupted the normal reading of a file.
     fn reset(&mut self, hour: Hour, cause: Reset);
-    /// An hour cannot be read now; the next pass tries again.
+    /// An hour is unreadable now; the next pass tries again.
     fn failed(&mut self, hour: Hour, error: &io::Error);
-    /// Reading goes on in the compressed file of an hour that was begun in the plain one.
+    /// Reading continues in the compressed file of an hour that was begun in the plain file.
     fn recovered(&mut self, hour: Hour);
 }
 
-/// How much may be read before the epoch ends.
+/// The limits of reading in one epoch.
 #[derive(Debug)]
 pub struct Budget {
     now: Instant,
@@ -100,7 +101,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Reads until `time` is up or `bytes` are read, whichever is first, but at least something.
+    /// Reads until `time` is up or `bytes` are read, whichever comes first, but at least something.
     pub fn new(now: Instant, time: Duration, bytes: u64) -> Self {
         Self {
             now,
@@ -119,29 +120,29 @@ impl Budget {
     }
 }
 
-/// How a pass ended.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// Everything there was is read.
+    /// Whether all existing lines are read.
     pub is_caught_up: bool,
     /// Bytes read.
     pub read: u64,
-    /// About how many bytes are left.
+    /// Approximate number of bytes left.
     pub lag: u64,
-    /// Hours that could not be read now.
+    /// Number of hours that were unreadable.
     pub errors: u64,
 }
 
-/// The positions of all hours, as they are kept in the checkpoint.
+/// The positions of all hours, as stored in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Positions {
-    /// Earlier hours are not looked at.
+    /// Earlier hours are ignored.
     floor: Hour,
     hours: Vec<(Hour, Position)>,
 }
 
 impl Positions {
-    /// For display: each hour, how far it was read, and whether it is closed.
+    /// For display: each hour, its position, and whether it is closed.
     pub fn shown(&self) -> impl Serialize + use<> {
         #[derive(Serialize)]
         struct Shown {
@@ -159,7 +160,7 @@ impl Positions {
         hours.collect::<Vec<_>>()
     }
 
-    /// The newest hour and how far it was read.
+    /// The newest hour and its position.
     pub fn newest(&self) -> Option<(Hour, &Position)> {
         self.hours.last().map(|(hour, position)| (*hour, position))
     }
@@ -174,7 +175,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Goes on where it was.
+    /// Continues at stored positions.
     pub fn resume(log: Where, positions: Positions) -> Self {
         let cursors = positions
             .hours
@@ -188,12 +189,12 @@ impl Tail {
         }
     }
 
-    /// Reads everything there is.
+    /// Starts with the oldest row.
     pub fn from_start(log: Where) -> Self {
         Self::from_hour(log, Hour::FIRST)
     }
 
-    /// Reads everything from an hour on.
+    /// Starts with the first row of an hour.
     pub fn from_hour(log: Where, floor: Hour) -> Self {
         Self {
             log,
@@ -202,10 +203,10 @@ impl Tail {
         }
     }
 
-    /// Reads what is written from here on.
+    /// Starts at the current end: reads only new rows.
     ///
     /// # Errors
-    /// When the directory or its newest file cannot be read.
+    /// The directory or its newest file cannot be read.
     pub fn from_end(log: Where) -> io::Result<Self> {
         let on_disk = hours::list(&log.root, Hour::FIRST)?;
         let mut tail = Self::from_start(log);
@@ -225,11 +226,11 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Reads what there is, within the budget.
+    /// Reads new lines within the budget.
     ///
     /// # Errors
-    /// When the directory cannot be listed. An hour that cannot be read is counted in the result and
-    /// tried again by the next pass.
+    /// The directory cannot be listed. An unreadable hour is no error: it is counted in the result,
+    /// and the next pass tries again.
     pub fn pass(&mut self, budget: &mut Budget, sink: &mut impl Sink) -> io::Result<Pass> {
         let on_disk = hours::list(&self.log.root, self.floor)?;
         for hour in on_disk.keys() {
@@ -276,7 +277,7 @@ impl Tail {
         Ok(pass)
     }
 
-    /// Lets go of hours that are read and so old that nothing will come.
+    /// Forgets hours that are read completely and are too old for late lines.
     fn forget(&mut self, newest: Hour) {
         let unread = self
             .cursors
@@ -288,7 +289,7 @@ impl Tail {
         self.cursors.retain(|hour, _| *hour >= self.floor);
     }
 
-    /// Where it stands.
+    /// The current positions.
     pub fn positions(&self) -> Positions {
         Positions {
             floor: self.floor,

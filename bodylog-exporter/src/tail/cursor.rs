@@ -1,4 +1,4 @@
-//! Reading one hour: from wherever it stands to the present end of its file.
+//! Reads one hour from its position to the current end of its file.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,33 +12,33 @@ use super::source::{Fit, Source, file_id, fit_plain, open_gzip, prints_before};
 use super::{Budget, Place, Sink, Where};
 use crate::aggregate::{BadLine, Reset};
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 256 * 1024;
 
-/// An hour that is over is closed once its end was seen twice, this far apart: a batch may still be
-/// on its way into it while the next hour's file is already there.
+/// An hour that is over is closed after its end was seen twice, this far apart. A batch for it may
+/// still arrive after the next hour's file exists.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Where an hour stands among those on disk.
+/// The age of an hour relative to the other hours on disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) forms: Forms,
     /// A later hour has a file.
     pub(super) is_over: bool,
-    /// So much later that nothing can be on its way any more.
+    /// An hour so much later has a file that no line can still arrive.
     pub(super) is_long_over: bool,
 }
 
-/// How a visit ended.
+/// The result of reading an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// At the end of what there is; that many bytes follow that are no whole line yet.
+    /// At the end of the file. This many bytes of an incomplete line follow.
     AtEnd { rest: u64 },
-    /// The budget ended first; about that many bytes are left.
+    /// The budget is used up. About this many bytes are left.
     Behind { rest: u64 },
 }
 
-/// An hour and how far it was read.
+/// An hour and its position.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     pub(super) position: Position,
@@ -50,7 +50,7 @@ pub(super) struct Cursor {
 #[derive(Debug)]
 struct Open {
     source: Source,
-    /// `filled` bytes that follow the position; no whole line among them.
+    /// Holds `filled` bytes from behind the position, without a complete line.
     buffer: Vec<u8>,
     filled: usize,
     trail: Trail,
@@ -75,7 +75,7 @@ impl Cursor {
         }
     }
 
-    /// At the end of what the plain file holds now, so that only what follows is read.
+    /// A cursor at the current end of the plain file, to read only new lines.
     pub(super) fn at_end_of(log: &Where, hour: Hour) -> io::Result<Self> {
         let file = files::open(&hour.plain(&log.root))?;
         let metadata = file.metadata()?;
@@ -91,7 +91,7 @@ impl Cursor {
         Ok(Self::at(position))
     }
 
-    /// Reads what there is, within the budget.
+    /// Reads new lines within the budget.
     pub(super) fn visit(
         &mut self,
         log: &Where,
@@ -159,8 +159,8 @@ impl Cursor {
         (self.position.gone, self.position.done) = (false, true);
     }
 
-    /// Makes sure of an open file in which the position is right; false when there is nothing to
-    /// read.
+    /// Ensures that a file is open in which the position is valid. Returns false if there is
+    /// nothing to read.
     fn ensure_open(
         &mut self,
         log: &Where,
@@ -183,7 +183,7 @@ impl Cursor {
                     self.adopt(log, hour, file, sink)?;
                     return Ok(true);
                 }
-                // Closed between the listing and now.
+                // The listener closed the hour after the listing.
                 Err(error) if is_absent(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -204,7 +204,7 @@ impl Cursor {
             }
             Err(error) if is_absent(&error) => {
                 self.is_gone(hour, sink);
-                // Should one of that name come again, nothing of it was read.
+                // If a file with this name appears again, none of it has been read.
                 self.position.restart();
                 (self.position.gone, self.position.done) = (true, true);
                 Ok(false)
@@ -217,10 +217,10 @@ impl Cursor {
         }
     }
 
-    /// Whether an hour that was read to its end still has just that.
+    /// Whether an hour that was read completely is still unchanged.
     fn is_unchanged(&self, log: &Where, hour: Hour, forms: Forms) -> io::Result<bool> {
         if self.position.gone && forms.gzip {
-            // Made anew after it was deleted, and packed before anybody looked.
+            // The hour was deleted, written again and compressed between two passes.
             return Ok(false);
         }
         if !self.position.done || !forms.plain {
@@ -238,7 +238,7 @@ impl Cursor {
             ))
     }
 
-    /// Notices when the open file was cut or written anew in place.
+    /// Detects that the open file was truncated or rewritten in place.
     fn check_open(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<()> {
         let Some(Open {
             source: Source::Plain(file),
@@ -254,7 +254,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes a plain file, going on where the position is if it is the file the position is of.
+    /// Opens a plain file. Continues at the position if the position belongs to this file.
     fn adopt(
         &mut self,
         log: &Where,
@@ -308,7 +308,7 @@ impl Cursor {
         }
     }
 
-    /// Counts whole lines up to the end of the file or of the budget.
+    /// Passes on complete lines up to the end of the file or of the budget.
     fn drain(
         &mut self,
         log: &Where,
@@ -321,7 +321,7 @@ impl Cursor {
         };
         loop {
             if open.filled == open.buffer.len() {
-                // A line longer than the buffer, and not yet too long.
+                // A line longer than the buffer, but within the limit.
                 open.buffer.resize(open.buffer.len() * 2, 0);
             }
             let read_from = self.position.offset + open.filled as u64;
@@ -366,8 +366,8 @@ impl Cursor {
         }
     }
 
-    /// At the end of the open file: goes over to the file that stands in its place now, if another
-    /// does. True when there may be more to read.
+    /// At the end of the open file: switches to the file that has replaced it, if any. Returns
+    /// whether there may be more to read.
     fn follow(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
         if !matches!(&self.open, Some(open) if matches!(open.source, Source::Plain(_))) {
             return Ok(false);
@@ -385,8 +385,8 @@ impl Cursor {
         }
     }
 
-    /// The plain file is gone. The compressed one should hold what was read here; if the file was
-    /// replaced before it was compressed, it does not.
+    /// The plain file is gone. The compressed one should contain the bytes read so far. It does not
+    /// if the file was replaced before it was compressed.
     fn follow_closed(&mut self, log: &Where, hour: Hour, sink: &mut impl Sink) -> io::Result<bool> {
         match open_gzip(&hour.gzip(&log.root), &self.position) {
             Ok((source, trail)) => {
@@ -404,7 +404,7 @@ impl Cursor {
         }
     }
 
-    /// Closes an hour that is over and quiet.
+    /// Closes an hour that is over and no longer changes.
     fn close_if_over(
         &mut self,
         hour: Hour,
@@ -430,7 +430,7 @@ impl Cursor {
             let rest = &open.buffer[..open.filled];
             if !self.position.skipping {
                 self.position.lines += 1;
-                // A line may have lost nothing but its end.
+                // Only the line end may be missing.
                 if !sink.last_line(rest) {
                     sink.bad(Place::of(hour, self.position.offset), BadLine::Torn);
                 }
@@ -441,7 +441,7 @@ impl Cursor {
         self.quiet_since = None;
     }
 
-    /// About how many bytes are left, for the lag.
+    /// Approximate number of bytes left, for the lag.
     pub(super) fn rest(&self, log: &Where, hour: Hour) -> u64 {
         match &self.open {
             Some(Open {
@@ -453,15 +453,15 @@ impl Cursor {
             _ if self.position.done => 0,
             _ => match fs::metadata(hour.plain(&log.root)) {
                 Ok(plain) => plain.len().saturating_sub(self.position.offset),
-                // Compressed bytes, so less than what is left.
+                // Counts compressed bytes, so the real number is larger.
                 Err(_) => fs::metadata(hour.gzip(&log.root)).map_or(0, |m| m.len()),
             },
         }
     }
 }
 
-/// Hands over the whole lines in `bytes`, of which those before `fresh` hold no line end, and says
-/// how many bytes they are.
+/// Passes on the complete lines in `bytes` and returns their length. The bytes before `fresh`
+/// contain no line end.
 fn lines(
     position: &mut Position,
     bytes: &[u8],

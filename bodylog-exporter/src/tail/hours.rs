@@ -1,5 +1,5 @@
-//! The hours of the log and the files they are in: `<details>/<YYYY-MM-DD>/<HH>.jsonl`, and
-//! `<HH>.jsonl.gz` once an hour is closed. UTC.
+//! The hours of the log and their files: `<details>/<YYYY-MM-DD>/<HH>.jsonl`, and `<HH>.jsonl.gz`
+//! once an hour is closed. UTC.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,9 +21,9 @@ impl Hour {
     /// Before every hour.
     pub const FIRST: Self = Self(i32::MIN);
 
-    /// The hour of a directory and a file's stem.
+    /// Parses a directory name and a file's stem.
     pub fn parse(day: &str, hour: &str) -> Option<Self> {
-        // The parsers below would take signs and spaces too.
+        // The parsers below would accept signs and spaces too.
         let is_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
         let is_day = day.len() == "YYYY-MM-DD".len() && day.split('-').all(is_digits);
         if !is_day || hour.len() != "HH".len() || !is_digits(hour) {
@@ -36,23 +36,23 @@ impl Hour {
         (i32::from(hour) < HOURS_OF_DAY).then_some(Self(hours + i32::from(hour)))
     }
 
-    /// The hour of a time, milliseconds since the Unix epoch.
+    /// The hour that contains a time in milliseconds since the Unix epoch.
     pub fn at(unix_ms: i64) -> Self {
         let hours = unix_ms.div_euclid(3_600_000);
         Self(i32::try_from(hours).unwrap_or(if hours < 0 { i32::MIN } else { i32::MAX }))
     }
 
-    /// This one and `hours` later; earlier when negative.
+    /// The hour `hours` later; earlier if negative.
     pub fn plus(self, hours: i32) -> Self {
         Self(self.0.saturating_add(hours))
     }
 
-    /// Hours from `earlier` to this one.
+    /// Number of hours from `earlier` to this one.
     pub fn since(self, earlier: Self) -> i32 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The growing file.
+    /// The path of the growing file.
     pub fn plain(self, details: &Path) -> PathBuf {
         let at = DateTime::from_timestamp(i64::from(self.0) * 3600, 0).unwrap_or_default();
         details
@@ -60,7 +60,7 @@ impl Hour {
             .join(format!("{:02}.jsonl", at.hour()))
     }
 
-    /// The compressed file.
+    /// The path of the compressed file.
     pub fn gzip(self, details: &Path) -> PathBuf {
         let mut path = self.plain(details).into_os_string();
         path.push(".gz");
@@ -89,20 +89,20 @@ impl<'de> Deserialize<'de> for Hour {
     }
 }
 
-/// Which files an hour has.
+/// The existing files of an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Forms {
-    /// The growing file is there.
+    /// Whether the growing file exists.
     pub(super) plain: bool,
-    /// The compressed file is there.
+    /// Whether the compressed file exists.
     pub(super) gzip: bool,
 }
 
-/// The hours on disk from `from` on, ascending. Other names are not ours and are skipped; a
-/// directory that does not exist yet holds no hours.
+/// The hours on disk from `from` on, ascending. Files with other names are skipped; a directory
+/// that does not exist yet holds no hours.
 ///
 /// # Errors
-/// When a directory cannot be listed.
+/// A directory cannot be listed.
 pub(super) fn list(details: &Path, from: Hour) -> io::Result<BTreeMap<Hour, Forms>> {
     let mut found: BTreeMap<Hour, Forms> = BTreeMap::new();
     for day in names(details)? {
@@ -136,7 +136,7 @@ pub(super) fn list(details: &Path, from: Hour) -> io::Result<BTreeMap<Hour, Form
     Ok(found)
 }
 
-/// Names in a directory that are text; none when it is not there, or went away meanwhile.
+/// The UTF-8 names in a directory. Empty if the directory does not exist or disappears meanwhile.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -150,7 +150,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether there is nothing of that name.
+/// Whether an error means that the file does not exist.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

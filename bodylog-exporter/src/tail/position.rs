@@ -1,12 +1,12 @@
-//! How far a file was read, and how to know the file again.
+//! How far a file was read, and how to recognise the file later.
 //!
-//! A file is the one that was read before when its first and its last up to 4 KiB of what was read
-//! are as they were. Device and inode alone do not tell: inodes are reused, a volume that is mounted
-//! again may have another device number, and a file may be cut and written anew in place.
+//! A file counts as the same if the first and the last up to 4 KiB of the bytes already read are
+//! unchanged. Device and inode alone are not enough: inodes are reused, a remounted volume may have
+//! another device number, and a file may be truncated and rewritten in place.
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes a [`Print`] covers at most.
+/// Maximum bytes that a [`Print`] covers.
 pub(super) const PRINT_BYTES: usize = 4096;
 
 /// The CRC-32 of some bytes.
@@ -25,12 +25,12 @@ impl Print {
         }
     }
 
-    /// Whether these are the bytes.
+    /// Whether these bytes match.
     pub(super) fn fits(self, bytes: &[u8]) -> bool {
         self == Self::of(bytes)
     }
 
-    /// Takes in what follows, up to its bound.
+    /// Adds the following bytes, up to the bound.
     fn extend(&mut self, bytes: &[u8]) {
         let room = PRINT_BYTES.saturating_sub(self.len as usize);
         let bytes = &bytes[..room.min(bytes.len())];
@@ -48,21 +48,21 @@ impl Print {
 /// and in the compressed file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
-    /// Device and inode of the plain file; zero when it was never open.
+    /// Device and inode of the plain file; zero if it was never open.
     pub(super) file: (u64, u64),
-    /// Bytes read, a half line excluded.
+    /// Bytes read, without an incomplete line.
     pub(super) offset: u64,
     /// Lines read.
     pub(super) lines: u64,
-    /// The first bytes of what was read.
+    /// The first of the bytes read.
     pub(super) head: Print,
-    /// The last bytes of what was read.
+    /// The last of the bytes read.
     pub(super) tail: Print,
-    /// Inside a line that is too long: everything up to its end is skipped.
+    /// Inside a line that is too long: skip everything up to its end.
     pub(super) skipping: bool,
-    /// Read to its end, and the hour is over.
+    /// The hour is over and read to its end.
     pub(super) done: bool,
-    /// It was noted that the file is gone.
+    /// The missing file was already reported.
     pub(super) gone: bool,
 }
 
@@ -82,7 +82,7 @@ impl Position {
         self.done
     }
 
-    /// Back to the start, of another file.
+    /// Returns to the start, for another file.
     pub(super) fn restart(&mut self) {
         *self = Self {
             lines: self.lines,
@@ -91,7 +91,7 @@ impl Position {
     }
 }
 
-/// The last bytes that were read; [`Position::tail`] is their print.
+/// The last bytes read; [`Position::tail`] is their print.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trail(Vec<u8>);
 
@@ -115,7 +115,7 @@ impl Trail {
     }
 }
 
-/// Moves on behind `bytes`.
+/// Moves the position past `bytes`.
 pub(super) fn consume(position: &mut Position, trail: &mut Trail, bytes: &[u8]) {
     position.head.extend(bytes);
     trail.push(bytes);

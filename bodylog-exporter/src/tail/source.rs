@@ -1,4 +1,4 @@
-//! Where the bytes of an hour come from: the growing file, or the compressed one.
+//! The source of an hour's bytes: the growing file or the compressed one.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,29 +13,31 @@ use super::position::{PRINT_BYTES, Position, Print, Trail};
 /// An open file of an hour.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// It may grow.
+    /// The growing file.
     Plain(File),
-    /// It is final. The decoder stands where reading goes on.
+    /// The final, compressed file. The decoder is at the position where reading continues.
     Gzip(Box<MultiGzDecoder<BufReader<File>>>),
 }
 
-/// How a file and a position go together.
+/// How a file relates to a position.
 #[derive(Debug)]
 pub(super) enum Fit {
-    /// It is what was read; go on. With the last bytes that were read.
+    /// The file begins with all the bytes read: continue. Carries the last bytes read.
     Same(Trail),
-    /// It is the beginning of what was read; go on at this line start. With the bytes before it.
+    /// The file holds only the beginning of the bytes read: continue at this line start. Carries
+    /// the bytes before it.
     Cut(u64, Print, Trail),
-    /// It is something else.
+    /// The file is a different one.
     Other,
 }
 
-/// What identifies an open or named file on this machine.
+/// Device and inode, which identify a file on this machine.
 pub(super) fn file_id(metadata: &std::fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Compares a plain file with what was read. `line_max` bounds the search for a line's start.
+/// Compares a plain file with the bytes already read. `line_max` bounds the search for a line's
+/// start.
 pub(super) fn fit_plain(file: &File, position: &Position, line_max: usize) -> io::Result<Fit> {
     let len = file.metadata()?.len();
     let Position {
@@ -56,7 +58,7 @@ pub(super) fn fit_plain(file: &File, position: &Position, line_max: usize) -> io
     Ok(Fit::Cut(start, head, trail))
 }
 
-/// The prints of what lies before `offset`.
+/// The prints of the bytes before `offset`.
 pub(super) fn prints_before(file: &File, offset: u64) -> io::Result<(Print, Trail)> {
     // At most `PRINT_BYTES`.
     let len = offset.min(PRINT_BYTES as u64) as usize;
@@ -65,7 +67,7 @@ pub(super) fn prints_before(file: &File, offset: u64) -> io::Result<(Print, Trai
     Ok((head, trail))
 }
 
-/// The start of the line that byte `end` belongs to or would begin; 0 when none is found within
+/// The start of the line that contains byte `end` or would begin there; 0 if none is found within
 /// `line_max`.
 pub(super) fn line_start(file: &File, end: u64, line_max: usize) -> io::Result<u64> {
     const STEP: u64 = 64 * 1024;
@@ -86,14 +88,14 @@ fn bytes_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     match file.read_exact_at(&mut bytes, offset) {
         Ok(()) => Ok(bytes),
-        // It was cut meanwhile; what is missing fits no print.
+        // The file was truncated meanwhile; the missing bytes match no print.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-/// Opens a compressed file behind what was read; from the start, with `false`, when it is something
-/// else.
+/// Opens a compressed file at the position. Opens a different file at its start and returns
+/// `false`.
 pub(super) fn open_gzip(path: &Path, position: &Position) -> io::Result<(Source, Option<Trail>)> {
     let mut decoder = decoder(path)?;
     let mut at = 0;
@@ -125,8 +127,8 @@ fn decoder(path: &Path) -> io::Result<Box<MultiGzDecoder<BufReader<File>>>> {
 }
 
 impl Source {
-    /// Reads what follows `offset`; 0 bytes at the end. A compressed source reads on from where it
-    /// stands, which its caller keeps at `offset`.
+    /// Reads the bytes at `offset`; 0 bytes at the end. A compressed source continues where its
+    /// decoder is, which the caller keeps at `offset`.
     pub(super) fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
             let read = match self {

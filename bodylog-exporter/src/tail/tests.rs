@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 
 use super::*;
 
-/// What a tail read.
+/// The lines and events of a tail.
 #[derive(Debug, Default)]
 struct Heard {
     lines: Vec<String>,
@@ -46,7 +46,7 @@ impl Sink for Heard {
     }
 }
 
-/// A log, a tail of it, and a clock.
+/// A log with its tail and a clock.
 struct Log {
     dir: tempfile::TempDir,
     tail: Tail,
@@ -85,7 +85,7 @@ impl Log {
         append(&self.path(hour), text);
     }
 
-    /// As the listener closes an hour.
+    /// Closes an hour, as the listener does.
     fn close(&self, hour: u8) {
         let plain = self.path(hour);
         let gzip = plain.with_extension("jsonl.gz");
@@ -106,7 +106,7 @@ impl Log {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// As a restart does: only what the checkpoint keeps is known.
+    /// Simulates a restart: only the state in the checkpoint survives.
     fn restart(&mut self) {
         let kept = serde_json::to_string(&self.tail.positions()).unwrap();
         let positions = serde_json::from_str(&kept).unwrap();
@@ -188,7 +188,7 @@ fn an_hour_stays_open_until_its_end_was_seen_twice() {
     log.append(10, "{1}\n");
     log.append(11, "{2}\n");
     log.pass();
-    // A batch that was on its way.
+    // A late batch.
     log.append(10, "{late}\n");
     log.later(1);
     log.pass();
@@ -284,7 +284,7 @@ fn a_spent_budget_ends_the_pass_and_the_next_goes_on() {
             break;
         }
         assert!(passes > 1 || pass.lag > 0);
-        // A stop in the middle changes nothing.
+        // A stop in the middle makes no difference.
         if passes == 3 {
             log.restart();
         }
@@ -355,7 +355,7 @@ fn a_cut_file_goes_on_at_its_new_end() {
         }
         log.pass();
         assert_eq!(log.heard.resets, [Reset::Truncated]);
-        // The torn line is sealed and new ones follow.
+        // The torn line is completed, and new ones follow.
         log.append(10, "\n{new}\n");
         log.pass();
         assert_eq!(log.heard.lines.len(), 8);
