@@ -393,7 +393,7 @@ impl Outgoing<'_> {
     /// The uncompressed frame as pieces for one vectored write, without copies of the bodies.
     ///
     /// # Errors
-    /// When the meta object or the whole exceeds its limit.
+    /// When the meta object or the whole frame exceeds its limit.
     pub fn pieces(&self) -> Result<Vec<Bytes>, EncodeError> {
         let raw_len = self.checked()?;
         let mut front = BytesMut::with_capacity(8 + self.meta.len());
@@ -425,7 +425,7 @@ impl Outgoing<'_> {
     /// [`Outgoing::PACK_FROM`] bytes and the receiver's limit [`MAX_RATIO`] allows it.
     ///
     /// # Errors
-    /// When the meta object or the whole exceeds its limit; nothing is appended then.
+    /// When the meta object or the whole frame exceeds its limit. Nothing is appended then.
     pub fn encode(&self, compression: Compression, dst: &mut BytesMut) -> Result<(), EncodeError> {
         let raw_len = self.checked()?;
         if compression == Compression::Gzip
@@ -493,7 +493,8 @@ fn put_len(dst: &mut BytesMut, len: usize) {
 /// Appends a version 1 frame to `dst`.
 ///
 /// # Errors
-/// When `meta` exceeds [`MAX_META_V1`] or the whole [`MAX_PAYLOAD`]: a length is never wrapped.
+/// When `meta` exceeds [`MAX_META_V1`] or the whole frame exceeds [`MAX_PAYLOAD`]. A length never
+/// wraps.
 pub fn encode_v1(
     meta: &[u8],
     req: &[u8],

@@ -290,7 +290,7 @@ impl Meta {
     /// U+FFFD. A known field of an unexpected type goes to [`MetaOf::extra`].
     ///
     /// # Errors
-    /// When the bytes are no JSON object.
+    /// When the bytes are not a JSON object.
     pub fn from_json(bytes: &[u8]) -> Result<Self, MetaError> {
         // The standard check skips over ASCII quickly, while the lossy one goes byte by byte.
         let text = match std::str::from_utf8(bytes) {

@@ -24,7 +24,7 @@ pub enum EncodeOrIoError {
 /// Appends a frame to `dst`, in its own version.
 ///
 /// # Errors
-/// When it has no form on the wire; nothing is appended then.
+/// When the frame has no form on the wire. In this case nothing is appended.
 pub fn encode(
     frame: &Frame,
     compression: Compression,

@@ -26,7 +26,7 @@ pub(super) struct SyntaxError {
 /// The parser's budget bounds depth, nodes and alias expansion.
 ///
 /// # Errors
-/// The first place where the text is not YAML, or is more than one document.
+/// The first place where the text is not valid YAML, or has more than one document.
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let options = serde_saphyr::options! {
         // Both pairs of a duplicate key reach the tree, so that the check can name both places.

@@ -14,12 +14,12 @@
 //!     └────────────── the probe, or the first answer after it, fails ─┘
 //! ```
 //!
-//! - *Suspect*: requests wait far longer for a first byte than they did lately. New sessions and
+//! - *Suspect*: requests wait far longer for a first byte than recently. New sessions and
 //!   requests without one go elsewhere; sessions that live on the peer stay.
-//! - *Ejected*: enough answers failed. Nothing is sent there for a time that doubles with each
+//! - *Ejected*: enough answers failed. No request goes there for a time that doubles with each
 //!   repetition.
-//! - *Probing*: one request at a time is sent, and its fate decides.
-//! - *Returning*: the number of slots ramps up to the full one over `slow_start`.
+//! - *Probing*: one request at a time goes there, and its outcome decides.
+//! - *Returning*: the number of slots grows to the full number over `slow_start`.
 //!
 //! A refused connection is not judged here. It [bans](crate::pool::Ban) the peer at once, and the
 //! ban ends with the first good probe or poll. The model follows Envoy's outlier detection

@@ -4,20 +4,20 @@
 //! decision is a value. The edge (package `router`) gathers facts, calls this crate, and carries
 //! out the answer. To find out *why* a request was refused or placed, read only this crate.
 //!
-//! - [`session`]: who is asking, and where the id came from.
-//! - [`affinity`]: which peer a session belongs to.
-//! - [`balance`]: which peer a request without a home gets.
-//! - [`load`]: how busy a peer is, and how far that is known.
-//! - [`health`]: whether a peer deserves requests, by what became of the ones it got.
-//! - [`pool`]: peers, tiers, bans: who may be chosen now, and how much room there is.
+//! - [`session`]: the session of a request, and the source of its id.
+//! - [`affinity`]: the peer of a session.
+//! - [`balance`]: the peer of a request without a home peer.
+//! - [`load`]: the load of a peer, and how far it can be trusted.
+//! - [`health`]: whether a peer may get requests, from the outcomes of earlier ones.
+//! - [`pool`]: peers, tiers, bans: which peers may be chosen now, and the room.
 //! - [`admission`]: whether a request may come in at all.
-//! - [`rules`]: which requests a route refuses for what they say.
-//! - [`signal`]: time to first token and decode rate: what a route says about them.
-//! - [`histogram`], [`window`]: samples to averages.
-//! - [`aimd`]: the limit that follows what the engines can bear.
-//! - [`layered`]: runtime override, else route option, else global default; and which it was.
-//! - [`decision`]: every fact a decision used.
-//! - [`book`]: the one aggregate of a route: reserve, retry, release, observe.
+//! - [`rules`]: content rules, which refuse requests because of their body.
+//! - [`signal`]: a route's options for time to first token and decode rate.
+//! - [`histogram`], [`window`]: from samples to averages.
+//! - [`aimd`]: the limit that adapts to the capacity of the engines.
+//! - [`layered`]: runtime override, else route option, else global default, with the layer.
+//! - [`decision`]: every fact that a decision used.
+//! - [`book`]: the single aggregate of a route: reserve, retry, release, observe.
 
 #[macro_use]
 mod words;

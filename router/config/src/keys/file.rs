@@ -128,7 +128,7 @@ impl<'t> Entry<'t> {
     /// Parses the entry.
     ///
     /// # Errors
-    /// Why it is none, without its text.
+    /// Why the entry is invalid, without its text.
     pub fn read(&self) -> Result<Reading<'t>, &'static str> {
         let (key, digest, owner) = match self.text.strip_prefix(HASHED) {
             Some(rest) => {

@@ -45,7 +45,7 @@ pub(crate) fn read(path: &Path) -> Result<ReadFile, Box<Problem>> {
 /// A regular file's bytes.
 ///
 /// # Errors
-/// What the system says; also for a file that is larger than `max`, or is none.
+/// The system's error. Also for a file that is larger than `max` or not a regular file.
 pub fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     // Checked before the file is opened, because opening a pipe waits for its writer.
     if !fs::metadata(path)?.is_file() {

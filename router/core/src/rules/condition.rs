@@ -98,7 +98,7 @@ impl Pattern {
     /// A regular expression.
     ///
     /// # Errors
-    /// What is wrong with it, or that it is too large.
+    /// When the pattern is invalid or too large; with the reason.
     pub fn regex(text: &str) -> Result<Self, PatternError> {
         Self::new(text, text)
     }
@@ -106,7 +106,7 @@ impl Pattern {
     /// A text that is matched literally.
     ///
     /// # Errors
-    /// When it is too large.
+    /// When the text is too large.
     pub fn literal(text: &str) -> Result<Self, PatternError> {
         Self::new(text, &regex::escape(text))
     }
