@@ -1,5 +1,5 @@
-//! A settled exchange on its way to the encoder: what was captured, and what the exchange knew. All
-//! of it by reference; texts and JSON are made by the encoder.
+//! A settled exchange on its way to the encoder: the captured data and the values of the exchange.
+//! Everything is held by reference; the encoder makes texts and JSON.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::exchange::{End, Facts, Settled};
 use super::headers::Recorded;
 use super::sampling::SampledBy;
 
-/// See the module.
+/// The record; see the module.
 #[derive(Debug)]
 pub(crate) struct Record {
     capture: Box<Capture>,
@@ -30,7 +30,7 @@ pub(crate) struct Record {
     has_headers: bool,
 }
 
-/// The two bodies as they are stored.
+/// The two bodies in the form in which they are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     /// Of the request.
@@ -39,19 +39,19 @@ pub(crate) struct Stored {
     pub response: Bytes,
 }
 
-/// The meta object of a record, lent by it.
+/// The meta object of a record, borrowed from it.
 pub(super) type Told<'r> = MetaOf<Cow<'r, str>, Json<'r>, Recorded<'r>>;
 
-/// A value of it.
+/// A value of the meta object.
 #[derive(Default, Serialize)]
 #[serde(untagged)]
 pub(super) enum Json<'r> {
-    /// What nothing is told as.
+    /// No value.
     #[default]
     Null,
-    /// A decision.
+    /// A routing decision.
     Choice(&'r Choice),
-    /// As an engine wrote it.
+    /// JSON as the engine wrote it.
     Raw(&'r RawValue),
 }
 
@@ -69,34 +69,34 @@ impl Record {
         }
     }
 
-    /// Its route's counts.
+    /// The counters of its route.
     pub(crate) fn counters(&self) -> Arc<RouteCounters> {
         Arc::clone(&self.capture.route.counters)
     }
 
-    /// When its request came, milliseconds since the Unix epoch.
+    /// Arrival of its request, milliseconds since the Unix epoch.
     pub(crate) fn unix_ms(&self) -> i64 {
         self.settled.facts().unix_ms
     }
 
-    /// Whether something was left out for want of room.
+    /// Whether something was left out because room was short.
     pub(crate) fn is_shed(&self) -> bool {
         self.capture.is_shed || self.capture.tap.is_shed() || !self.has_headers
     }
 
-    /// Lets the bodies go.
+    /// Drops the bodies.
     pub(crate) fn shed_bodies(&mut self) {
         self.capture.shed();
     }
 
-    /// Lets the headers go.
+    /// Drops the headers.
     pub(crate) fn shed_headers(&mut self) {
         self.has_headers = false;
     }
 
-    /// The bodies, with what the route names replaced.
+    /// The bodies, with the values redacted that the route names.
     pub(crate) fn bodies(&self) -> Stored {
-        // Half a record's bodies would look like all of them.
+        // Keep both bodies or none: half of them would look complete.
         if self.capture.is_shed || self.capture.tap.is_shed() {
             return Stored::default();
         }
@@ -115,7 +115,7 @@ impl Record {
         }
     }
 
-    /// What is left when it is encoded: the charge, and the request's buffer.
+    /// The parts that remain after encoding: the charge and the request's buffer.
     pub(crate) fn into_parts(self) -> (Charge, Option<Bytes>) {
         let capture = *self.capture;
         (capture.charge, capture.request)
@@ -157,7 +157,7 @@ impl Record {
         meta
     }
 
-    /// The session it belongs to; not one that was found where nothing may be recorded from.
+    /// The session of the request, unless its source is one that must not be recorded.
     fn session_id(&self, facts: &Facts<'_>) -> Option<Cow<'_, str>> {
         let id = self.capture.session.as_deref()?;
         let paths = &self.capture.route.redact_paths;
@@ -177,7 +177,7 @@ impl Record {
         meta.chunk_count = Some(capture.tap.chunks);
         meta.resp_body_truncated = Some(capture.tap.is_truncated());
         let answer = capture.answer.as_ref();
-        // What redaction replaced is plain text.
+        // A redacted body is plain text.
         let is_stored = !stored.response.is_empty() && stored.response != redact::REDACTED;
         meta.resp_encoding = answer
             .filter(|_| is_stored)
@@ -216,7 +216,7 @@ fn is_complete(facts: &Facts<'_>) -> bool {
 
 fn add_choice<'r>(meta: &mut Told<'r>, facts: &Facts<'r>) {
     if let Some(peer) = facts.peer {
-        // Version 1 adds a remark on retries to one of them; here both say the same.
+        // Version 1 adds a note about retries to one of them; here both are the same.
         meta.peer = Some(peer.key.into());
         meta.peer_clean.clone_from(&meta.peer);
         meta.peer_name = Some(peer.name.into());
@@ -239,7 +239,7 @@ fn usage(usage: answers::Usage) -> Usage {
     }
 }
 
-/// The engine's word for the end where it is another than the chat API's.
+/// The engine's own finish reason, if it differs from the chat API's.
 fn raw_reason(meter: &Meter) -> Option<Cow<'_, str>> {
     let raw = meter.raw_finish()?;
     (meter.finish_reason() != Some(raw)).then(|| raw.into())

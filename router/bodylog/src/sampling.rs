@@ -1,43 +1,44 @@
-//! Which exchanges are recorded. The draw is made when a request comes in; errors, truncated and
-//! slow answers are recorded whatever it said.
+//! Decides which exchanges are recorded. The draw is made when a request arrives; errors and
+//! truncated or slow answers are recorded regardless of the draw.
 //!
-//! A request that the draw left out keeps its body by reference and a glance of its answer
-//! ([`Caps::GLANCE`](super::tap::Caps::GLANCE)): a few copied kilobytes, no encoding. An answer
-//! whose status alone says that it will be recorded is kept in full from its first byte.
+//! For a request that was not drawn, the capture keeps the body by reference and a small part of
+//! the answer ([`Caps::GLANCE`](super::tap::Caps::GLANCE)): a few kilobytes copied, no encoding. If
+//! the status alone decides that an answer is recorded, the answer is kept in full from its first
+//! byte.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const PPM: u64 = 1_000_000;
 
-/// What the draw said.
+/// The result of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Draw {
     /// Everything is recorded.
     All,
-    /// It is one of the share.
+    /// The request is part of the share.
     Rate,
-    /// It is not.
+    /// The request is not part of the share.
     Out,
 }
 
-/// Why an exchange is recorded, as `sampled_by` says it.
+/// The reason an exchange is recorded, the value of `sampled_by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SampledBy {
-    /// Everything is.
+    /// All exchanges are recorded.
     All,
-    /// The draw.
+    /// The draw selected it.
     Rate,
     /// Status 500 or above.
     Error,
-    /// It took long.
+    /// It was slow.
     Slow,
-    /// A success that ended in the middle.
+    /// A success that ended before it was complete.
     Truncated,
 }
 
 impl SampledBy {
-    /// The word in the record.
+    /// The value in the record.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -49,20 +50,21 @@ impl SampledBy {
     }
 }
 
-/// How an exchange ended, as far as that decides.
+/// The outcome of an exchange, as far as sampling needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Status sent to the client.
+    /// The status sent to the client.
     pub status: u16,
-    /// Arrival to the last byte.
+    /// Time from arrival to the last byte.
     pub took: Duration,
-    /// The peer's answer was a success and broke off, or ended before it was complete. A client that
-    /// left is no reason.
+    /// The peer's answer was a success but was aborted or ended before it was complete. A client
+    /// that disconnects does not count.
     pub is_truncated: bool,
 }
 
 impl Draw {
-    /// Whether an exchange is recorded, and why. `slow` is the bound for slow ones.
+    /// Whether an exchange is recorded, and why. `slow` is the duration from which an exchange
+    /// counts as slow.
     pub(crate) fn decide(self, outcome: Outcome, slow: Option<Duration>) -> Option<SampledBy> {
         match self {
             Self::All => Some(SampledBy::All),
@@ -75,27 +77,27 @@ impl Draw {
     }
 }
 
-/// Draws. One per process; a draw is one atomic addition.
+/// Makes the draws. One instance per process; a draw is one atomic addition.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     state: AtomicU64,
 }
 
 impl Sampler {
-    /// A sampler that begins anywhere.
+    /// Creates a sampler with an arbitrary starting point.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             state: AtomicU64::new(seed),
         }
     }
 
-    /// Draws for a share in percent; fractions count down to a millionth of the whole.
+    /// Draws for a share in percent, with a resolution of one millionth of the whole.
     pub(crate) fn draw(&self, pct: f64) -> Draw {
         if pct >= 100.0 {
             return Draw::All;
         }
         let share = (pct / 100.0 * PPM as f64).round() as u64;
-        // Multiplied instead of divided: as even, and cheaper.
+        // Multiplication instead of division: just as uniform, and cheaper.
         let drawn = (u128::from(self.random()) * u128::from(PPM)) >> 64;
         if drawn < u128::from(share) {
             Draw::Rate
@@ -104,7 +106,7 @@ impl Sampler {
         }
     }
 
-    /// SplitMix64 (Steele, Lea and Flood 2014): any number of threads may draw from one counter.
+    /// SplitMix64 (Steele, Lea and Flood 2014). Any number of threads may draw from one counter.
     fn random(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.state.fetch_add(STEP, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! From records to the listener's disk.
+//! Delivers records to the listener's disk.
 //!
 //! | part | does |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | `writer` | puts frames into the outbox or into segments |
 //! | `delivery` | delivers one outbox; there is one for this process's epoch and one at a time for those of earlier ones |
 //!
-//! The request path meets none of this: it offers a record to a bounded queue and goes on.
+//! The request path touches none of this: it offers a record to a bounded queue and continues.
 
 mod backoff;
 mod compressor;
@@ -40,16 +40,16 @@ use super::record::Record;
 use super::settings::Target;
 use super::spool::{Identity, Left, Spool};
 
-/// What the parts of a sender share.
+/// The state shared by the parts of a sender.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) budget: MemoryBudget,
     pub(super) spool: Option<Arc<Spool>>,
-    /// Where request bodies go back to.
+    /// Takes the buffers of request bodies back.
     buffers: Buffers,
     identity: Mutex<Identity>,
-    /// This machine's name, for people.
+    /// The host name of this machine, for humans.
     host: String,
     packs: AtomicBool,
     max_frame: AtomicU32,
@@ -79,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// What records are worth in the room that there is now.
+    /// The detail level of records for the current free room.
     pub(super) fn grade(&self) -> DetailLevel {
         let spool = self.spool.as_ref().map(|spool| (spool.used(), spool.max()));
         DetailLevel::of((self.budget.used(), self.budget.limit()), spool)
@@ -100,7 +100,7 @@ impl Shared {
             .store(max_frame.min(MAX_PAYLOAD), Ordering::Relaxed);
     }
 
-    /// Takes another producer name; the old one is somebody else's too.
+    /// Switches to another producer name, because another process uses the old one too.
     async fn rename(&self, outbox: &Outbox) {
         let identity = Identity {
             epoch: outbox.epoch(),
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-/// Removes segments that are done with.
+/// Removes finished segments.
 async fn remove(spool: &Arc<Spool>, removals: Vec<Removal>) {
     if removals.is_empty() {
         return;
@@ -133,16 +133,16 @@ async fn remove(spool: &Arc<Spool>, removals: Vec<Removal>) {
             }
         }
     });
-    // A panic there would be a bug of ours; the segments stay and are delivered again.
+    // A panic there would be our bug. The segments stay and are delivered again.
     let _ = removed.await;
 }
 
 /// A running sender.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// Where records are offered.
+    /// The queue to which records are offered.
     pub records: mpsc::Sender<Record>,
-    /// What is shown of it.
+    /// The status values.
     pub shared: Arc<Shared>,
     /// The outbox of this epoch.
     pub outbox: Arc<Outbox>,
@@ -152,11 +152,11 @@ pub(crate) struct Sender {
     stop_couriers: CancellationToken,
 }
 
-/// Records that wait for the encoder. Each is charged to the budget besides.
+/// Most records that wait for the encoder. Each is also charged to the budget.
 const RECORDS_WAITING_MAX: usize = 16 << 10;
 
 impl Sender {
-    /// Starts to send to `target`. `left` is what earlier epochs left in the spool.
+    /// Starts sending to `target`. `left` lists the segments that earlier epochs left in the spool.
     pub(crate) fn start(
         shared: Shared,
         left: Vec<Left>,
@@ -190,7 +190,7 @@ impl Sender {
                 target.clone(),
                 stop_couriers.clone(),
             );
-            // What earlier epochs left is on disk already: nobody waits for it at the end.
+            // Frames of earlier epochs are on disk already, so shutdown does not wait for them.
             couriers.spawn(earlier);
         }
         Self {
@@ -204,8 +204,8 @@ impl Sender {
         }
     }
 
-    /// Takes no more records, delivers what there is for at most `limit`, and puts the rest on
-    /// disk, or counts it as lost where there is none.
+    /// Takes no more records and delivers the remaining ones for at most `limit`. Puts the rest on
+    /// disk, or counts it as lost if there is no disk.
     pub(crate) async fn stop(mut self, limit: Duration) {
         self.stop_press.cancel();
         let writer = self.press.join_next().await;
@@ -224,7 +224,7 @@ impl Sender {
     }
 }
 
-/// How often is looked whether everything is delivered at the end.
+/// Poll interval at shutdown while waiting for the delivery of all frames.
 const END_LOOK: Duration = Duration::from_millis(10);
 
 /// Delivers earlier epochs, the oldest first.

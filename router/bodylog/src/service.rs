@@ -1,5 +1,5 @@
-//! The body log's life: it begins with the first listener that is configured and follows the
-//! configuration from there.
+//! The lifetime of the body log: it starts with the first configured listener and follows the
+//! configuration from then on.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use super::settings::{Settings, Target};
 use super::spool::{Identity, Left, Spool};
 use crate::clock::chain;
 
-/// How long a reload waits for the body log: a spool on a disk that hangs must not hold back routes
-/// and keys.
+/// Longest time that a reload waits for the body log. A spool on a hanging disk must not delay
+/// routes and keys.
 const FOLLOW_WAIT: Duration = Duration::from_secs(5);
 
-/// A configuration to follow, and who waits for that.
+/// A configuration to apply, and the channel to the caller that waits for it.
 #[derive(Debug)]
 struct Order {
     wanted: Settings,
     done: oneshot::Sender<()>,
 }
 
-/// Tells the [`Service`] of another configuration.
+/// Sends a new configuration to the [`Service`].
 #[derive(Debug)]
 pub struct Follower(mpsc::Sender<Order>);
 
 impl Follower {
-    /// Returns once the service does what `wanted` says, so that with the table this is of no
-    /// exchange goes unrecorded; or after five seconds, and then it follows later.
+    /// Returns once the service has applied `wanted`, so that no exchange of the new table goes
+    /// unrecorded. Returns after five seconds in any case; the service then applies it later.
     pub async fn follow(&self, wanted: Settings) {
         let (done, told) = oneshot::channel();
         let order = Order { wanted, done };
         let followed = async {
-            // Without a service the process is at its end.
+            // A missing service means that the process is shutting down.
             if self.0.send(order).await.is_ok() {
                 let _ = told.await;
             }
@@ -49,22 +49,22 @@ impl Follower {
     }
 }
 
-/// Starts, retargets and ends the sender.
+/// Starts, redirects and stops the sender.
 pub struct Service {
     log: Arc<BodyLog>,
     buffers: Buffers,
     orders: mpsc::Receiver<Order>,
     target: watch::Sender<Option<Target>>,
     sender: Option<Sender>,
-    /// What the sender was started with.
+    /// The settings with which the sender was started.
     spool: Option<PathBuf>,
 }
 
 impl Service {
-    /// The service of a body log, and who tells it what to do. `buffers` is where request bodies go
-    /// back to.
+    /// Creates the service of a body log and the handle that sends it configurations. `buffers`
+    /// takes the buffers of request bodies back.
     pub fn new(log: Arc<BodyLog>, buffers: Buffers) -> (Self, Follower) {
-        // One reload at a time; a second order waits behind one that took too long.
+        // One reload runs at a time. A second order waits behind one that took too long.
         let (sender, orders) = mpsc::channel(1);
         let service = Self {
             log,
@@ -77,15 +77,15 @@ impl Service {
         (service, Follower(sender))
     }
 
-    /// Follows orders, until `stop` says how long the last frames may take to be delivered.
+    /// Applies orders until `stop` tells how long the delivery of the last frames may take.
     pub async fn run(mut self, mut stop: oneshot::Receiver<Duration>) {
         let limit = loop {
             tokio::select! {
                 limit = &mut stop => break limit.unwrap_or_default(),
-                // Without anybody to give one, what was last ordered stays.
+                // If all followers are gone, the last order stays in effect.
                 Some(order) = self.orders.recv() => {
                     self.follow(&order.wanted).await;
-                    // Whoever waited may have given up.
+                    // The caller may have stopped waiting.
                     let _ = order.done.send(());
                 }
             }
@@ -96,7 +96,7 @@ impl Service {
         }
     }
 
-    /// Does what a configuration says. Awaited before the first request is served, so that none goes
+    /// Applies a configuration. Awaited before the first request is served, so that none goes
     /// unrecorded.
     pub async fn follow(&mut self, wanted: &Settings) {
         self.log.budget.set_limit(wanted.memory);
@@ -154,7 +154,7 @@ impl Service {
 
 type Opened = (Option<Arc<Spool>>, Identity, Vec<Left>, Option<String>);
 
-/// Opens the spool. Without one that can be used records wait in memory only; that is said, and
+/// Opens the spool. If it is unusable, an error is logged, records wait in memory only, and
 /// requests are served.
 async fn open(wanted: &Settings) -> Opened {
     let Some(spool) = wanted.spool.clone() else {
@@ -175,7 +175,7 @@ async fn open(wanted: &Settings) -> Opened {
 
 fn seed() -> u64 {
     let mut seed = [0; 8];
-    // Only where the draws begin; a fixed seed would still be correct.
+    // The seed only sets where the draws begin; a fixed seed would also be correct.
     let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
     u64::from_ne_bytes(seed)
 }
@@ -218,7 +218,7 @@ mod tests {
             status.is_on && status.spool_limit_bytes == 1 << 20,
             "{status:?}"
         );
-        // Room that is given while the listener is away helps at once.
+        // A larger limit takes effect at once, even while the listener is unreachable.
         let mut roomy = wanted(Some("127.0.0.1:1"), Some(dir.path()));
         if let Some(spool) = &mut roomy.spool {
             spool.max_bytes = 2 << 20;
@@ -229,7 +229,7 @@ mod tests {
         assert!(!log.status().is_on);
         stop.send(Duration::ZERO).unwrap();
         tasks.join_all().await;
-        // Nobody is there any more, and nobody waits.
+        // The service has ended, so `follow` returns at once.
         follower.follow(wanted(Some("127.0.0.1:1"), None)).await;
     }
 

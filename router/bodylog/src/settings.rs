@@ -1,4 +1,4 @@
-//! What the body log is configured with, in plain values.
+//! The configuration of the body log, as plain values.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 /// The settings of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The listener; `None`: nothing is recorded.
+    /// The listener. If `None`, nothing is recorded.
     pub target: Option<Target>,
-    /// Bytes of records in memory, all routes together.
+    /// Memory limit for the records of all routes together, bytes.
     pub memory: u64,
-    /// Where records wait while the listener is away; `None`: in memory only.
+    /// Where records wait while the listener is unreachable. If `None`, they wait in memory only.
     pub spool: Option<SpoolSettings>,
 }
 
@@ -19,18 +19,18 @@ pub struct Settings {
 pub struct Target {
     /// `host:port`, an IPv6 host in brackets.
     pub address: Arc<str>,
-    /// The file with the token it asks for, read at each connection.
+    /// The file with the token that the listener requires, read for each connection.
     pub token_file: Option<PathBuf>,
-    /// It speaks TLS.
+    /// Whether the listener uses TLS.
     pub tls: Option<Tls>,
 }
 
-/// Files for TLS, read at each connection.
+/// The files for TLS, read for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities that may sign the listener's certificate; `None`: the system's.
+    /// The authorities that may sign the listener's certificate. If `None`, those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Certificate chain and key that are shown to the listener.
+    /// The certificate chain and key that the router shows to the listener.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -39,6 +39,6 @@ pub struct Tls {
 pub struct SpoolSettings {
     /// Its directory.
     pub dir: PathBuf,
-    /// Bytes it may hold.
+    /// Largest total size, bytes.
     pub max_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! The directory in which frames wait while the listener is away.
+//! The directory in which frames wait while the listener is unreachable.
 //!
 //! | file | what |
 //! |---|---|
@@ -26,13 +26,14 @@ use self::segment::SegmentName;
 const LOCK: &str = "lock";
 const PRODUCER: &str = "producer.json";
 
-/// Damaged segments and rejected frames kept for a person to look at; the oldest goes first.
+/// Most damaged segments and rejected frames kept for manual inspection. The oldest is deleted
+/// first.
 const ASIDE_MAX: usize = 8;
 
 /// Version of `producer.json`.
 const VERSION: u32 = 1;
 
-/// Why a directory cannot be the spool.
+/// The reason a directory cannot be the spool.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     /// Another process uses it.
@@ -40,36 +41,36 @@ pub(crate) enum SpoolError {
         "lock the spool {0}: another process uses it; each router needs a directory of its own"
     )]
     Locked(PathBuf),
-    /// `producer.json` is of a later version.
+    /// `producer.json` has a later version.
     #[error("use the spool {path}: it is of version {version}, this router knows {VERSION}")]
     Version {
         /// The directory.
         path: PathBuf,
-        /// What the file says.
+        /// The version in the file.
         version: u32,
     },
-    /// The system refuses.
+    /// The operating system reported an error.
     #[error("use the spool {path}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Who sends.
+/// The identity of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// A UUID.
     pub producer: String,
-    /// One more at each start.
+    /// Incremented at each start.
     pub epoch: u64,
 }
 
 impl Identity {
-    /// One that nobody had before and nobody will have again.
+    /// A new identity that no other process has.
     pub(crate) fn fresh() -> Self {
         Self {
             producer: uuid::Uuid::now_v7().to_string(),
@@ -90,13 +91,13 @@ struct ProducerFile {
 pub(crate) struct Left {
     /// Epoch and first sequence.
     pub name: SegmentName,
-    /// Its bytes.
+    /// Its length, bytes.
     pub len: u64,
-    /// When it was written last.
+    /// Its modification time.
     pub modified: SystemTime,
 }
 
-/// An open spool. Holds the lock until dropped.
+/// An open spool. Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Spool {
     dir: PathBuf,
@@ -106,8 +107,8 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Opens a directory, makes it if there is none, takes its lock, begins a new epoch, and lists
-    /// what earlier epochs left, in order. Blocks the thread.
+    /// Opens a directory, creating it if it is missing. Takes its lock, begins a new epoch, and
+    /// lists the segments of earlier epochs in order. Blocks the thread.
     ///
     /// # Errors
     /// [`SpoolError`].
@@ -155,19 +156,19 @@ impl Spool {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Another limit; what is there stays.
+    /// Changes the limit. Existing segments stay.
     pub(crate) fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Bytes were written.
+    /// Adds written bytes to the total.
     pub(crate) fn grew(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A segment is gone.
+    /// Subtracts the bytes of a removed segment.
     pub(crate) fn shrank(&self, bytes: u64) {
-        // Never below zero: a file may have been shorter than the list said.
+        // Never below zero: a file may be shorter than its listed length.
         let _ = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -175,7 +176,7 @@ impl Spool {
             });
     }
 
-    /// Remembers another producer name in place of one that somebody else uses too. Blocks.
+    /// Saves another producer name, because another process uses the old one too. Blocks.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -183,7 +184,7 @@ impl Spool {
         write_producer(&self.dir, identity)
     }
 
-    /// Makes new and deleted files survive the machine. Blocks.
+    /// Syncs the directory, so that created and deleted files survive a machine crash. Blocks.
     ///
     /// # Errors
     /// When the disk does.
@@ -191,7 +192,7 @@ impl Spool {
         sync_dir(&self.dir)
     }
 
-    /// Removes a segment, or puts it aside when there is damage in it. Blocks.
+    /// Removes a segment, or sets it aside if it is damaged. Blocks.
     ///
     /// # Errors
     /// When the system refuses.
@@ -205,7 +206,7 @@ impl Spool {
         self.bound_aside(".corrupt")
     }
 
-    /// Keeps a frame that the listener will not take. Blocks.
+    /// Keeps a frame that the listener refuses permanently. Blocks.
     ///
     /// # Errors
     /// When the system refuses.
@@ -247,7 +248,7 @@ fn lock(path: &Path) -> Result<File, TryLockError> {
     Ok(file)
 }
 
-/// The segments in a directory, in the order they are sent.
+/// The segments in a directory, in sending order.
 fn list(dir: &Path) -> io::Result<Vec<Left>> {
     let mut left = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -266,7 +267,7 @@ fn list(dir: &Path) -> io::Result<Vec<Left>> {
     Ok(left)
 }
 
-/// The identity of this start, on disk before anybody hears of it.
+/// The identity for this start. It is saved to disk before any other party learns of it.
 fn begin_epoch(dir: &Path, left: &[Left]) -> Result<Identity, SpoolError> {
     let path = dir.join(PRODUCER);
     let failed = |source| SpoolError::Io {
@@ -290,7 +291,8 @@ fn begin_epoch(dir: &Path, left: &[Left]) -> Result<Identity, SpoolError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
-    // The segments' names count as well: a lost file must not bring an epoch back.
+    // Also check the names of the segments: after the file is lost, an epoch must not be used
+    // again.
     let newest = left.last().map_or(0, |segment| segment.name.epoch);
     let identity = match known {
         Some(file) => Identity {

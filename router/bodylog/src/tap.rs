@@ -1,9 +1,9 @@
-//! A response body as it passes: its beginning and its end, in the order the chunks came.
+//! Captures the beginning and the end of a response body as its chunks pass.
 //!
-//! The end of a long stream says how it finished and what it used, so what has to go is taken from
-//! the middle. Large chunks are kept by reference; a small one is copied, because a slice of a few
-//! bytes would keep a whole read buffer alive. The budget is charged for what is retained, not for
-//! what is shown.
+//! The end of a long stream contains its finish reason and usage, so bytes are dropped from the
+//! middle. Large chunks are kept by reference. A small chunk is copied, because a slice of a few
+//! bytes would keep a whole read buffer alive. The budget is charged for the memory retained, not
+//! for the bytes shown.
 
 use std::collections::VecDeque;
 
@@ -11,38 +11,40 @@ use bytes::Bytes;
 
 use super::budget::{Charge, Share};
 
-/// Chunks from here on are kept by reference.
+/// Chunks of at least this size are kept by reference.
 const SHARED_MIN: usize = 16 << 10;
 
-/// Sizes of the segments that smaller chunks are copied into: as large as what they follow, within
-/// these bounds, so that a short reply costs little and a long one few allocations.
+/// Sizes of the segments into which smaller chunks are copied. A new segment is as large as the
+/// data before it, within these bounds, so a short reply costs little and a long one needs few
+/// allocations.
 const SEGMENT_MIN: usize = 1 << 10;
 const SEGMENT_MAX: usize = 64 << 10;
 
 /// How much of a response is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caps {
-    /// Bytes from the beginning. Chunks are kept whole: the first that does not fit goes to the end,
-    /// and with it all that follow.
+    /// Bytes from the beginning. Chunks are not split: the first chunk that does not fit goes to
+    /// the end part, and so do all later chunks.
     pub head: usize,
-    /// Bytes up to the end, exactly.
+    /// Bytes of the end, exactly.
     pub tail: usize,
 }
 
 impl Caps {
-    /// What a record has room for.
+    /// The most that a record can hold.
     pub(crate) const FULL: Self = Self {
         head: 1536 << 10,
         tail: 512 << 10,
     };
 
-    /// What is kept of a response that will most likely not be recorded.
+    /// The part kept of a response that is unlikely to be recorded.
     pub(crate) const GLANCE: Self = Self {
         head: 48 << 10,
         tail: 16 << 10,
     };
 
-    /// `limit` bytes in all, divided like [`Caps::FULL`], which is the most.
+    /// `limit` bytes in all, divided in the proportion of [`Caps::FULL`], which is also the
+    /// maximum.
     pub(crate) fn within(limit: u64) -> Self {
         let full = Self::FULL.head + Self::FULL.tail;
         let limit = usize::try_from(limit).unwrap_or(full).min(full);
@@ -54,7 +56,8 @@ impl Caps {
     }
 }
 
-/// Watches one response. Counts all of it, keeps what [`Caps`] say while the budget allows.
+/// Captures one response. Counts all of it, and keeps the part that [`Caps`] allow while the budget
+/// has room.
 #[derive(Debug)]
 pub(crate) struct Tap {
     caps: Caps,
@@ -70,13 +73,13 @@ pub(crate) struct Tap {
 struct Kept {
     head: Store,
     tail: Store,
-    /// The head takes no more.
+    /// The head is full.
     full: bool,
     charge: Charge,
 }
 
 impl Tap {
-    /// A tap that keeps what `caps` say.
+    /// A tap that keeps the part that `caps` allow.
     pub(crate) fn new(caps: Caps, charge: Charge) -> Self {
         Self {
             caps,
@@ -103,14 +106,14 @@ impl Tap {
         }
     }
 
-    /// Other caps for what has not passed yet.
+    /// Changes the caps for later chunks.
     pub(crate) fn recap(&mut self, caps: Caps) {
         if self.bytes == 0 {
             self.caps = caps;
         }
     }
 
-    /// One chunk passed.
+    /// Takes one chunk.
     pub(crate) fn chunk(&mut self, data: &Bytes) {
         if data.is_empty() {
             return;
@@ -124,19 +127,19 @@ impl Tap {
         }
     }
 
-    /// Keeps nothing from here on, and nothing of what was kept: half a body that looks whole is
-    /// worse than none.
+    /// Drops everything kept and keeps nothing more: half a body that looks complete is worse than
+    /// none.
     pub(crate) fn shed(&mut self) {
         self.is_shed |= self.kept.take().is_some();
     }
 
-    /// The budget was too small for this body, or it was let go for another reason.
+    /// Whether the body was dropped, because the budget was too small or for another reason.
     pub(crate) fn is_shed(&self) -> bool {
         self.is_shed
     }
 
-    /// Bytes that passed between what is kept of the beginning and of the end; all of them when
-    /// nothing is kept.
+    /// Number of bytes missing between the kept beginning and the kept end. If nothing is kept, all
+    /// bytes.
     pub(crate) fn missing(&self) -> u64 {
         let kept = self
             .kept
@@ -145,13 +148,14 @@ impl Tap {
         self.bytes - kept as u64
     }
 
-    /// Bytes were left out of the middle.
+    /// Whether bytes were left out of the middle.
     pub(crate) fn is_truncated(&self) -> bool {
         self.kept.is_some() && self.missing() > 0
     }
 
-    /// Appends what is kept: the beginning, a line that says how much is missing where something
-    /// is, and the end. Answers where in `body` that end begins, if something is missing before it.
+    /// Appends the kept bytes: the beginning, a line with the number of missing bytes if any are
+    /// missing, and the end. Returns the offset of that end in `body` if bytes are missing before
+    /// it.
     pub(crate) fn write_to(&self, body: &mut Vec<u8>) -> Option<usize> {
         let kept = self.kept.as_ref()?;
         kept.head.write_to(body);
@@ -183,7 +187,7 @@ impl Kept {
         }
         let mut rest = data.clone();
         if !*full && head.bytes == 0 {
-            // A first chunk beyond the cap would leave no beginning at all.
+            // Without this exception, a first chunk above the cap would leave no beginning at all.
             head.push(&rest.split_to(caps.head), charge)?;
         }
         *full = true;
@@ -203,15 +207,15 @@ struct Store {
 #[derive(Debug)]
 struct Segment {
     held: Held,
-    /// Bytes before this one were evicted.
+    /// Bytes before this offset were evicted.
     from: usize,
-    /// What it retains.
+    /// The memory it retains, bytes.
     cost: usize,
 }
 
 #[derive(Debug)]
 enum Held {
-    /// Filled up to its capacity and never grown.
+    /// Filled up to its capacity and never reallocated.
     Own(Vec<u8>),
     Shared(Bytes),
 }
@@ -283,7 +287,7 @@ impl Store {
                 return;
             }
             self.bytes -= len;
-            // The last one is kept for its room, empty as it may be.
+            // The last segment is kept even if it is empty, for its spare capacity.
             if is_last {
                 front.from += len;
                 return;
@@ -311,7 +315,7 @@ mod tests {
         (Tap::new(caps, budget.charge()), budget)
     }
 
-    /// A chunk of which every byte tells where it stood.
+    /// A chunk in which every byte identifies its position.
     fn chunk(at: usize, len: usize) -> Bytes {
         (at..at + len).map(|i| (i % 251) as u8).collect()
     }

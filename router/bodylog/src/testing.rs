@@ -1,4 +1,4 @@
-//! What tests of several modules need.
+//! Helpers shared by the tests of several modules.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Settled for Ending {
     }
 }
 
-/// A route whose records leave out the values at these paths.
+/// A route whose records redact the values at these paths.
 pub(super) fn route(redact_paths: &[&str]) -> Arc<RecordedRoute> {
     let path = |path: &&str| path.split('.').map(Box::from).collect();
     Arc::new(RecordedRoute {
@@ -66,7 +66,7 @@ pub(super) fn route(redact_paths: &[&str]) -> Arc<RecordedRoute> {
     })
 }
 
-/// Everything is recorded.
+/// Recording settings for all exchanges.
 pub(super) const ALL: Wanted = Wanted {
     pct: 100.0,
     slow: None,
@@ -87,7 +87,7 @@ pub(super) fn begun<'a>(
     }
 }
 
-/// A DATA frame whose payload is `len` bytes that tell its sequence's parity apart.
+/// A DATA frame with a payload of `len` bytes that depend on the parity of its sequence.
 pub(super) fn frame(seq: u64, len: usize) -> Bytes {
     let payload = vec![0xa5; len];
     let header = Header {

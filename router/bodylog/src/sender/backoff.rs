@@ -7,7 +7,8 @@ use rand::{Rng, RngExt};
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Doubling bounds with full jitter: routers that lost the same listener do not come back together.
+/// Doubling bounds with full jitter, so that routers that lost the same listener do not reconnect
+/// all at once.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -23,12 +24,12 @@ impl Backoff {
         bound.mul_f64(rng.random::<f64>())
     }
 
-    /// An attempt that will hardly succeed sooner: pause as long as it gets.
+    /// The longest pause, for an attempt that is unlikely to succeed sooner.
     pub(super) fn last(&mut self) {
         self.failures = 16;
     }
 
-    /// All is well again.
+    /// Resets the pauses after a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,5 +1,5 @@
-//! From records to numbered frames. Encoding runs on the blocking pool, one batch at a time, so that
-//! it never takes more than one core and never a thread that serves requests.
+//! Turns records into numbered frames. Encoding runs on the blocking pool, one batch at a time, so
+//! it never uses more than one core and never a thread that serves requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,17 @@ use super::writer::Writer;
 use crate::counters::Reason;
 use crate::record::Record;
 
-/// Records encoded at once.
+/// Most records encoded in one batch.
 const BATCH: usize = 128;
 
-/// After a batch the next one may gather for so long: under load records wake nobody one by one.
+/// After a batch, the next one may collect records for this long. Under load, this avoids a wake-up
+/// per record.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// How often is looked whether frames must leave memory.
+/// How often the compressor checks whether frames must leave memory.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// See the module.
+/// The compressor; see the module.
 pub(super) struct Compressor {
     shared: Arc<Shared>,
     writer: Writer,
@@ -40,7 +41,7 @@ impl Compressor {
         }
     }
 
-    /// Works until `stop` and the end of the queue; the writer comes back for the end of everything.
+    /// Runs until `stop` and until the queue is empty. Returns the writer, which shutdown needs.
     pub(super) async fn run(
         mut self,
         mut records: mpsc::Receiver<Record>,
@@ -77,7 +78,7 @@ impl Compressor {
             let frames = encode(batch, &shared, &mut allowance);
             (frames, allowance)
         });
-        // A panic there would be a bug of ours: the batch is lost, and counted as lost.
+        // A panic there would be our bug. The batch is lost and counted as lost.
         let Ok((frames, allowance)) = encoded.await else {
             self.shared.counters.dropped(Reason::Encode, records);
             return;

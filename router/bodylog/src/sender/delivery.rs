@@ -1,5 +1,5 @@
-//! Carries the frames of one outbox to the listener: connects, introduces itself, sends within the
-//! receiver's window, takes acknowledgements, and begins again when the connection is lost.
+//! Delivers the frames of one outbox to the listener: connects, introduces itself, sends within the
+//! receiver's window, handles acknowledgements, and starts again when the connection is lost.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,56 +28,57 @@ use crate::outbox::{Next, OnDisk, Outbox, SegmentEnd};
 use crate::settings::Target;
 use crate::spool::segment::{SegmentName, SegmentReader, Stored};
 
-/// Most unacknowledged bytes and frames, whatever the receiver offers.
+/// Most unacknowledged bytes and frames, even if the receiver offers more.
 const WINDOW_BYTES: u64 = 8 << 20;
 const WINDOW_FRAMES: usize = 1024;
 
-/// Bytes put together for one write.
+/// Bytes combined into one write.
 const WRITE_AT_ONCE: usize = 256 << 10;
 
-/// After so much silence the receiver is asked whether it is there; after so much more it is not.
+/// After this much silence, the sender pings the receiver; after the second limit, the connection
+/// counts as dead.
 const PING_AFTER: Duration = Duration::from_secs(15);
 const DEAD_AFTER: Duration = Duration::from_secs(45);
 
-/// A receiver whose disk is full is asked again after this.
+/// Pause before a receiver with a full disk is tried again.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 
-/// A frame that arrives damaged so often in a row is damaged here.
+/// A frame that arrives damaged this many times in a row is damaged on this side.
 const CRC_TRIES: u32 = 5;
 
-/// Pauses begin anew once a connection has lasted this long.
+/// Pauses are reset once a connection has lasted this long.
 const IS_STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Carries one outbox.
+/// The courier of one outbox.
 #[derive(Debug)]
 pub(super) struct Delivery {
     outbox: Arc<Outbox>,
     shared: Arc<Shared>,
     target: watch::Receiver<Option<Target>>,
-    /// The epoch of this process, whose connection is what status shows.
+    /// Whether this is the epoch of this process. The status shows its connection.
     is_live: bool,
     backoff: Backoff,
     rng: StdRng,
-    /// The sequence that arrived damaged last, and how often.
+    /// The sequence that last arrived damaged, and how many times.
     damaged: (u64, u32),
-    /// The failure that was logged last, since the last connection.
+    /// The last failure logged since the last connection.
     said: Option<String>,
 }
 
-/// Why a connection ended.
+/// The reason a connection ended.
 #[derive(Debug)]
 enum End {
-    /// Everything is delivered and nothing more will come.
+    /// Everything is delivered and the outbox is closed.
     Done,
-    /// A lost range was skipped: the next connection says so.
+    /// A lost range was skipped. The next connection announces it.
     Skipped,
-    /// Another address.
+    /// The listener's address changed.
     Retargeted,
-    /// It broke.
+    /// The connection failed.
     Lost(LinkError),
 }
 
-/// A frame sent and not acknowledged.
+/// A frame that was sent but not acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     seq: u64,
@@ -86,7 +87,7 @@ struct InFlight {
 }
 
 impl Delivery {
-    /// The courier of an outbox that has none.
+    /// Creates the courier of an outbox. An outbox has only one.
     pub(super) fn new(
         outbox: Arc<Outbox>,
         shared: Arc<Shared>,
@@ -94,7 +95,7 @@ impl Delivery {
         is_live: bool,
     ) -> Self {
         let mut seed = [0; 32];
-        // Only spreads pauses; a fixed seed would still be correct.
+        // The seed only spreads the pauses; a fixed seed would also be correct.
         let _ = rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut seed);
         Self {
             outbox,
@@ -108,8 +109,8 @@ impl Delivery {
         }
     }
 
-    /// Delivers until everything is, or until `stop`. What was sent and not acknowledged stays in
-    /// the outbox.
+    /// Delivers until everything is delivered or until `stop`. Frames sent but not acknowledged
+    /// stay in the outbox.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let stopped = stop.cancelled();
         tokio::pin!(stopped);
@@ -143,7 +144,7 @@ impl Delivery {
         }
     }
 
-    /// Waits for an address and for something that has to be said to it.
+    /// Waits until there is an address and something to send to it.
     async fn wanted(&mut self) -> Option<Target> {
         let wanted = self.target.wait_for(Option::is_some).await.ok()?;
         wanted.clone()
@@ -164,7 +165,7 @@ impl Delivery {
             self.shared.counters.connected(false);
         }
         let (listener, error) = (&*target.address, chain(error));
-        // The same failure again and again is said once.
+        // A repeated failure is logged once.
         if self.is_live && self.said.as_ref() != Some(&error) {
             tracing::warn!(listener, error, "body log listener not reached");
             self.said = Some(error);
@@ -228,25 +229,25 @@ impl Delivery {
 /// One connection.
 struct Session {
     link: Link,
-    /// The sequence to send next.
+    /// The next sequence to send.
     cursor: u64,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: u64,
     window_bytes: u64,
     window_frames: usize,
-    /// On its way into the socket.
+    /// Bytes not yet written to the socket.
     out: Bytes,
-    /// Nothing that was written waits for the socket.
+    /// Whether everything written has been flushed to the socket.
     is_flushed: bool,
     reading: Option<JoinHandle<Batch>>,
-    /// How far that reads.
+    /// The offset up to which `reading` reads.
     bound: u64,
     reader: Option<(SegmentName, SegmentReader)>,
-    /// Everything from the cursor up to here is lost.
+    /// Everything from the cursor up to this sequence is lost.
     gap: Option<u64>,
     heard: Instant,
     pinged: bool,
-    /// The receiver has no room before this.
+    /// The receiver has no room until this time.
     paused: Option<Instant>,
 }
 
@@ -274,7 +275,8 @@ impl Session {
                 }
                 () = delivery.outbox.changed(), if may_send => None,
                 () = tokio::time::sleep_until(wake.into()) => self.woke(),
-                // An error means that the service is gone, and the next look at the address ends it.
+                // An error means that the service has ended. The next check of the address then
+                // ends the connection.
                 _ = delivery.target.changed() => Some(End::Retargeted),
             };
             if let Some(end) = step {
@@ -306,8 +308,8 @@ impl Session {
         }
         if silence >= PING_AFTER && !self.pinged {
             self.pinged = true;
-            // In the middle of a frame a ping would be part of it: what is being sent is a sign of
-            // life, but not one of the receiver's.
+            // In the middle of a frame, a ping would become part of the frame, so no ping is sent.
+            // Outgoing data shows that this side is alive, but says nothing about the receiver.
             if !self.out.has_remaining() {
                 self.out = control(&Frame::Ping);
             }
@@ -315,7 +317,7 @@ impl Session {
         None
     }
 
-    /// Gets the next frames to send, if the window and the socket allow.
+    /// Gets the next frames to send, if the window and the socket allow it.
     async fn fill(&mut self, delivery: &mut Delivery) -> Option<End> {
         if self.gap.is_some() {
             return self.skip(delivery).await;
@@ -345,8 +347,8 @@ impl Session {
         None
     }
 
-    /// Gives a lost range up, once all before it is acknowledged: the receiver takes no gap within
-    /// a connection.
+    /// Gives up a lost range, once everything before it is acknowledged. The receiver accepts no
+    /// gap within a connection.
     async fn skip(&mut self, delivery: &mut Delivery) -> Option<End> {
         let to = self.gap?;
         if !self.in_flight.is_empty() {
@@ -418,7 +420,7 @@ impl Session {
         None
     }
 
-    /// Hands frames to the socket. They begin at the cursor.
+    /// Passes frames to the socket. They start at the cursor.
     fn send(&mut self, frames: Vec<Stored>, delivery: &Delivery) {
         let now = now();
         for frame in &frames {
@@ -480,7 +482,7 @@ impl Session {
             self.in_flight_bytes -= first.len;
             self.in_flight.pop_front();
         }
-        // One sample an acknowledgement: the frame that waited longest.
+        // One sample per acknowledgement: the frame that waited longest.
         if let Some(oldest) = oldest {
             delivery.backoff.reset();
             delivery
@@ -500,7 +502,7 @@ impl Session {
         None
     }
 
-    /// The receiver wants `seq` again, and until then nothing else.
+    /// The receiver requests `seq` again and accepts nothing else until it arrives.
     async fn again(&mut self, seq: u64, code: NackCode, delivery: &mut Delivery) -> Option<End> {
         if self.in_flight.front().is_none_or(|first| seq < first.seq) || seq >= self.cursor {
             return Some(End::Lost(LinkError::OutOfPlace));
@@ -530,7 +532,7 @@ impl Session {
         None
     }
 
-    /// Sets a frame aside that the receiver will not take.
+    /// Sets aside a frame that the receiver refuses permanently.
     async fn rejected(seq: u64, why: &str, delivery: &Delivery) {
         tracing::error!(seq, why, "a body log frame was rejected by the listener");
         delivery.shared.counters.dropped(Reason::Rejected, 1);
@@ -564,7 +566,8 @@ impl Session {
     }
 }
 
-/// Writes what the socket takes, and once all is written, what TLS has kept. Cancel safe.
+/// Writes as much as the socket accepts. When everything is written, flushes the bytes that TLS
+/// holds. Cancel safe.
 async fn push(
     write: &mut (impl AsyncWrite + Unpin),
     out: &mut Bytes,
@@ -582,16 +585,16 @@ async fn push(
     Ok(())
 }
 
-/// Waits for the read under way; for ever without one. Cancel safe.
+/// Waits for the current read. Never completes if there is none. Cancel safe.
 async fn reading(reading: &mut Option<JoinHandle<Batch>>) -> Batch {
     match reading {
-        // A panic there would be a bug of ours: nothing was read then, and it is tried again.
+        // A panic there would be our bug. Nothing was read, and the read is tried again.
         Some(running) => running.await.unwrap_or_default(),
         None => std::future::pending().await,
     }
 }
 
-/// Small frames leave in one write; a single one is not copied.
+/// Joins small frames into one write. A single frame is not copied.
 fn join(frames: Vec<Stored>) -> Bytes {
     let mut frames = frames.into_iter().map(|frame| frame.bytes).peekable();
     let Some(first) = frames.next() else {

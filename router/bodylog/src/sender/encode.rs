@@ -1,4 +1,4 @@
-//! Records become frames. Blocks the thread: JSON, checksums and packing of megabytes.
+//! Encodes records as frames. Blocks the thread: JSON, checksums and compression of megabytes.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,16 +13,17 @@ use crate::detail_level::DetailLevel;
 use crate::outbox::{Origin, Unnumbered};
 use crate::record::Record;
 
-/// The part of one core that packing may take, and the seconds of packing that may be saved up. It
-/// saves the network and costs what requests need: a quarter was half of what recording cost.
+/// The share of one core that compression may use, and the seconds of compression that may be saved
+/// up. Compression saves network traffic but takes CPU time from requests: with a quarter of a
+/// core, it was half of the cost of recording.
 const PACK_SHARE: f64 = 0.1;
 const PACK_SAVED_MAX: f64 = 0.25;
 
-/// Time that packing may take: a tenth of one core on average.
+/// The time budget for compression: a tenth of one core on average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     at: Instant,
-    /// Seconds; below zero after a large frame, and nothing is packed until that is made up for.
+    /// Seconds. Negative after a large frame; nothing is compressed until it is positive again.
     saved: f64,
 }
 
@@ -47,7 +48,7 @@ impl Allowance {
     }
 }
 
-/// Encodes records in order; those that no frame can hold are counted as lost.
+/// Encodes records in order. Records that do not fit into any frame are counted as lost.
 pub(super) fn encode(
     records: Vec<Record>,
     shared: &Shared,

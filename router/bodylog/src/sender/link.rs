@@ -1,4 +1,4 @@
-//! One connection to the listener, from its socket to the receiver's welcome.
+//! One connection to the listener, from its socket to the receiver's WELCOME.
 
 use std::io;
 use std::path::Path;
@@ -17,13 +17,13 @@ use super::Shared;
 use super::tls::{self, TlsError};
 use crate::settings::Target;
 
-/// From the first try to the welcome.
+/// Longest time from the first attempt to the WELCOME.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest token file, bytes. Real tokens are a line.
+/// Largest token file, bytes. A real token is one line.
 const TOKEN_MAX: u64 = 4096;
 
-/// Why there is no connection, or no longer.
+/// The reason there is no connection, or it ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("reach it")]
@@ -51,7 +51,7 @@ pub(super) enum LinkError {
 }
 
 impl LinkError {
-    /// Trying again at once will hardly help.
+    /// Whether an immediate retry is unlikely to help.
     pub(super) fn is_lasting(&self) -> bool {
         matches!(
             self,
@@ -71,22 +71,22 @@ type Halves = (
     Box<dyn AsyncWrite + Send + Unpin>,
 );
 
-/// What the receiver says, over TLS or not.
+/// The frames from the receiver, with or without TLS.
 pub(super) type FromReceiver = FramedRead<Box<dyn AsyncRead + Send + Unpin>, Codec>;
 
 /// An open connection.
 pub(super) struct Link {
     pub read: FromReceiver,
-    /// Needs flushing: TLS keeps what the socket did not take.
+    /// Needs a flush: TLS holds the bytes that the socket did not accept.
     pub write: Box<dyn AsyncWrite + Send + Unpin>,
-    /// The receiver has everything up to here.
+    /// The receiver has everything up to this sequence.
     pub last_durable: u64,
     pub window_bytes: u64,
     pub window_frames: usize,
 }
 
 impl Link {
-    /// Connects and introduces this process: the epoch, and the lowest sequence it still has.
+    /// Connects and introduces this process with its epoch and the lowest sequence it still has.
     /// Dropping the future closes the connection.
     pub(super) async fn open(
         target: &Target,
@@ -173,7 +173,7 @@ impl Link {
     }
 }
 
-/// The next frame. Cancel safe.
+/// Reads the next frame. Cancel safe.
 pub(super) async fn receive(read: &mut FromReceiver) -> Result<Decoded, LinkError> {
     match read.next().await {
         Some(Ok(decoded)) => Ok(decoded),
@@ -183,7 +183,7 @@ pub(super) async fn receive(read: &mut FromReceiver) -> Result<Decoded, LinkErro
     }
 }
 
-/// A frame that is not data, on the wire.
+/// Encodes a frame that carries no data.
 pub(super) fn control(frame: &Frame) -> Bytes {
     let mut bytes = BytesMut::new();
     codec::encode(frame, Compression::None, &mut bytes)

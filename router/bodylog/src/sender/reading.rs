@@ -1,41 +1,41 @@
-//! Reading frames back from a segment, a batch at a time.
+//! Reads frames back from a segment, one batch at a time.
 
 use std::io;
 use std::path::Path;
 
 use crate::spool::segment::{SegmentName, SegmentReader, Step, Stored};
 
-/// What one read found.
+/// The result of one read.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// The segment.
     pub name: SegmentName,
-    /// Consecutive frames from the sequence asked for.
+    /// Consecutive frames, starting with the requested sequence.
     pub frames: Vec<Stored>,
-    /// To go on with; `None` when the segment must be opened again.
+    /// The reader for the next batch; `None` if the segment must be opened again.
     pub reader: Option<SegmentReader>,
-    /// Nothing more can be read from this segment. Inside: its last sequence, where it has one.
+    /// Nothing more can be read from this segment. Contains its last sequence, if there is one.
     pub ended: Option<Option<u64>>,
-    /// What is between the last frame, or the sequence asked for, and this one is lost.
+    /// Frames before this sequence are lost, back to the last frame read or the requested sequence.
     pub gap_to: Option<u64>,
-    /// There is damage in the segment.
+    /// The segment contains damage.
     pub is_damaged: bool,
-    /// The last frame is not whole.
+    /// The last frame is incomplete.
     pub is_torn: bool,
     /// The file cannot be read.
     pub failed: Option<io::Error>,
 }
 
-/// How much is wanted.
+/// The parameters of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     /// The first sequence.
     pub from: u64,
-    /// Where whole frames end in the segment.
+    /// End offset of the complete frames in the segment.
     pub bound: u64,
-    /// Most frames; one in any case.
+    /// Most frames. At least one is read.
     pub frames: usize,
-    /// About as many bytes; one frame in any case.
+    /// Approximate limit in bytes. At least one frame is read.
     pub bytes: usize,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read(
     match outcome {
         Ok(reader) => batch.reader = reader,
         Err(error) => {
-            // What cannot be read is lost; a later attempt would find the same.
+            // Unreadable frames are lost: a later attempt would have the same result.
             batch.is_damaged = true;
             batch.ended = Some(batch.frames.last().map(|frame| frame.seq));
             batch.failed = Some(error);
@@ -67,7 +67,7 @@ pub(super) fn read(
     batch
 }
 
-/// Fills the batch; whether the reader stands behind its last frame.
+/// Fills the batch. Returns whether the reader is positioned after its last frame.
 fn collect(reader: &mut SegmentReader, batch: &mut Batch, wanted: Wanted) -> io::Result<bool> {
     let (mut next, mut left) = (wanted.from, wanted.bytes);
     while batch.frames.len() < wanted.frames.max(1) {
@@ -91,7 +91,7 @@ fn collect(reader: &mut SegmentReader, batch: &mut Batch, wanted: Wanted) -> io:
                 batch.is_damaged |= step == Step::Corrupt;
                 let last = reader.last_seen();
                 batch.ended = Some(last);
-                // The frame asked for was there, and damaged.
+                // The requested frame was there, but damaged.
                 let passed = last.filter(|last| *last >= next);
                 batch.gap_to = passed.map(|last| last + 1);
                 return Ok(step == Step::End);

@@ -1,5 +1,5 @@
-//! TLS towards the listener, from PEM files that are read at each connection: what is renewed is
-//! used without a restart.
+//! TLS to the listener. The PEM files are read for each connection, so renewed files take effect
+//! without a restart.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::settings::Tls;
 
-/// Why there is no TLS.
+/// The reason TLS is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub(crate) enum TlsError {
     Panicked,
 }
 
-/// Speaks TLS on a connection to `address`, whose host the certificate must name.
+/// Starts TLS on a connection to `address`. The certificate must name its host.
 pub(super) async fn over(
     stream: TcpStream,
     address: &str,

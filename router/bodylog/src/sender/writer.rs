@@ -1,4 +1,4 @@
-//! Puts frames into the outbox, and those that have no place in memory into segments.
+//! Puts frames into the outbox, and frames without room in memory into segments.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::outbox::{Outbox, Unnumbered, Written};
 use crate::spool::Spool;
 use crate::spool::segment::{SEGMENT_MAX, SegmentName, SegmentWriter, Stored};
 
-/// A disk that refused a write is not asked again for so long.
+/// Pause before the next attempt after the disk refused a write.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Frames in memory may use this part of the budget; what is beyond goes to the disk.
+/// Share of the budget for frames in memory. Further frames go to disk.
 const MEMORY_SHARE: u64 = 4;
 
-/// The one writer of an outbox.
+/// The only writer of an outbox.
 #[derive(Debug)]
 pub(super) struct Writer {
     outbox: Arc<Outbox>,
@@ -30,7 +30,7 @@ pub(super) struct Writer {
     disk_refused: Option<Instant>,
 }
 
-/// The segment that frames are appended to.
+/// The segment to which frames are appended.
 #[derive(Debug)]
 struct Current {
     name: SegmentName,
@@ -39,7 +39,7 @@ struct Current {
 }
 
 impl Writer {
-    /// The writer of an outbox that has none.
+    /// Creates the writer of an outbox. An outbox has only one.
     pub(super) fn new(outbox: Arc<Outbox>, budget: MemoryBudget, counters: Arc<Counters>) -> Self {
         Self {
             outbox,
@@ -50,7 +50,8 @@ impl Writer {
         }
     }
 
-    /// Takes frames in: in memory, on disk, or, where neither has room, lost and counted.
+    /// Takes frames and keeps them in memory or on disk. If neither has room, they are lost and
+    /// counted.
     pub(super) async fn take(&mut self, frames: Vec<Unnumbered>) {
         let now = now();
         let rest = self
@@ -75,7 +76,7 @@ impl Writer {
         self.keep_or_lose(excess, Reason::SpoolFull);
     }
 
-    /// Moves frames from memory to the disk while nobody is listening.
+    /// Moves frames from memory to disk while no listener is reachable.
     pub(super) async fn spill(&mut self) {
         let now = now();
         if self
@@ -87,7 +88,7 @@ impl Writer {
         self.store(self.outbox.to_spill(now)).await;
     }
 
-    /// What is in memory goes to the disk for good, or is lost: the process ends.
+    /// Ends the writer because the process ends: frames in memory go to disk or are lost.
     pub(super) async fn finish(&mut self) {
         self.store(self.outbox.in_memory()).await;
         self.sync().await;
@@ -107,7 +108,7 @@ impl Writer {
         }
     }
 
-    /// Makes what was written survive the machine.
+    /// Syncs the written data, so that it survives a machine crash.
     pub(super) async fn sync(&mut self) {
         let (Some(mut current), Some(spool)) = (self.current.take(), self.outbox.spool().cloned())
         else {
@@ -117,7 +118,7 @@ impl Writer {
             let synced = current.file.sync().and_then(|()| spool.sync());
             (current, synced)
         });
-        // A panic there would be a bug of ours; the segment is then simply not appended to again.
+        // A panic there would be our bug. The segment is then not appended to again.
         let Ok((current, synced)) = synced.await else {
             return;
         };
@@ -139,7 +140,7 @@ impl Writer {
         frame.origin.route.written(frame.origin.unix_ms);
     }
 
-    /// What the disk has no room for stays in memory while its share lasts.
+    /// Frames for which the disk has no room stay in memory, up to its share.
     fn keep_or_lose(&self, frames: Vec<Unnumbered>, reason: Reason) {
         if frames.is_empty() {
             return;
@@ -190,14 +191,14 @@ impl Writer {
         }
     }
 
-    /// Writes frames in order; answers how many.
+    /// Writes frames in order. Returns how many were written.
     async fn write(&mut self, spool: &Arc<Spool>, frames: Vec<Stored>) -> usize {
         let name = self.current.as_ref().map(|current| current.name);
         let is_open = self.outbox.begin_write(name);
         let current = self.current.take().filter(|_| is_open);
         let (dir, epoch) = (Arc::clone(spool), self.outbox.epoch());
         let done = spawn_blocking(move || write(&dir, epoch, current, &frames)).await;
-        // A panic there would be a bug of ours: nothing is known to be written then.
+        // A panic there would be our bug. Then no frame counts as written.
         let done = done.unwrap_or_else(|_| Done {
             current: None,
             written: Vec::new(),
@@ -221,7 +222,7 @@ impl Writer {
     }
 }
 
-/// Frames that fit the spool, and the others.
+/// Splits the frames into those that fit the spool and the rest.
 fn split_at_room(frames: Vec<Unnumbered>, spool: &Spool) -> (Vec<Unnumbered>, Vec<Unnumbered>) {
     let mut room = spool.max().saturating_sub(spool.used());
     let (mut fits, mut excess) = (Vec::new(), Vec::new());
@@ -244,7 +245,7 @@ struct Done {
     failed: Option<io::Error>,
 }
 
-/// Appends to `current` while it has room and the sequence goes on, then to fresh segments.
+/// Appends to `current` while it has room and the sequences are consecutive, then to new segments.
 fn write(spool: &Spool, epoch: u64, current: Option<Current>, frames: &[Stored]) -> Done {
     let mut done = Done {
         current,
@@ -308,7 +309,7 @@ fn part(
     let before = open.file.bytes();
     if let Err(error) = open.file.append(&run) {
         if before == 0 {
-            // An empty file of this name would be in the way of the next attempt.
+            // An empty file with this name would block the next attempt.
             let _ = std::fs::remove_file(open.name.in_dir(spool.dir()));
             *current = None;
         }

@@ -1,8 +1,8 @@
-//! A file of frames, byte for byte as they go over the wire, in ascending sequence.
+//! A file of frames, in the same bytes as on the wire, in ascending sequence.
 //!
-//! A segment is written once, from its beginning, and deleted whole when every frame of it is
-//! acknowledged. What a crash cuts off its end was never acknowledged to anybody. Every frame
-//! carries its own checksums, so a reader knows a damaged one.
+//! A segment is written once, from its beginning, and deleted as a whole when all its frames are
+//! acknowledged. A crash can cut off only frames that were never acknowledged. Every frame carries
+//! its own checksums, so a reader can detect damage.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write};
@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use proto::frame::{HEADER_LEN, Header, MAX_PAYLOAD};
 
-/// A segment that has this many bytes takes no further frame.
+/// A segment of this size in bytes takes no more frames.
 pub(crate) const SEGMENT_MAX: u64 = 64 << 20;
 
-/// Read at once while frames are small.
+/// Size of one read while frames are small.
 const READ_AHEAD: usize = 256 << 10;
 
 const SUFFIX: &str = ".seg";
 
-/// `<epoch>-<first sequence>.seg`, both in 20 digits, so that names sort as they are sent.
+/// `<epoch>-<first sequence>.seg`, both with 20 digits, so that names sort in sending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentName {
     /// The epoch of its frames.
@@ -30,7 +30,7 @@ pub(crate) struct SegmentName {
 }
 
 impl SegmentName {
-    /// Reads a file name.
+    /// Parses a file name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (epoch, first) = name.strip_suffix(SUFFIX)?.split_once('-')?;
         let number = |text: &str| {
@@ -43,7 +43,7 @@ impl SegmentName {
         })
     }
 
-    /// The file of this name.
+    /// The file name.
     pub(crate) fn in_dir(self, dir: &Path) -> PathBuf {
         dir.join(format!("{:020}-{:020}{SUFFIX}", self.epoch, self.first))
     }
@@ -58,7 +58,7 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// A fresh segment, readable by its owner and group.
+    /// Creates a segment, readable by its owner and group.
     ///
     /// # Errors
     /// When the file cannot be made, one of this name included.
@@ -75,12 +75,12 @@ impl SegmentWriter {
         })
     }
 
-    /// Bytes of whole frames in it.
+    /// Bytes of complete frames in it.
     pub(crate) fn bytes(&self) -> u64 {
         self.len
     }
 
-    /// Appends whole frames, all or none.
+    /// Appends complete frames, all or none.
     ///
     /// # Errors
     /// When the system refuses; the file is as long as before then.
@@ -88,7 +88,7 @@ impl SegmentWriter {
         let mut slices: Vec<_> = frames.iter().map(|frame| IoSlice::new(frame)).collect();
         let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
         if let Err(error) = write_all_vectored(&mut self.file, &mut slices) {
-            // Half a frame in the middle would hide all that follow.
+            // A partial frame in the middle would hide all frames after it.
             let back = self.file.set_len(self.len).and_then(|()| {
                 io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.len)).map(drop)
             });
@@ -99,7 +99,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Makes what was appended survive the machine.
+    /// Syncs the appended frames, so that they survive a machine crash.
     ///
     /// # Errors
     /// When the disk does.
@@ -125,16 +125,16 @@ fn write_all_vectored(file: &mut File, mut slices: &mut [IoSlice<'_>]) -> io::Re
     Ok(())
 }
 
-/// One frame out of a segment.
+/// A frame read from a segment.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// Its sequence.
     pub seq: u64,
-    /// The whole frame.
+    /// The complete frame.
     pub bytes: Bytes,
 }
 
-/// Lengths only: the contents are people's prompts.
+/// Prints only lengths, because frames contain user prompts.
 impl std::fmt::Debug for Stored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stored")
@@ -144,30 +144,31 @@ impl std::fmt::Debug for Stored {
     }
 }
 
-/// What comes next in a segment.
+/// The next item in a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A frame.
     Frame(Stored),
-    /// A frame whose payload is damaged; the next one is not.
+    /// A frame with a damaged payload. Reading can continue after it.
     Damaged(u64),
-    /// Nothing more up to the bound.
+    /// Nothing more before the bound.
     End,
-    /// The last frame is not whole: its writer was stopped.
+    /// The last frame is incomplete, because its writer was interrupted.
     Torn,
-    /// The bytes are no frame, and where the next one begins is not known.
+    /// The bytes are not a frame, and the start of the next frame is unknown.
     Corrupt,
 }
 
-/// Reads a segment from its beginning, up to a bound that its writer may move on. Blocks the thread.
+/// Reads a segment from its beginning up to a bound, which the writer may move forward. Blocks the
+/// thread.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
     file: File,
-    /// Where `buffer` stands in the file.
+    /// The file offset of `buffer`.
     at: u64,
     buffer: Vec<u8>,
     used: usize,
-    /// The least sequence that may follow.
+    /// The lowest sequence that may follow.
     least: u64,
 }
 
@@ -186,13 +187,13 @@ impl SegmentReader {
         })
     }
 
-    /// The sequence of the last frame passed, whole or damaged, skipped or not.
+    /// The sequence of the last frame passed, whether complete, damaged or skipped.
     pub(crate) fn last_seen(&self) -> Option<u64> {
         self.least.checked_sub(1)
     }
 
-    /// The next frame whose sequence is at least `from`; those before are skipped unread. `bound`
-    /// is where whole frames end.
+    /// Returns the next frame whose sequence is at least `from`. Earlier frames are skipped unread.
+    /// `bound` is the end offset of the complete frames.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -249,7 +250,8 @@ impl SegmentReader {
         }
     }
 
-    /// Whether `need` bytes from here on are in the buffer, once it has been read on to `bound`.
+    /// Reads on up to `bound` if needed. Returns whether the buffer then holds the next `need`
+    /// bytes.
     fn fill(&mut self, need: usize, bound: u64) -> io::Result<bool> {
         let have = self.buffer.len() - self.used;
         if have >= need {
@@ -262,7 +264,7 @@ impl SegmentReader {
         self.buffer.drain(..self.used);
         self.at += self.used as u64;
         self.used = 0;
-        // After a frame of many megabytes the buffer goes back to its usual size.
+        // After a frame of many megabytes, shrink the buffer to its usual size.
         self.buffer.shrink_to(READ_AHEAD.max(need));
         let want = need
             .max(READ_AHEAD)
