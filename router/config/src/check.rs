@@ -2,6 +2,7 @@
 //! value is used only if no problem is fatal.
 
 mod auth;
+mod eject;
 mod guard;
 mod load;
 mod main_file;
@@ -16,6 +17,7 @@ mod section;
 mod tables;
 
 pub(crate) use auth::{SHARED, api_keys};
+pub(crate) use eject::eject;
 pub(crate) use main_file::{Base, MainFile, main_file, state};
 pub(crate) use names::{
     NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,

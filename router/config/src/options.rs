@@ -8,6 +8,7 @@ mod annotated;
 mod bodylog;
 mod define;
 mod effective;
+mod health;
 mod load;
 mod peer;
 mod priority;
@@ -26,6 +27,8 @@ pub(crate) use adaptive::*;
 pub use bodylog::BodylogOptions;
 pub(crate) use bodylog::*;
 pub use effective::{Effective, effective};
+pub use health::HealthOptions;
+pub(crate) use health::*;
 pub use load::LoadOptions;
 pub(crate) use load::*;
 pub(crate) use peer::*;
@@ -152,6 +155,8 @@ pub enum Kind {
     Metrics,
     /// A list of priority buckets, or `off`.
     Buckets,
+    /// The parts of `eject`, or `off`.
+    Eject,
     /// `full`, `truncate(<size>)` or `none`.
     Bodies,
     /// A list of dotted paths into a JSON body.
@@ -283,6 +288,9 @@ impl Kind {
             }
             Self::Buckets => {
                 "a list such as `[{min_turn: 1, share: .85, tol: 1}]`, or `off`".to_owned()
+            }
+            Self::Eject => {
+                "a mapping such as `{consecutive: 5, share: .5, minimum: 10}`, or `off`".to_owned()
             }
             Self::Bodies => {
                 "`full`, `none` or `truncate(<size>)` such as `truncate(64k)`".to_owned()

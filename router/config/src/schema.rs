@@ -11,7 +11,9 @@ use schemars::{Schema, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::check;
-use super::options::{BUCKET, Bounds, CONDITION, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE};
+use super::options::{
+    BUCKET, Bounds, CONDITION, EJECT, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE,
+};
 use super::tree;
 use super::yaml;
 
@@ -168,6 +170,7 @@ fn scalar(kind: &Kind) -> Vec<Value> {
             ] })),
             switched_off(),
         ],
+        Kind::Eject => vec![object_of(EJECT, &[]), switched_off()],
         Kind::Bodies => vec![text(r"^(full|none|truncate\( *[0-9]+[kKmMgGtT]? *\))$")],
         Kind::Duration { min, max, off } => {
             let mut forms = vec![

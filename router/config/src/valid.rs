@@ -245,6 +245,10 @@ pub struct Peer {
     pub gpu: Option<Arc<str>>,
 }
 
+/// `hang_after`; `None`: the built-in bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HangAfter(pub Option<Duration>);
+
 /// Affinity without its parameters: the value of the `affinity` option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityKind {

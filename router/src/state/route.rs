@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -316,19 +315,19 @@ fn spec_of(route: &valid::Route) -> RouteSpec {
         cross_tier_fallback: options.cross_tier_fallback.value,
         ban_ttl: options.health_ban_ttl.value,
         guard: guard_of(options),
-        health: health_spec(),
+        health: health_spec(options),
         load: load_spec(options),
         normalize: options.load.normalize.value,
         memory: memory_spec(options),
     }
 }
 
-/// Attempts are counted, but never eject a peer: no route option configures ejection yet.
-fn health_spec() -> HealthSpec {
+fn health_spec(options: &RouteOptions) -> HealthSpec {
+    let health = &options.health;
     HealthSpec {
-        eject: None,
-        hang_after: Some(Duration::from_secs(365 * 86_400)),
-        ..HealthSpec::default()
+        eject: health.eject.value,
+        hang_after: health.hang_after.value.0,
+        slow_start: health.slow_start.value,
     }
 }
 

@@ -12,6 +12,7 @@ mod common;
 mod disconnect;
 mod dispatch;
 mod drain;
+mod ejection;
 mod errors;
 mod findings;
 mod gates;

@@ -36,6 +36,7 @@ fn shape(key: &str) -> &'static str {
         "gpu" => "4090",
         "pin_model" => "false",
         "adaptive_cc_interval" => "20s",
+        "hang_after" => "90s",
         "reject_rules_enabled" => "true",
         "api_keys" => "{sk-of-this-route: team-a}",
         "request_timeout" => "10m",

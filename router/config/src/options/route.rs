@@ -13,6 +13,7 @@ use router_core::session::SessionSource;
 use super::adaptive::{ADAPTIVE, AdaptiveOptions};
 use super::bodylog::{BODYLOG, BodylogOptions};
 use super::define::options;
+use super::health::{HEALTH, HealthOptions};
 use super::load::{LOAD, LoadOptions};
 use super::priority::{PRIORITY_OPTIONS, PriorityOptions};
 use super::rules::REFUSAL;
@@ -61,6 +62,8 @@ options! {
 
     /// What a peer's load is, and what models mean.
     load: LoadOptions in LOAD;
+    /// When peers that fail or hang lose their requests.
+    health: HealthOptions in HEALTH;
     /// `ttft_*`.
     ttft: SignalOptions in TTFT;
     /// `tps_*`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use router_core::admission::priority::Bucket;
+use router_core::health::EjectSpec;
 use router_core::rules::{Rule, Rules};
 use router_core::session::{Place, SessionSource};
 use router_core::signal::{Metric, Statistic};
@@ -14,7 +15,7 @@ use super::Meta;
 use crate::check::{self, Choice, Reader};
 use crate::tree::Node;
 use crate::units::{show_duration, show_size};
-use crate::valid::{Bodies, BodyPath};
+use crate::valid::{Bodies, BodyPath, HangAfter};
 
 /// The type of an option's value.
 pub(crate) trait OptionValue: Sized {
@@ -57,6 +58,8 @@ values! {
     BTreeMap<Arc<str>, f64>: check::thresholds, thresholds;
     Option<Arc<[Metric]>>: check::metrics, |rows| or_off(rows, |rows| rows.iter().map(metric).collect());
     Option<Arc<[Bucket]>>: check::buckets, |rows| or_off(rows, |rows| rows.iter().map(bucket).collect());
+    Option<EjectSpec>: check::eject, |eject| or_off(eject, eject_parts);
+    HangAfter: hang_after, |HangAfter(after)| after.as_ref().map_or(json!("built-in"), duration);
     Bodies: check::bodies, |bodies| json!(bodies.to_string());
     Arc<[BodyPath]>: check::body_paths, |paths| paths.iter().map(|path| json!(path.to_string())).collect();
     Arc<Rules>: check::reject_rules, |rules| rules.iter().map(rule).collect();
@@ -115,6 +118,22 @@ fn metric(metric: &Metric) -> Value {
         Statistic::Mean => json!({ "metric": name, "threshold": threshold }),
         Statistic::Quantile(q) => json!({ "metric": name, "q": q, "threshold": threshold }),
     }
+}
+
+fn hang_after(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<HangAfter> {
+    check::duration(reader, node, meta).map(|after| HangAfter(Some(after)))
+}
+
+fn eject_parts(eject: &EjectSpec) -> Value {
+    json!({
+        "consecutive": eject.consecutive,
+        "share": number(&eject.share),
+        "minimum": eject.minimum,
+        "window": duration(&eject.window),
+        "time": duration(&eject.time),
+        "time_max": duration(&eject.time_max),
+        "max_share": number(&eject.max_share),
+    })
 }
 
 /// A row of `session_prio_table`.

@@ -142,18 +142,18 @@ fn the_table_of_the_policies_is_what_the_simulator_shows() {
     clippy::disallowed_methods,
     reason = "a test is told so by its environment"
 )]
-fn update_docs() -> bool {
+pub(crate) fn update_docs() -> bool {
     std::env::var_os("UPDATE_DOCS").is_some()
 }
 
 const DOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
 
 #[expect(clippy::disallowed_methods, reason = "the test keeps the document")]
-fn read_doc() -> String {
+pub(crate) fn read_doc() -> String {
     std::fs::read_to_string(DOC).expect("the document can be read")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test keeps the document")]
-fn write_doc(text: &str) {
+pub(crate) fn write_doc(text: &str) {
     std::fs::write(DOC, text).expect("the document can be written");
 }

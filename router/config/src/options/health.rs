@@ -1,0 +1,85 @@
+//! When peers that fail or hang lose their requests, and how they get them back.
+
+use std::time::Duration;
+
+use router_core::health::EjectSpec;
+
+use super::define::options;
+use super::signals::SHARE;
+use super::{Kind, Meta, OptionDef, option, within};
+use crate::check;
+use crate::valid::HangAfter;
+
+options! {
+    /// `eject` and what goes with it.
+    pub struct HealthOptions, declared in HEALTH: HealthTable;
+
+    "health" {
+        /// When failed answers take a peer out: 5xx, connections and streams that break off, no
+        /// first byte in time. 4xx, 429 and clients that leave do not count. `off`: never.
+        eject: Option<EjectSpec> = option("eject", Kind::Eject)
+            .default("{consecutive: 5, share: 0.5, minimum: 10, window: 30s, time: 30s, time_max: 5m, max_share: 0.5}");
+
+        /// A peer that gives no first byte for so long while requests wait, and for more than twice
+        /// its longest recent wait, is suspect: it keeps its sessions and gets nothing else.
+        hang_after: HangAfter = option("hang_after", within(1_000, 24))
+            .inherits("60s while the engine's metrics show load and no progress, else 5m");
+
+        /// How long a peer that comes back takes to reach its full number of slots.
+        slow_start: Duration = option("slow_start", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(3_600), off: false })
+            .default("30s");
+    }
+}
+
+/// A number of attempts.
+const ATTEMPTS: Kind = Kind::Whole {
+    min: 1,
+    max: 10_000,
+};
+
+/// The keys of `eject`.
+pub(crate) static EJECT: &[&Meta] = &[
+    &EJECT_CONSECUTIVE.meta,
+    &EJECT_SHARE.meta,
+    &EJECT_MINIMUM.meta,
+    &EJECT_WINDOW.meta,
+    &EJECT_TIME.meta,
+    &EJECT_TIME_MAX.meta,
+    &EJECT_MAX_SHARE.meta,
+];
+
+/// `eject.consecutive`.
+pub(crate) static EJECT_CONSECUTIVE: OptionDef<u32> =
+    OptionDef::new("health", "consecutive", ATTEMPTS, check::whole)
+        .default("5")
+        .doc("Failures in a row.");
+/// `eject.share`.
+pub(crate) static EJECT_SHARE: OptionDef<f64> =
+    OptionDef::new("health", "share", Kind::Number(SHARE), check::number)
+        .default("0.5")
+        .doc("Share of failures among the attempts that ended within `window`.");
+/// `eject.minimum`.
+pub(crate) static EJECT_MINIMUM: OptionDef<u32> =
+    OptionDef::new("health", "minimum", ATTEMPTS, check::whole)
+        .default("10")
+        .doc("Attempts that must have ended within `window` before their share counts.");
+/// `eject.window`.
+pub(crate) static EJECT_WINDOW: OptionDef<Duration> =
+    OptionDef::new("health", "window", within(1_000, 1), check::duration)
+        .default("30s")
+        .doc("How far back `share` looks.");
+/// `eject.time`.
+pub(crate) static EJECT_TIME: OptionDef<Duration> =
+    OptionDef::new("health", "time", within(1_000, 24), check::duration)
+        .default("30s")
+        .doc("How long the first ejection lasts; each repetition doubles it.");
+/// `eject.time_max`.
+pub(crate) static EJECT_TIME_MAX: OptionDef<Duration> =
+    OptionDef::new("health", "time_max", within(1_000, 24), check::duration)
+        .default("5m")
+        .doc("The longest ejection. A peer that was healthy for so long begins at `time` again.");
+/// `eject.max_share`.
+pub(crate) static EJECT_MAX_SHARE: OptionDef<f64> =
+    OptionDef::new("health", "max_share", Kind::Number(SHARE), check::number)
+        .default("0.5")
+        .doc("Share of a tier's enabled peers that may be suspect or ejected at once, rounded down. One may go wherever two are left, and never the last one.");
