@@ -1,8 +1,8 @@
 //! Compares the cost of the router with a bare pass-through, in one interleaved run.
 //!
 //! `cargo bench -p system-tests --bench relay [-- --rounds N] [--edits|--recording]`, release
-//! profile, Linux, two cores or more. The servers share core 0; the load and its backend have core
-//! 1. Each case runs floor and router in turns, so that a machine whose speed varies affects both.
+//! profile, Linux, two cores or more. The servers share core 0. The load and its backend have
+//! core 1. Each case runs floor and router in turns, so that a machine whose speed varies affects both.
 //! The bench reports the CPU time per request of each child process, their ratio with its spread
 //! over the rounds, the added time to the first chunk, and memory. It asserts nothing: people read
 //! the numbers.
