@@ -451,7 +451,7 @@ impl Outbox {
     }
 }
 
-/// What is shown.
+/// The status values.
 impl Outbox {
     /// Number of assigned but unacknowledged sequences.
     pub(crate) fn unacked(&self) -> u64 {

@@ -179,7 +179,7 @@ impl Spool {
     /// Saves another producer name, because another process uses the old one too. Blocks.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(crate) fn rename_producer(&self, identity: &Identity) -> io::Result<()> {
         write_producer(&self.dir, identity)
     }
@@ -187,7 +187,7 @@ impl Spool {
     /// Syncs the directory, so that created and deleted files survive a machine crash. Blocks.
     ///
     /// # Errors
-    /// When the disk does.
+    /// If the disk reports an error.
     pub(crate) fn sync(&self) -> io::Result<()> {
         sync_dir(&self.dir)
     }
@@ -195,7 +195,7 @@ impl Spool {
     /// Removes a segment, or sets it aside if it is damaged. Blocks.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the operating system reports an error.
     pub(crate) fn remove(&self, path: &Path, is_damaged: bool) -> io::Result<()> {
         if !is_damaged {
             return fs::remove_file(path);
@@ -209,7 +209,7 @@ impl Spool {
     /// Keeps a frame that the listener refuses permanently. Blocks.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the operating system reports an error.
     pub(crate) fn keep_rejected(&self, epoch: u64, seq: u64, frame: &Bytes) -> io::Result<()> {
         let name = format!("rejected-{epoch:020}-{seq:020}.frame");
         let mut file = OpenOptions::new()

@@ -12,7 +12,7 @@ use crate::sender::Shared;
 use crate::spool::Identity;
 use crate::testing::{ALL, Ending, begun, route};
 
-/// What is recorded, and the paths that are not.
+/// The recording settings, and the paths that are redacted.
 #[derive(Clone, Copy)]
 struct Options(Wanted, &'static [&'static str]);
 

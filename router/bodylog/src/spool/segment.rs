@@ -61,7 +61,7 @@ impl SegmentWriter {
     /// Creates a segment, readable by its owner and group.
     ///
     /// # Errors
-    /// When the file cannot be made, one of this name included.
+    /// If the file cannot be created, for example because its name is taken.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
@@ -83,7 +83,7 @@ impl SegmentWriter {
     /// Appends complete frames, all or none.
     ///
     /// # Errors
-    /// When the system refuses; the file is as long as before then.
+    /// If the operating system reports an error. The file then has its previous length.
     pub(crate) fn append(&mut self, frames: &[Bytes]) -> io::Result<()> {
         let mut slices: Vec<_> = frames.iter().map(|frame| IoSlice::new(frame)).collect();
         let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
@@ -102,7 +102,7 @@ impl SegmentWriter {
     /// Syncs the appended frames, so that they survive a machine crash.
     ///
     /// # Errors
-    /// When the disk does.
+    /// If the disk reports an error.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.is_synced {
             self.file.sync_data()?;
