@@ -39,10 +39,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of connections from scrapers, probes and people; more wait in the accept queue.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Ready means that counts were safe on disk this recently,
+/// Readiness requires a commit that is at most this old,
 const COMMIT_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// and that everything is counted, or the newest row counted ended this recently.
+/// and that all rows are counted, or that the newest counted row ended at most this long ago.
 const LAG_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug)]

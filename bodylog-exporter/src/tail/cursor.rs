@@ -25,7 +25,7 @@ pub(super) struct Standing {
     pub(super) forms: Forms,
     /// A later hour has a file.
     pub(super) is_over: bool,
-    /// An hour so much later has a file that no line can still arrive.
+    /// A much later hour has a file, so that no line can still arrive.
     pub(super) is_long_over: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Causes become findings: with an age, and for a while after they are gone.
+//! Turns causes into findings, which have an age and stay for a while after their cause is gone.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use proto::admin::{Finding, Findings};
 
 use crate::judge::Cause;
 
-/// Findings shown at most; the least bad are left out.
+/// Maximum number of findings shown; the least severe are left out.
 const FINDINGS_MAX: usize = 200;
 
-/// Writes a moment as wall time, RFC 3339 in UTC.
+/// Formats a moment as wall time, RFC 3339 in UTC.
 pub type Wall<'w> = &'w dyn Fn(Instant) -> String;
 
-/// Every finding, in force or just over.
+/// All findings, in force or recently over.
 #[derive(Debug)]
 pub struct Board {
     /// How long a finding outlives its cause.
@@ -24,7 +24,7 @@ pub struct Board {
 struct Open {
     cause: Cause,
     since: Instant,
-    /// The cause was there at this moment last.
+    /// When the cause was last present.
     seen: Instant,
     is_over: bool,
 }
@@ -38,13 +38,13 @@ impl Board {
         }
     }
 
-    /// Another `linger`, from now on.
+    /// Changes `linger` from now on.
     pub fn set_linger(&mut self, linger: Duration) {
         self.linger = linger;
     }
 
-    /// Takes what is wrong `now`. A finding whose cause is gone is over; it goes after `linger`, or
-    /// goes on with its old age when the cause comes back before.
+    /// Takes the causes present at `now`. A finding without a cause is over. It is removed after
+    /// `linger`, or continues with its old age if the cause returns before.
     pub fn update(&mut self, causes: Vec<Cause>, now: Instant) {
         for open in &mut self.open {
             open.is_over = true;

@@ -1,4 +1,4 @@
-//! From counts and state to causes: one cause for each trouble, worst first.
+//! Derives causes from counts and state: one cause per trouble, worst first.
 
 mod clients;
 mod gates;
@@ -21,21 +21,21 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Something that is wrong now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Which kind.
+    /// The kind of trouble.
     pub code: FindingCode,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
     /// One sentence with the numbers.
     pub text: String,
     /// A command, or a line for a file.
     pub look: String,
-    /// How often, of how many, since and until when; all empty for a state.
+    /// The number of events, out of how many, and the first and last time; all empty for a state.
     pub events: Events,
 }
 
-/// What a cause is about. Two causes with the same code and subject are the same.
+/// The subject of a cause. Two causes with the same code and subject are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The route.
@@ -91,7 +91,7 @@ impl Cause {
     }
 }
 
-/// What is wrong with one route.
+/// The causes on one route.
 pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cause> {
     let mut found = Vec::new();
     peers::judge(route, traffic, now, &mut found);

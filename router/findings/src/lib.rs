@@ -1,9 +1,9 @@
-//! What is wrong with a fleet right now.
+//! Finds current problems of a fleet.
 //!
-//! Requests report how they ended to a [`RouteTraffic`], which counts over the last five minutes.
-//! [`judge`](judge::judge) reads those counts beside the router's state and names causes, and a
-//! [`Board`] turns causes into findings that have an age and outlive their cause for a while, so
-//! that a page which is looked at once a minute still shows what happened.
+//! Requests report their end to a [`RouteTraffic`], which counts over the last five minutes.
+//! [`judge`](judge::judge) combines those counts with the router's state into causes. A [`Board`]
+//! turns causes into findings, which have an age and outlive their cause for a while, so that a
+//! person who looks once a minute still sees what happened.
 //!
 //! Pure: time is an argument, and nothing here does IO.
 
@@ -18,8 +18,8 @@ pub use judge::Cause;
 pub use traffic::{Ended, PeerTraffic, Refused, RouteTraffic, Trouble};
 pub use window::SPAN;
 
-/// Events of one kind that make a finding.
+/// Minimum number of events of one kind for a finding.
 pub const EVENTS_MIN: u64 = 5;
 
-/// Samples behind a median or a hit rate that make a finding.
+/// Minimum number of samples behind a median or a hit rate for a finding.
 pub const SAMPLES_MIN: usize = 20;

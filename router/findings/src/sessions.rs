@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use crate::window::SPAN;
 
-/// Sessions remembered; the oldest goes first.
+/// Maximum number of remembered sessions; the oldest is dropped first.
 const SESSIONS_MAX: usize = 256;
 
-/// The sessions that began in the last five minutes, and how often each was seen.
+/// The sessions that began in the last five minutes, with the number of requests of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings {
     seen: HashMap<u64, u32>,
@@ -17,7 +17,7 @@ pub(crate) struct Sightings {
 }
 
 impl Sightings {
-    /// A request named the session with this hash.
+    /// Counts a request of the session with this hash.
     pub(crate) fn see(&mut self, session: u64, now: Instant) {
         self.expire(now);
         if let Some(count) = self.seen.get_mut(&session) {
@@ -31,7 +31,7 @@ impl Sightings {
         self.began.push_back((now, session));
     }
 
-    /// Sessions seen once, and sessions seen at all.
+    /// The number of sessions seen once, and of all sessions.
     pub(crate) fn once(&self) -> (usize, usize) {
         let once = self.seen.values().filter(|count| **count == 1).count();
         (once, self.seen.len())

@@ -1,4 +1,4 @@
-//! What ended requests told about one route: counts, medians and hit rates over five minutes.
+//! Statistics of one route's finished requests: counts, medians and hit rates over five minutes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use router_core::health::Failure;
 use crate::sessions::Sightings;
 use crate::window::{At, Count, SPAN};
 
-/// Names of rules and unknown models that are kept apart; further ones are not.
+/// Maximum number of names of rules and of unknown models with separate counts.
 const NAMES_MAX: usize = 16;
 
-/// First-token times kept for each peer and prompt length; the oldest goes first.
+/// First-token times kept per peer and prompt length; the oldest is dropped first.
 const TIMES_MAX: usize = 64;
 
-/// Upper bounds of the prompt lengths that are compared with each other, in tokens. The last class
-/// has none.
+/// Upper bounds of the prompt-length classes, in tokens. Only prompts of one class are compared.
+/// The last class has no bound.
 const LENGTHS: [u64; 5] = [256, 1024, 4096, 16_384, 65_536];
 
-/// What went wrong in one attempt at a peer.
+/// The trouble in one attempt at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The peer failed.
     Failed(Failure),
     /// The client left while it waited for the first byte.
     WaitedInVain,
-    /// A 404 of the peer's own.
+    /// The peer itself answered 404.
     NotFound,
 }
 
@@ -59,7 +59,7 @@ pub enum Refused<'a> {
     Tps,
     /// The queue was full, or waiting took too long.
     Waiting,
-    /// No peer could take it.
+    /// No peer could take the request.
     NoPeer,
     /// Too many bytes or connections.
     Overloaded,
@@ -67,7 +67,7 @@ pub enum Refused<'a> {
     Unauthorized,
     /// A content rule, by name.
     Rule(&'a str),
-    /// Nobody serves this model.
+    /// No peer serves this model.
     Model(&'a str),
 }
 
@@ -89,22 +89,23 @@ impl Refused<'_> {
 
 const REFUSALS: usize = 9;
 
-/// One request that is over.
+/// One finished request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended<'a> {
-    /// Why the router refused it; `None` where a peer was asked.
+    /// Why the router refused it; `None` if a peer was tried.
     pub refused: Option<Refused<'a>>,
-    /// How long it had waited when the client left or the time ran out without a first byte.
+    /// How long the request had waited when the client left or the time ran out before the first
+    /// byte.
     pub waited: Option<Duration>,
-    /// Arrival to the first token.
+    /// Time from arrival to the first token.
     pub ttft: Option<Duration>,
-    /// Tokens of the whole prompt, and those of them that came from a cache.
+    /// Tokens of the whole prompt, and how many of them came from a cache.
     pub prompt: Option<(u64, u64)>,
     /// A hash of the session id.
     pub session: Option<u64>,
 }
 
-/// Counts of one route. Memory is bounded by its peers: about 10 KiB for each.
+/// Counts of one route. Memory is bounded by the number of peers: about 10 KiB each.
 #[derive(Debug)]
 pub struct RouteTraffic {
     epoch: Instant,
@@ -128,21 +129,21 @@ pub struct PeerTraffic {
     prompts: Count,
 }
 
-/// How often, of how many, since and until when.
+/// The number of events, out of how many, and the first and last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Events of this kind in the span asked for.
+    /// Events of this kind in the requested span.
     pub count: u64,
     /// Events of every kind in the same span.
     pub of: u64,
-    /// Since when they come.
+    /// When they began.
     pub since: Option<Instant>,
-    /// When the last one was.
+    /// When the last one happened.
     pub last: Option<Instant>,
 }
 
 impl RouteTraffic {
-    /// Nothing yet; counting begins `now`.
+    /// Empty counts; counting begins `now`.
     pub fn new(now: Instant) -> Self {
         Self {
             epoch: now,
@@ -155,7 +156,7 @@ impl RouteTraffic {
         }
     }
 
-    /// Counts a request that is over. `attempts` are in order: `host:port`, and what went wrong.
+    /// Counts a finished request. `attempts` are in order: `host:port`, and the trouble.
     pub fn observe<'p>(
         &mut self,
         ended: &Ended<'_>,
@@ -206,7 +207,7 @@ impl RouteTraffic {
         self.requests.sum(At::new(self.epoch, now), span)
     }
 
-    /// Refusals of one kind; the name inside a rule or model does not matter here.
+    /// Refusals of one kind. The name in a rule or model is ignored.
     pub fn refused(&self, kind: Refused<'_>, span: Duration, now: Instant) -> Events {
         let at = At::new(self.epoch, now);
         events(&self.refused[kind.index()], &self.requests, at, span)
@@ -217,7 +218,7 @@ impl RouteTraffic {
         self.named(&self.rules, span, now)
     }
 
-    /// Requests for each model that nobody serves.
+    /// Requests for each model that no peer serves.
     pub fn models(&self, span: Duration, now: Instant) -> Vec<(&str, Events)> {
         self.named(&self.models, span, now)
     }
@@ -238,7 +239,7 @@ impl RouteTraffic {
         events(&peer.troubles[kind.index()], &peer.attempts, at, span)
     }
 
-    /// The longest time that a request waited for the first byte of this peer in vain.
+    /// The longest time that a request waited for this peer's first byte and did not get it.
     pub fn longest_wait(&self, peer: &str, now: Instant) -> Option<Duration> {
         let (when, waited) = self.peers.get(peer)?.longest_wait?;
         (now.saturating_duration_since(when) < SPAN).then_some(waited)
@@ -303,11 +304,11 @@ impl RouteTraffic {
 /// Medians of the time to first token at like prompt length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Medians {
-    /// Of the peer.
+    /// Median of the peer.
     pub own: Duration,
-    /// Of all other peers of its route together.
+    /// Median of all other peers of its route together.
     pub siblings: Duration,
-    /// How many of the peer's own.
+    /// Number of the peer's own samples.
     pub samples: usize,
     /// The prompts compared are shorter than this many tokens; `None`: longer than every bound.
     pub prompt_below: Option<u64>,
@@ -342,8 +343,8 @@ impl PeerTraffic {
     }
 }
 
-/// Counts by a name that a client can invent: at most [`NAMES_MAX`], the one that was idle longest
-/// goes first.
+/// Counts by a name that a client can invent: at most [`NAMES_MAX`] names. The name that was idle
+/// longest is dropped first.
 #[derive(Debug, Default)]
 struct Names(BTreeMap<Box<str>, Count>);
 
@@ -421,7 +422,7 @@ mod tests {
             };
             traffic.observe(&ended, attempts, now);
         };
-        // The first peer gets the long prompts: it is slower, and not to blame.
+        // The first peer gets the long prompts, so it is slower but not at fault.
         for _ in 0..20 {
             answer("a:1", 20_000, 900);
             answer("b:1", 100, 50);

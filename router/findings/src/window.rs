@@ -8,7 +8,7 @@ pub const SPAN: Duration = Duration::from_secs(300);
 const SLOT: Duration = Duration::from_secs(5);
 const SLOTS: usize = 60;
 
-/// A moment, and the slot it falls into. Made once an event, so that all its counts agree.
+/// A moment and its slot. Created once per event, so that all counts of the event agree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) now: Instant,
@@ -56,7 +56,8 @@ impl Count {
         *slot = slot.saturating_add(n);
     }
 
-    /// Events in the last `span`, at most [`SPAN`]; a slot that began before it counts whole.
+    /// Events in the last `span`, at most [`SPAN`]. A slot that began before the span counts
+    /// completely.
     pub(crate) fn sum(&self, at: At, span: Duration) -> u64 {
         let slots = (span.min(SPAN).as_secs() / SLOT.as_secs()).max(1);
         let oldest = (at.slot + 1).saturating_sub(slots);
@@ -71,7 +72,7 @@ impl Count {
         self.since.filter(|_| self.sum(at, SPAN) > 0)
     }
 
-    /// When the last event was.
+    /// When the last event happened.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.last
     }

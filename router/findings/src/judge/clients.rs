@@ -1,4 +1,4 @@
-//! What clients send that cannot work, or works badly.
+//! Client requests that cannot work, or work badly.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use super::{Cause, WINDOW};
 use crate::traffic::{Refused, RouteTraffic};
 use crate::{EVENTS_MIN, SAMPLES_MIN};
 
-/// A rule is worth a finding when it refuses this share of a route's requests, percent.
+/// A rule becomes a finding when it refuses this share of a route's requests, in percent.
 const RULE_PERCENT: u64 = 10;
 
-/// Sessions are seen once when this share of them is, percent.
+/// Session ids do not repeat if this share of them is seen only once, in percent.
 const ONCE_PERCENT: usize = 90;
 
 pub(super) fn judge(

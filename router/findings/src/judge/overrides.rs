@@ -1,4 +1,4 @@
-//! Switches, limits and units that somebody set on the running router.
+//! Switches, limits and slots that an operator set on the running router.
 
 use std::time::Duration;
 

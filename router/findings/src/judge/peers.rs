@@ -15,13 +15,13 @@ use crate::{EVENTS_MIN, SAMPLES_MIN};
 /// A peer is slow when its median is this many times that of its siblings,
 const SLOW_FACTOR: u32 = 2;
 
-/// and at least this much above it: between two fast peers a factor means nothing.
+/// and at least this much above it: between two fast peers a factor alone means nothing.
 const SLOW_BY: Duration = Duration::from_millis(50);
 
 /// A cache is cold when the hit rate of the last minute is below half of the rate before,
 const COLD_DIVISOR: u64 = 2;
 
-/// which must have been worth something, percent.
+/// if that earlier rate was at least this, in percent.
 const WARM_PERCENT: u64 = 30;
 
 pub(super) fn judge(
@@ -87,7 +87,7 @@ impl Look<'_> {
         format!("peer {} ({})", self.peer.name, self.peer.peer)
     }
 
-    /// What the router did about it.
+    /// The router's reaction.
     fn consequence(&self) -> &'static str {
         if self.peer.banned {
             "; it is banned until a probe succeeds"
@@ -96,7 +96,7 @@ impl Look<'_> {
         }
     }
 
-    /// The worst of the peer's troubles: one cause, however it shows.
+    /// The worst trouble of the peer. One cause, even if it has several symptoms.
     fn trouble(&self) -> Option<Cause> {
         let unreachable = self.events(Trouble::Failed(Failure::NoConnection));
         if self.peer.banned || unreachable.count >= EVENTS_MIN {

@@ -1,4 +1,4 @@
-//! The router as a whole: its files, keys, body log, and whether it drains.
+//! The router as a whole: its files, keys, body log, and drain.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,22 @@ use super::{Cause, WINDOW};
 use crate::EVENTS_MIN;
 use crate::traffic::{Refused, RouteTraffic};
 
-/// Records that wait this long mean that something is in the way.
+/// Records that wait this long show that something blocks delivery.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// How delivery of records stands; `None` of everything while nothing is recorded.
+/// The state of record delivery; all `None` while nothing is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct BodylogFacts {
-    /// The listener is connected.
+    /// Whether the listener is connected.
     pub is_connected: bool,
-    /// What the listener said last about why it takes nothing, or why there is no connection.
+    /// The listener's last reason for not accepting records, or the reason why there is no
+    /// connection.
     pub reason: Option<String>,
     /// Age of the oldest record that is not acknowledged.
     pub oldest: Duration,
-    /// Bytes in the spool, and the most it may hold.
+    /// Bytes in the spool, and its maximum.
     pub spool: Option<(u64, u64)>,
-    /// Why a spool that is configured is not used.
+    /// Why a configured spool is not used.
     pub spool_error: Option<String>,
     /// Records lost in the last five minutes, and since when.
     pub dropped: u64,
@@ -33,7 +34,8 @@ pub struct BodylogFacts {
     pub dropped_last: Option<Instant>,
 }
 
-/// What is wrong with the router as a whole, its files included. `unrouted` counts requests that found no route.
+/// The causes on the router as a whole, its files included. `unrouted` counts requests that matched
+/// no route.
 pub fn router(
     status: &Routes,
     unrouted: &RouteTraffic,

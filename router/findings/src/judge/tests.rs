@@ -222,7 +222,7 @@ fn refusals_are_named_by_gate() {
         assert_eq!(causes.len(), 1, "{refused:?}: {causes:?}");
         assert_eq!(causes[0].code, code);
         assert_eq!(causes[0].events.count, 20);
-        // A switch that moves the queue into slow engines is never the first advice.
+        // A switch that moves the queue into slow engines must never be the first advice.
         assert!(!causes[0].look.contains("--on 0"), "{}", causes[0].look);
     }
 }
