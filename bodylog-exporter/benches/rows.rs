@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bodylog_exporter::checkpoint::Store;
-use bodylog_exporter::epoch::{ColdStart, Now, Pipeline};
+use bodylog_exporter::epoch::{ColdStart, Pipeline};
+use bodylog_exporter::now::Now;
 use bodylog_exporter::shared::Shared;
 use bodylog_exporter::tail::Where;
 

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub use self::format::{FORMAT, FormatError};
 
@@ -82,22 +83,55 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether only room is missing.
+    pub fn is_full(&self) -> bool {
+        let Self::Io { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}
+
 /// Stores checkpoints at one path.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Held as long as this value lives: two exporters would overwrite each other's counts.
-    _lock: File,
+    /// Held as long as this value lives: two exporters would overwrite each other's counts. Not
+    /// there yet where the disk was too full for the file; the next save tries again.
+    lock: OnceLock<File>,
 }
 
 impl Store {
-    /// Locks the path, which must be writable.
+    /// Takes the place, which must be writable. A full disk is no reason not to start: deleting makes
+    /// room.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] if another exporter holds the lock, [`StoreError::Io`] if the
-    /// directory cannot be written.
+    /// [`StoreError::Locked`] when another exporter has it, [`StoreError::Io`] when the directory
+    /// cannot be written for another reason than want of room.
     pub fn open(path: PathBuf) -> Result<Self, StoreError> {
-        let lock_path = beside(&path, ".lock");
+        let store = Self {
+            path,
+            lock: OnceLock::new(),
+        };
+        match store.lock() {
+            Err(error) if error.is_full() => {
+                tracing::error!(path = %store.path.display(), "the disk is too full for the checkpoint; counts are kept once there is room");
+            }
+            locked => locked?,
+        }
+        Ok(store)
+    }
+
+    fn lock(&self) -> Result<(), StoreError> {
+        if self.lock.get().is_some() {
+            return Ok(());
+        }
+        let path = &self.path;
+        let lock_path = beside(path, ".lock");
         let failed = |source| StoreError::Io {
             what: "open",
             path: lock_path.clone(),
@@ -115,10 +149,14 @@ impl Store {
             .map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked { path: path.clone() });
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        Ok(Self { path, _lock: lock })
+        // One thread at a time saves.
+        let _ = self.lock.set(lock);
+        Ok(())
     }
 
     /// The path of the checkpoint.
@@ -167,6 +205,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn save(&self, checkpoint: &CheckpointRef<'_>) -> Result<u64, StoreError> {
+        self.lock()?;
         let temporary = beside(&self.path, ".tmp");
         let failed = |what, path: &Path| {
             let path = path.to_owned();

@@ -11,10 +11,11 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::aggregate::{BadLine, RefusalReading, Reset, State};
 use crate::checkpoint::{CheckpointRef, Found, Store, StoreError};
+use crate::now::Now;
 use crate::shared::{Committed, Shared};
 use crate::tail::{Budget, Hour, Pass, Place, Positions, Sink, Tail, Where};
 
@@ -23,25 +24,6 @@ const EPOCH_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// Maximum number of bad lines logged in one epoch; further ones are only counted.
 const BAD_LINES_LOGGED: u64 = 5;
-
-/// One reading of both clocks.
-#[derive(Clone, Copy, Debug)]
-pub struct Now {
-    /// For durations.
-    pub instant: Instant,
-    /// For display and storage: milliseconds since the Unix epoch.
-    pub wall_ms: i64,
-}
-
-impl Now {
-    /// Reads the clocks.
-    pub fn read() -> Self {
-        Self {
-            instant: Instant::now(),
-            wall_ms: chrono::Utc::now().timestamp_millis(),
-        }
-    }
-}
 
 /// Where an exporter without a checkpoint starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +72,9 @@ impl Pipeline {
     /// Continues from the checkpoint, or starts without one, and publishes the state.
     ///
     /// # Errors
-    /// The checkpoint cannot be used or written, or the detail files cannot be listed.
+    /// When the checkpoint cannot be used, or cannot be written for another reason than want of room,
+    /// or the detail files cannot be listed. On a full disk the state is shown as it was kept, and
+    /// every epoch tries to write it.
     pub fn open(
         log: Where,
         store: Store,
@@ -136,7 +120,14 @@ impl Pipeline {
             is_changed: true,
             last_pass: Pass::default(),
         };
-        pipeline.commit(now)?;
+        match pipeline.commit(now) {
+            Err(error) if error.is_full() => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, cause, "counts cannot be kept yet");
+                pipeline.show(now);
+            }
+            committed => committed?,
+        }
         Ok(pipeline)
     }
 
@@ -216,16 +207,20 @@ impl Pipeline {
                 }
             }
             self.is_changed = false;
-            self.kept = Some(positions.clone());
+            self.kept = Some(positions);
         }
+        self.show(now);
+        Ok(())
+    }
+
+    fn show(&self, now: Now) {
         self.shared.publish(Committed {
             view: self.state.view(),
-            positions,
+            positions: self.tail.positions(),
             lag_bytes: self.last_pass.lag,
             is_caught_up: self.last_pass.is_caught_up,
             at: now,
         });
-        Ok(())
     }
 }
 

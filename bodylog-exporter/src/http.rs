@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::checkpoint::FORMAT;
-use crate::epoch::Now;
 use crate::families::Page;
+use crate::now::Now;
 use crate::shared::{Committed, Shared};
 use service::exposition::Format;
 

@@ -20,6 +20,7 @@ pub mod histogram;
 pub mod http;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+pub mod now;
 pub mod poll;
 pub mod resolver;
 pub mod run;

@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::checkpoint::Store;
-use crate::epoch::{ColdStart, Now, OpenError, Pipeline};
+use crate::epoch::{ColdStart, OpenError, Pipeline};
 use crate::families::Page;
 use crate::http;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{self, KubernetesConfig};
+use crate::now::Now;
 use crate::poll::{self, Client, ClientError, PollConfig, RouterUrl};
 use crate::shared::Shared;
 use crate::tail::Where;

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::aggregate::places::Reading;
 use crate::aggregate::{RefusalReading, View};
-use crate::epoch::Now;
-use crate::poll::Polled;
+use crate::now::Now;
+use crate::poll::state::Polled;
 use crate::resolver::Resolver;
 use crate::tail::Positions;
 

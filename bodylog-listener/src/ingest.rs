@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::budget::Budget;
 use crate::buffers::Buffers;
 use crate::config::Secret;
-use crate::metrics::{FrameResult, Metrics};
+use crate::metrics::{FrameResult, Metrics, SetAside};
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
 use crate::space::Pressure;
@@ -32,11 +32,6 @@ pub(crate) use pool::Pool;
 use service::clock::WallClock;
 use service::renewed::Renewed;
 pub(crate) use v1::drain_spill;
-
-/// Most unacknowledged bytes per sender.
-pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
-/// Most unacknowledged frames per sender.
-pub(crate) const WINDOW_FRAMES: u32 = 1024;
 
 /// The state shared by all connections.
 #[derive(Debug)]
@@ -119,7 +114,7 @@ impl Ingest {
         }
         if !bad.raw.is_empty() {
             let quarantine = Arc::clone(&self.quarantine);
-            let keep = move || quarantine.keep(peer.source, bad.fault.as_str(), &bad.raw);
+            let keep = move || quarantine.keep(peer.source, SetAside::Fault(bad.fault), &bad.raw);
             // Wait, so that a flood of broken frames cannot pile up in memory.
             let _ = self.tasks.spawn_blocking(keep).await;
         }

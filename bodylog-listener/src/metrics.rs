@@ -17,7 +17,6 @@ use proto::frame::Protocol;
 use service::exposition::{self, Format, PageError};
 
 use crate::extract::Shape;
-use crate::quarantine;
 use crate::stream::Output;
 
 /// Lost log lines.
@@ -94,6 +93,33 @@ impl ShedReason {
             Self::Disk => "disk",
             Self::DiskFull => "disk_full",
             Self::Memory => "memory",
+        }
+    }
+}
+
+/// Why a frame is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SetAside {
+    /// It could not be read.
+    Fault(Fault),
+    /// Its meta object is no JSON object.
+    BadMeta,
+    /// Its meta object is of a later schema.
+    Schema,
+}
+
+impl SetAside {
+    fn all() -> impl Iterator<Item = Self> {
+        let faults = Fault::ALL.into_iter().map(Self::Fault);
+        faults.chain([Self::BadMeta, Self::Schema])
+    }
+
+    /// As a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Fault(fault) => fault.as_str(),
+            Self::BadMeta => "bad_meta",
+            Self::Schema => "schema",
         }
     }
 }
@@ -218,8 +244,10 @@ impl Metrics {
                 .get_or_create(&[("kind", fault.as_str())])
                 .inc_by(0);
         }
-        for kind in quarantine::kinds() {
-            self.quarantined.get_or_create(&[("kind", kind)]).inc_by(0);
+        for kind in SetAside::all() {
+            self.quarantined
+                .get_or_create(&[("kind", kind.as_str())])
+                .inc_by(0);
         }
         for output in Output::ALL {
             for family in [&self.write_errors, &self.vanished_files] {
@@ -426,8 +454,10 @@ impl Metrics {
     }
 
     /// Counts a frame that was put into the quarantine, or that did not fit there.
-    pub(crate) fn quarantined(&self, kind: &'static str) {
-        self.quarantined.get_or_create(&[("kind", kind)]).inc();
+    pub(crate) fn quarantined(&self, kind: SetAside) {
+        self.quarantined
+            .get_or_create(&[("kind", kind.as_str())])
+            .inc();
     }
 
     /// Counts something that was not stored.

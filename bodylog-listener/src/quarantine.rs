@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use chrono::{NaiveDate, SecondsFormat};
 use parking_lot::Mutex;
-use proto::codec::Fault;
 use serde_json::json;
 use service::files;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SetAside};
 use crate::storage;
 use service::clock::WallClock;
 
@@ -25,17 +24,6 @@ use service::clock::WallClock;
 pub(crate) const DIR: &str = "quarantine";
 /// Most bytes per day.
 const DAY_MAX: u64 = 16 << 20;
-
-/// The meta object is not a JSON object.
-pub(crate) const BAD_META: &str = "bad_meta";
-/// The meta object has a later schema.
-pub(crate) const SCHEMA: &str = "schema";
-
-/// All kinds of frames that are put into the quarantine.
-pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
-    let faults = Fault::ALL.into_iter().map(Fault::as_str);
-    faults.chain([BAD_META, SCHEMA])
-}
 
 /// The quarantine.
 #[derive(Debug)]
@@ -45,7 +33,7 @@ pub(crate) struct Quarantine {
     metrics: Arc<Metrics>,
     today: Mutex<Option<Today>>,
     /// The kinds already logged. Each kind is logged once.
-    logged: Mutex<HashSet<&'static str>>,
+    logged: Mutex<HashSet<SetAside>>,
 }
 
 #[derive(Debug)]
@@ -68,12 +56,12 @@ impl Quarantine {
     }
 
     /// Keeps a frame, or only counts it if there is no room. Blocks on the disk.
-    pub(crate) fn keep(&self, source: IpAddr, kind: &'static str, frame: &[u8]) {
+    pub(crate) fn keep(&self, source: IpAddr, kind: SetAside, frame: &[u8]) {
         self.metrics.quarantined(kind);
         if self.logged.lock().insert(kind) {
             tracing::warn!(
                 %source,
-                kind,
+                kind = kind.as_str(),
                 bytes = frame.len(),
                 dir = DIR,
                 "a frame is set aside; further ones of this kind are only counted"
@@ -91,12 +79,12 @@ impl Quarantine {
         }
     }
 
-    fn try_keep(&self, source: IpAddr, kind: &str, frame: &[u8]) -> io::Result<bool> {
+    fn try_keep(&self, source: IpAddr, kind: SetAside, frame: &[u8]) -> io::Result<bool> {
         let now = self.clock.now();
         let head = json!({
             "ts": now.to_rfc3339_opts(SecondsFormat::Millis, true),
             "source": source,
-            "kind": kind,
+            "kind": kind.as_str(),
             "len": frame.len(),
         });
         let entry = [head.to_string().as_bytes(), b"\n", frame, b"\n"].concat();
@@ -137,6 +125,8 @@ pub(crate) fn path_of(root: &Path, date: NaiveDate) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use proto::codec::Fault;
+
     use super::*;
 
     #[test]
@@ -146,7 +136,7 @@ mod tests {
         let clock = WallClock::new(|| "2026-01-02T10:00:00Z".parse().unwrap());
         let quarantine = Quarantine::new(root.path().into(), clock, Arc::clone(&metrics));
         let source = "10.0.0.7".parse().unwrap();
-        quarantine.keep(source, "req_overrun", b"frame");
+        quarantine.keep(source, SetAside::Fault(Fault::ReqOverrun), b"frame");
         let path = root.path().join("quarantine/2026-01-02.frames");
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
@@ -154,7 +144,7 @@ mod tests {
         );
         let large = vec![0; 6 << 20];
         for _ in 0..5 {
-            quarantine.keep(source, "crc", &large);
+            quarantine.keep(source, SetAside::BadMeta, &large);
         }
         assert!(std::fs::metadata(&path).unwrap().len() <= DAY_MAX);
         assert_eq!(metrics.quarantine_dropped.get(), 3);

@@ -15,6 +15,11 @@ use proto::control::{Nack, NackCode};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+/// Unacknowledged bytes a sender may have.
+pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
+/// Unacknowledged frames a sender may have.
+pub(crate) const WINDOW_FRAMES: u32 = 1024;
+
 /// The two files a record goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Output {

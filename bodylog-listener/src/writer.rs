@@ -24,12 +24,11 @@ use tokio::time::Instant;
 use crate::budget::Charge;
 use crate::buffers::Buffers;
 use crate::config::Durability;
-use crate::ingest::{WINDOW_BYTES, WINDOW_FRAMES};
 use crate::ledger::{self, Position};
 use crate::metrics::{FrameResult, Metrics};
 use crate::segment::Roller;
 use crate::storage::Storage;
-use crate::stream::{Claim, Output, Streams};
+use crate::stream::{Claim, Output, Streams, WINDOW_BYTES, WINDOW_FRAMES};
 use append::Segment;
 use service::clock::WallClock;
 

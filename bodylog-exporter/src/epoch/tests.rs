@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -501,4 +502,25 @@ proptest! {
         let expected = sum as f64 + 0.5 * bench.expected.len() as f64;
         prop_assert!((seconds - expected).abs() < 1e-6, "{} and not {}", seconds, expected);
     }
+}
+
+#[test]
+fn a_full_disk_at_the_start_is_waited_out() {
+    let mut bench = Bench::new(ColdStart::End);
+    bench.append(3);
+    bench.epoch();
+    bench.append(2);
+    // Every byte for the new checkpoint is refused for want of room.
+    let temporary = bench.dir.path().join("exporter.checkpoint.tmp");
+    std::os::unix::fs::symlink("/dev/full", &temporary).unwrap();
+    let checkpoint = fs::read(bench.checkpoint()).unwrap();
+    bench.append(1);
+    bench.restart();
+    assert_eq!(bench.shown(), 3, "what was kept is shown");
+    assert!(bench.pipeline.as_mut().unwrap().epoch(bench.now).is_err());
+    assert_eq!(bench.shown(), 3);
+    assert_eq!(fs::read(bench.checkpoint()).unwrap(), checkpoint);
+    fs::remove_file(&temporary).unwrap();
+    bench.epoch();
+    assert_eq!(bench.shown(), 6);
 }

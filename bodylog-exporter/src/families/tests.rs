@@ -9,8 +9,8 @@ use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::Met
 use super::*;
 use crate::aggregate::State;
 use crate::aggregate::places::{Pod, Reading};
-use crate::epoch::Now;
 use crate::histogram::Edges;
+use crate::now::Now;
 use crate::poll::{self, Polled, RoutePoll, RouterPoll};
 use crate::resolver::{Replicas, Resolver, Source};
 use crate::shared::Committed;

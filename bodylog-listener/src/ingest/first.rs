@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::reader::{End, Reader};
-use super::{Ingest, Peer, WINDOW_BYTES, WINDOW_FRAMES, v1, v2};
-use crate::stream::Claimed;
+use super::{Ingest, Peer, v1, v2};
+use crate::stream::{Claimed, WINDOW_BYTES, WINDOW_FRAMES};
 
 /// Longest time for a sender of version 2 to send its HELLO, and to wait until its former
 /// connection ends.

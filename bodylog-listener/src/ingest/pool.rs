@@ -14,9 +14,8 @@ use tokio::task::JoinHandle;
 use super::{Ingest, Peer};
 use crate::budget::Charge;
 use crate::extract::{Shape, looks_like_gzip};
-use crate::metrics::{FrameResult, ShedReason};
+use crate::metrics::{FrameResult, SetAside, ShedReason};
 use crate::prepare::{self, Sender, Unstorable};
-use crate::quarantine;
 use crate::space::Level;
 use crate::writer::{Bundle, Lines, Mark, Origin};
 
@@ -294,8 +293,8 @@ impl Ingest {
         self.metrics.bad_meta();
         self.metrics.frame(data.protocol, FrameResult::Bad);
         let (code, kind) = match error {
-            Unstorable::Meta(_) => (NackCode::BadMeta, quarantine::BAD_META),
-            Unstorable::Schema(_) => (NackCode::Schema, quarantine::SCHEMA),
+            Unstorable::Meta(_) => (NackCode::BadMeta, SetAside::BadMeta),
+            Unstorable::Schema(_) => (NackCode::Schema, SetAside::Schema),
         };
         let mut frame = bytes::BytesMut::new();
         let kept = proto::codec::encode(

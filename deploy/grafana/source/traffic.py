@@ -206,8 +206,8 @@ QUALITY = Row("Quality", [
         (f'bodylog:truncated:ratio_rate5m{{{R}}}', "{{route}}"), thresholds=thresholds((0.005, RED)),
     ),
     graph(
-        "Left by the client", "Share of requests whose client went away (499).", "percentunit",
-        (f'(sum by (route) (rate(llm_router_requests_total{{{RMP},code="499"}}[{OVER}])) or 0 * {over("llm_router_requests_total", RMP, "route")}) / ({over("llm_router_requests_total", RMP, "route")} > 0)', "{{route}}"),
+        "Left by the client", "Share of requests whose client went away, before the answer began or in its middle.", "percentunit",
+        (share(over("llm_router_clients_gone_total", R, "route"), over("llm_router_requests_total", R, "route")), "{{route}}"),
     ),
     graph(
         "Retries", "Attempts that failed and went on to another peer, by each request.", "percentunit",

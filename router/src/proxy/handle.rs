@@ -423,6 +423,9 @@ fn outgoing(
 ) -> Outgoing {
     let mut map = parts.headers;
     headers::prepare_request(&mut map, client);
+    if !request.route.options.transparent.value {
+        headers::narrow_encodings(&mut map);
+    }
     if let Ok(id) = HeaderValue::from_str(&request.arrival.rid) {
         map.insert(respond::REQUEST_ID, id);
     }

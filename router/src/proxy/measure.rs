@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use answers::Meter;
+use answers::inflate::Inflate;
+use bytes::Bytes;
 use http::{Method, header, response};
 use router_bodylog::End;
 use router_core::book::PoolId;
@@ -28,7 +30,14 @@ pub(super) struct Measure {
     /// Reads the body. `None` if its content type or encoding is not supported.
     pub meter: Option<Meter>,
     is_stream: bool,
+    /// Decodes a compressed answer for the meter.
+    inflate: Option<Box<Inflate>>,
+    /// Bytes decoded so far.
+    inflated: usize,
 }
+
+/// Most decoded bytes that are read of a compressed answer: a small body may decode to a huge one.
+const INFLATED_MAX: usize = 64 << 20;
 
 /// The arrival time of a request and the times of its answer's chunks.
 #[derive(Clone, Copy, Debug)]
@@ -74,14 +83,18 @@ impl Measure {
             return None;
         }
         let is_stream = respond::is_event_stream(&head.headers);
-        let is_encoded = !decoded && head.headers.contains_key(header::CONTENT_ENCODING);
-        let meter = match (is_encoded, is_stream) {
+        let encoding = head.headers.get(header::CONTENT_ENCODING);
+        let encoding = encoding.filter(|_| !decoded);
+        let inflate = encoding.and_then(|encoding| Inflate::of(encoding.as_bytes()));
+        let meter = match (encoding.is_some() && inflate.is_none(), is_stream) {
             (true, _) => None,
             (false, true) => Some(Meter::stream()),
             (false, false) => respond::is_json(&head.headers).then(Meter::document),
         };
         Some(Box::new(Self {
             pool,
+            inflate: inflate.filter(|_| meter.is_some()).map(Box::new),
+            inflated: 0,
             meter,
             is_stream,
         }))
@@ -90,12 +103,48 @@ impl Measure {
     /// Reads the relayed bytes. Returns the sample of the first token if this part of a stream
     /// contains it.
     pub(super) fn feed(&mut self, data: &[u8], span: &mut Span, now: Instant) -> Option<Sample> {
-        if !self.meter.as_mut()?.feed(data) {
+        if !self.read(data) {
             return None;
         }
         span.first_token = Some(now);
         let ttft = now.saturating_duration_since(span.arrived);
         Some(Sample::Ttft(ttft.as_secs_f64() * 1000.0))
+    }
+
+    /// Reads the relayed bytes, decoded. Returns whether they contain the first token.
+    fn read(&mut self, data: &[u8]) -> bool {
+        let Some(meter) = &mut self.meter else {
+            return false;
+        };
+        let Some(inflate) = &mut self.inflate else {
+            return meter.feed(data);
+        };
+        inflate.feed(Bytes::copy_from_slice(data));
+        let mut has_token = false;
+        loop {
+            match inflate.decode() {
+                Ok(Some(piece)) if self.inflated + piece.len() <= INFLATED_MAX => {
+                    self.inflated += piece.len();
+                    has_token |= meter.feed(&piece);
+                }
+                Ok(None) => return has_token,
+                // An answer that cannot be decoded or is too large is not read any further.
+                Ok(Some(_)) | Err(_) => {
+                    self.meter = None;
+                    return has_token;
+                }
+            }
+        }
+    }
+
+    /// Reads what the last chunk left open.
+    pub(super) fn finish(&mut self) {
+        let Some(meter) = &mut self.meter else { return };
+        // An answer that broke off has no sound end.
+        if let Some(Ok(rest)) = self.inflate.as_mut().map(|inflate| inflate.finish()) {
+            meter.feed(&rest);
+        }
+        meter.finish();
     }
 
     /// The sample of the whole answer. For a stream the rate covers the decode time, from the first
@@ -272,10 +321,27 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_counts_as_one_without_usage() {
-        let gzip = [JSON[0], ("content-encoding", "gzip")];
+    fn a_body_in_an_encoding_that_is_not_decoded_counts_as_one_without_usage() {
+        let br = [JSON[0], ("content-encoding", "br")];
         let body = r#"{"usage":{"completion_tokens":20}}"#;
-        let sample = rate(&gzip, body, 0, 900, End::Whole);
+        let sample = rate(&br, body, 0, 900, End::Whole);
         assert_eq!(sample, Some(Sample::NoUsage));
+    }
+
+    #[test]
+    fn a_body_that_passes_in_gzip_is_read_as_well() {
+        use std::io::Write;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(usage(20).as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let headers = [STREAM[0], ("content-encoding", "gzip")];
+        let mut measure = measure(&Method::POST, 200, &headers).unwrap();
+        let now = Instant::now();
+        for piece in gzip.chunks(7) {
+            measure.feed(piece, &mut Span::new(now), now);
+        }
+        measure.finish();
+        let usage = measure.meter.and_then(|meter| meter.usage());
+        assert_eq!(usage.map(|usage| usage.completion), Some(20));
     }
 }

@@ -56,6 +56,38 @@ pub fn prepare_request(headers: &mut HeaderMap, from: Client<'_>) {
     from.name_in(headers);
 }
 
+/// Asks the engine for nothing but what the router can decode: an answer in any other encoding would
+/// hide from the counters, the gates and the records. Without a header the engine chooses, as before.
+pub fn narrow_encodings(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::ACCEPT_ENCODING) {
+        return;
+    }
+    let takes_gzip = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(takes_gzip);
+    let narrowed = if takes_gzip { "gzip" } else { "identity" };
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(narrowed));
+}
+
+/// Whether one coding of an `Accept-Encoding` (RFC 9110 section 12.5.3) lets gzip in.
+fn takes_gzip(coding: &str) -> bool {
+    let mut parts = coding.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    let is_gzip = ["gzip", "x-gzip", "*"]
+        .iter()
+        .any(|gzip| name.eq_ignore_ascii_case(gzip));
+    let is_refused = parts.any(|parameter| {
+        let weight = parameter
+            .strip_prefix("q=")
+            .or_else(|| parameter.strip_prefix("Q="));
+        weight.is_some_and(|weight| weight.trim().parse::<f32>().is_ok_and(|q| q <= 0.0))
+    });
+    is_gzip && !is_refused
+}
+
 /// HTTP/2 may split the cookies over several fields, HTTP/1.1 has one (RFC 9113 section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(header::COOKIE).iter();
@@ -195,6 +227,26 @@ mod tests {
 
     fn client(peer: &str, trusted: &[IpNet]) -> (IpAddr, Vec<IpNet>) {
         (peer.parse().unwrap(), trusted.to_vec())
+    }
+
+    #[test]
+    fn an_engine_is_asked_for_encodings_that_can_be_decoded() {
+        for (asked, narrowed) in [
+            ("gzip, deflate, br, zstd", "gzip"),
+            ("br;q=1.0, *;q=0.5", "gzip"),
+            ("br, zstd", "identity"),
+            ("gzip;q=0, br", "identity"),
+            ("GZIP;q=0.1", "gzip"),
+            ("identity", "identity"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(asked));
+            narrow_encodings(&mut headers);
+            assert_eq!(headers[header::ACCEPT_ENCODING], narrowed, "{asked}");
+        }
+        let mut headers = HeaderMap::new();
+        narrow_encodings(&mut headers);
+        assert!(headers.is_empty());
     }
 
     #[test]

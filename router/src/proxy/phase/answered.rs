@@ -244,9 +244,8 @@ impl Answered {
 
     /// Reads the incomplete event after the last chunk.
     fn finish_meter(&mut self) {
-        let measure = self.measure.as_mut();
-        if let Some(meter) = measure.and_then(|measure| measure.meter.as_mut()) {
-            meter.finish();
+        if let Some(measure) = &mut self.measure {
+            measure.finish();
         }
     }
 

@@ -59,6 +59,16 @@ impl Collector for Counted {
         requests(encoder, &routes)?;
         let configured: Vec<_> = routes.iter().filter(|r| &*r.route != UNROUTED).collect();
         refusals(encoder, &configured)?;
+        family(
+            encoder,
+            "llm_router_clients_gone",
+            "Requests whose client went away, before the answer began or in its middle.",
+            routes.iter().map(|route| {
+                let gone = route.clients_gone.load(Ordering::Relaxed);
+                let labels: Labels<'_> = vec![("route", Cow::Borrowed(&*route.route))];
+                (labels, ConstCounter::new(gone))
+            }),
+        )?;
         per_peer(
             encoder,
             "llm_router_retries",

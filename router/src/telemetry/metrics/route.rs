@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use router_bodylog::End;
 use router_core::decision::Mode;
 use router_core::pool::PeerKey;
 
@@ -55,6 +56,8 @@ const OVERHEAD_BOUNDS: [f64; 11] = [
 pub struct RouteMetrics {
     pub(super) route: Arc<str>,
     pub(super) tally: Mutex<Counters>,
+    /// Requests whose client went away before the end of the answer.
+    pub(super) clients_gone: AtomicU64,
     pub(super) refusals: Refusals,
     /// Index = outcome.
     postprocessed: [AtomicU64; Outcome::ALL.len()],
@@ -100,6 +103,7 @@ impl RouteMetrics {
         Self {
             route,
             tally: Mutex::default(),
+            clients_gone: AtomicU64::new(0),
             refusals: Default::default(),
             postprocessed: Default::default(),
             request_seconds: histogram(REQUEST_BOUNDS),
@@ -114,6 +118,9 @@ impl RouteMetrics {
     /// Counts a finished request.
     pub fn request_done(&self, settled: &Settled) {
         self.tally.lock().count(settled);
+        if settled.end == End::Left {
+            self.clients_gone.fetch_add(1, Ordering::Relaxed);
+        }
         let observed = [
             (&self.request_seconds, Some(settled.took())),
             (&self.ttft_seconds, settled.ttft()),
