@@ -141,12 +141,17 @@ impl Reloader {
                 continue;
             }
             supervisor::reloading();
-            let (table, reloaded) = self.apply(loaded, keys);
+            let (table, mut reloaded) = self.apply(loaded, keys);
             changes.follow(self.watched());
             connect_timeout.set(table.server.connect_timeout);
             // Apply the recording settings before the new table is visible, so that its first
             // request is recorded by them.
-            records.follow(recording::settings(&table.bodylog)).await;
+            let spool_error = records.follow(recording::settings(&table.bodylog)).await;
+            if let Some(error) = spool_error {
+                let problem = self.no_spool(&error);
+                tracing::warn!(problem = %line(&problem), "configuration problem");
+                reloaded.problems.push(problem);
+            }
             tables.store(Arc::new(table));
             self.generation.send_modify(|generation| *generation += 1);
             supervisor::ready();
@@ -154,6 +159,20 @@ impl Reloader {
                 // The caller may have gone.
                 let _ = reply.send(reloaded);
             }
+        }
+    }
+
+    /// A warning: requests are served and records go on from memory.
+    fn no_spool(&self, error: &str) -> Problem {
+        let path = self.main.path.as_deref();
+        let message = format!("records wait in memory only, failed to {error}");
+        Problem {
+            key: "bodylog.spool.dir".to_owned(),
+            ..Problem::of_file(
+                Severity::Warning,
+                path.unwrap_or(Path::new("router.yaml")),
+                message,
+            )
         }
     }
 

@@ -24,7 +24,7 @@ pub enum Reason {
     Meta,
     /// The frame was too large.
     Encode,
-    /// The process ended before delivery, and there was no spool.
+    /// The process ended before it was delivered and before it was on disk.
     Shutdown,
     /// The disk failed to write it, or returned it damaged.
     Disk,
@@ -65,6 +65,7 @@ pub(crate) struct Counters {
     acked: AtomicU64,
     dropped: [AtomicU64; Reason::ALL.len()],
     shed: AtomicU64,
+    damaged_bytes: AtomicU64,
     reconnects: AtomicU64,
     is_connected: AtomicBool,
     ack_seconds: Histogram,
@@ -77,6 +78,7 @@ impl Default for Counters {
             acked: AtomicU64::new(0),
             dropped: Default::default(),
             shed: AtomicU64::new(0),
+            damaged_bytes: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             is_connected: AtomicBool::new(false),
             ack_seconds: Histogram::new_classic_and_native(
@@ -108,6 +110,11 @@ impl Counters {
         self.shed.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Bytes of a segment are no frames.
+    pub(crate) fn damaged(&self, bytes: u64) {
+        self.damaged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Counts an acknowledgement of a frame of the live epoch, with the time since the frame was
     /// sent.
     pub(crate) fn ack_took(&self, time: Duration) {
@@ -132,6 +139,7 @@ impl Counters {
             acked: load(&self.acked),
             dropped: Reason::ALL.map(|reason| load(&self.dropped[reason as usize])),
             shed: load(&self.shed),
+            damaged_bytes: load(&self.damaged_bytes),
             reconnects: load(&self.reconnects),
             is_connected: self.is_connected.load(Ordering::Relaxed),
             ack_seconds: self.ack_seconds.clone(),
@@ -150,6 +158,8 @@ pub struct Counts {
     pub dropped: [u64; Reason::ALL.len()],
     /// Records without bodies or headers because room was short.
     pub shed: u64,
+    /// Bytes of segments that could not be read as frames.
+    pub damaged_bytes: u64,
     /// Connection attempts after the first.
     pub reconnects: u64,
     /// Whether the live connection is up.

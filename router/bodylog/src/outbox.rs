@@ -8,7 +8,8 @@
 
 mod state;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::BytesMut;
@@ -20,7 +21,11 @@ use self::state::{Queued, Segment, State};
 use super::budget::Charge;
 use super::counters::RouteCounters;
 use super::spool::segment::{SegmentName, Stored};
-use super::spool::{Left, Spool};
+use super::spool::{Earlier, Progress, Spool};
+
+/// Where there is a spool, a frame that is not acknowledged stays only in memory for this long: it is
+/// what a kill costs.
+pub(crate) const MEMORY_ONLY_MAX: Duration = Duration::from_millis(75);
 
 /// After this long without a connection, frames go to disk.
 pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(1);
@@ -136,8 +141,9 @@ pub(crate) struct Written {
 /// The outbox of one epoch; see the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    epoch: u64,
-    spool: Option<Arc<Spool>>,
+    epoch: AtomicU64,
+    /// Set once: at the start, or when a spool that could not be opened then can be.
+    spool: OnceLock<Arc<Spool>>,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -148,11 +154,19 @@ impl Outbox {
         Self::with(epoch, spool, State::new(Some(now)))
     }
 
-    /// An outbox with the segments that an earlier process left of one epoch. `left` is in
-    /// ascending order. It accepts no new frames.
-    pub(crate) fn left(epoch: u64, spool: Arc<Spool>, left: &[Left]) -> Self {
+    /// What an earlier process left of one epoch. It takes no more. Frames that it had begun and that
+    /// are neither acknowledged nor in a segment are a gap at the end.
+    pub(crate) fn left(spool: Arc<Spool>, earlier: &Earlier) -> Self {
+        let left = &earlier.segments;
         let mut state = State::new(None);
-        state.floor = left.first().map_or(1, |segment| segment.name.first);
+        state.floor = match (left.first(), earlier.progress) {
+            (Some(first), Some(progress)) => first.name.first.min(progress.acked + 1),
+            (Some(first), None) => first.name.first,
+            (None, progress) => progress.map_or(1, |progress| progress.acked + 1),
+        };
+        if let Some(progress) = earlier.progress {
+            state.next = progress.begun + 1;
+        }
         state.is_closed = true;
         state.segments = left
             .iter()
@@ -162,15 +176,16 @@ impl Outbox {
                 len: left.len,
                 since: left.modified,
                 is_damaged: false,
+                is_corrupt: false,
             })
             .collect();
-        Self::with(epoch, Some(spool), state)
+        Self::with(earlier.epoch, Some(spool), state)
     }
 
     fn with(epoch: u64, spool: Option<Arc<Spool>>, state: State) -> Self {
         Self {
-            epoch,
-            spool,
+            epoch: AtomicU64::new(epoch),
+            spool: spool.map_or_else(OnceLock::new, OnceLock::from),
             state: Mutex::new(state),
             changed: Notify::new(),
         }
@@ -178,12 +193,43 @@ impl Outbox {
 
     /// The epoch of its sequences.
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+        self.epoch.load(Ordering::Relaxed)
     }
 
     /// The directory of its segments.
     pub(crate) fn spool(&self) -> Option<&Arc<Spool>> {
-        self.spool.as_ref()
+        self.spool.get()
+    }
+
+    /// Sends no further frame until [`Outbox::attach`].
+    pub(crate) fn hold(&self) {
+        self.state.lock().is_held = true;
+    }
+
+    /// How far it has got.
+    pub(crate) fn progress(&self) -> Progress {
+        let state = self.state.lock();
+        Progress {
+            epoch: self.epoch(),
+            begun: state.next - 1,
+            acked: state.floor - 1,
+        }
+    }
+
+    /// Goes on under another epoch, with a spool. Refused while a frame is in doubt: one that the
+    /// receiver may have stored under the old epoch would be stored twice.
+    pub(crate) fn attach(&self, spool: &Arc<Spool>, epoch: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.ever_sent >= state.floor || self.spool.get().is_some() {
+            return false;
+        }
+        // In this order: the writer names segments by the epoch as soon as it sees the spool.
+        self.epoch.store(epoch, Ordering::Relaxed);
+        let _ = self.spool.set(Arc::clone(spool));
+        state.is_held = false;
+        drop(state);
+        self.changed.notify_one();
+        true
     }
 
     /// Waits for something new to send. Cancel safe; a change before the call is not missed.
@@ -205,7 +251,7 @@ impl Outbox {
         kept: impl FnMut(&Unnumbered),
     ) -> Vec<Unnumbered> {
         self.keep_while(frames, now, kept, |state, bytes| {
-            self.spool.is_none()
+            self.spool().is_none()
                 || !(state.is_away(now) || state.has_unsent_segments() || bytes > share)
         })
     }
@@ -264,13 +310,25 @@ impl Outbox {
         numbered.collect()
     }
 
-    /// The frames in memory that must go to disk: all of them while no listener is reachable.
+    /// Since when the oldest frame has been in memory.
+    pub(crate) fn oldest_in_memory(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.memory.front().map(|queued| queued.since)
+    }
+
+    /// Frames in memory that should be on disk: those that have waited for long, and all of them
+    /// while nobody is listening.
     pub(crate) fn to_spill(&self, now: Instant) -> Vec<Stored> {
         let state = self.state.lock();
-        if self.spool.is_none() || !state.is_away(now) {
+        if self.spool().is_none() {
             return Vec::new();
         }
-        state.memory.iter().map(Queued::stored).collect()
+        let is_away = state.is_away(now);
+        let must_leave = |queued: &&Queued| {
+            is_away || now.saturating_duration_since(queued.since) >= MEMORY_ONLY_MAX
+        };
+        let leaving = state.memory.iter().take_while(must_leave);
+        leaving.map(Queued::stored).collect()
     }
 
     /// All frames in memory.
@@ -299,7 +357,7 @@ impl Outbox {
         let mut state = self.state.lock();
         state.writing = None;
         for done in written {
-            if let Some(spool) = &self.spool {
+            if let Some(spool) = self.spool() {
                 spool.grew(done.added);
             }
             let first = state.note(done);
@@ -339,6 +397,8 @@ impl Outbox {
         state.away_since = None;
         let acked = state.ack(last_durable);
         state.sent = state.floor - 1;
+        // The receiver has dealt with everything that former connections brought.
+        state.ever_sent = state.sent;
         acked
     }
 
@@ -364,11 +424,18 @@ impl Outbox {
     /// The location of the frame `seq`. From memory, returns at most `frames` frames and `bytes`
     /// bytes, but at least one frame.
     pub(crate) fn next(&self, seq: u64, frames: usize, bytes: usize) -> Next {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if state.is_held {
+            return Next::Nothing;
+        }
         let at = state.memory.partition_point(|queued| queued.seq < seq);
         let in_memory = state.memory.get(at).map(|queued| queued.seq);
         if in_memory == Some(seq) {
-            return Next::Memory(state.run(at, frames, bytes));
+            let run = state.run(at, frames, bytes);
+            // Here and not once they are sent: nobody may attach a spool in between.
+            let last = run.last().map_or(0, |last| last.seq);
+            state.ever_sent = state.ever_sent.max(last);
+            return Next::Memory(run);
         }
         let segment = state
             .segments
@@ -442,6 +509,13 @@ impl Outbox {
         state.settle()
     }
 
+    /// Bytes of a segment are no frames. True the first time: it may be read again.
+    pub(crate) fn is_first_corruption(&self, name: SegmentName) -> bool {
+        let mut state = self.state.lock();
+        let segment = state.segments.iter_mut().find(|s| s.name == name);
+        segment.is_some_and(|segment| !std::mem::replace(&mut segment.is_corrupt, true))
+    }
+
     /// Records that a frame of a segment is damaged.
     pub(crate) fn segment_is_damaged(&self, name: SegmentName) {
         let mut state = self.state.lock();
@@ -457,6 +531,20 @@ impl Outbox {
     pub(crate) fn unacked(&self) -> u64 {
         let state = self.state.lock();
         state.next.saturating_sub(state.floor)
+    }
+
+    /// Whether an earlier epoch has no segment for `seq` and what follows it.
+    pub(crate) fn is_over(&self, seq: u64) -> bool {
+        let state = self.state.lock();
+        let is_left = |segment: &Segment| segment.last.is_none_or(|last| last >= seq);
+        state.is_closed && !state.segments.iter().any(is_left)
+    }
+
+    /// Whether it is known which sequence follows a segment's last one.
+    pub(crate) fn knows_end_of(&self, name: SegmentName) -> bool {
+        let state = self.state.lock();
+        let follows = state.segments.iter().any(|segment| segment.name > name);
+        follows || state.next > name.first
     }
 
     /// How long the oldest frame has been waiting.

@@ -2,6 +2,7 @@
 //! status.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
@@ -30,8 +31,10 @@ pub(super) struct Pipe {
 pub(super) struct Running {
     pub(super) shared: Arc<Shared>,
     pub(super) outbox: Arc<Outbox>,
-    /// The reason there is no spool although one is configured.
-    pub(super) spool_error: Option<String>,
+    /// A spool is configured.
+    pub(super) wants_spool: AtomicBool,
+    /// Why there is no spool though one is configured.
+    pub(super) spool_error: ArcSwapOption<String>,
 }
 
 /// The process's body log.
@@ -75,9 +78,7 @@ impl BodyLog {
             let (live, earlier) = outboxes.as_ref()?;
             Some(std::iter::once(live).chain(earlier))
         };
-        let spool = running
-            .as_ref()
-            .and_then(|running| running.shared.spool.as_ref());
+        let spool = running.as_ref().and_then(|running| running.shared.spool());
         Status {
             is_on: self.pipe.load().is_some(),
             counts: self.counters.read(),
@@ -92,9 +93,14 @@ impl BodyLog {
                 .and_then(|all| all.map(|outbox| outbox.oldest(now, wall)).max())
                 .unwrap_or_default(),
             inflight_bytes: self.budget.used(),
+            is_spool_up: running
+                .as_ref()
+                .filter(|running| running.wants_spool.load(Ordering::Relaxed))
+                .map(|running| running.shared.spool().is_some()),
             spool_error: running
                 .as_ref()
-                .and_then(|running| running.spool_error.clone()),
+                .and_then(|running| running.spool_error.load_full())
+                .map(|error| error.to_string()),
         }
     }
 }
@@ -120,6 +126,8 @@ pub struct Status {
     pub unacked_age: Duration,
     /// Bytes that records and frames hold in memory.
     pub inflight_bytes: u64,
+    /// Whether the spool is open; `None` where none is configured.
+    pub is_spool_up: Option<bool>,
     /// The reason there is no spool although one is configured.
     pub spool_error: Option<String>,
 }

@@ -17,8 +17,8 @@ mod reading;
 mod tls;
 mod writer;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::service::buffers::Buffers;
@@ -38,15 +38,16 @@ use super::detail_level::DetailLevel;
 use super::outbox::{Outbox, Removal};
 use super::record::Record;
 use super::settings::Target;
-use super::spool::{Identity, Left, Spool};
+use super::spool::{Earlier, Identity, Opened, Spool};
 
 /// The state shared by the parts of a sender.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) budget: MemoryBudget,
-    pub(super) spool: Option<Arc<Spool>>,
-    /// Takes the buffers of request bodies back.
+    /// Set once: at the start, or when a spool that could not be opened then can be.
+    spool: OnceLock<Arc<Spool>>,
+    /// Where request bodies go back to.
     buffers: Buffers,
     identity: Mutex<Identity>,
     /// The host name of this machine, for humans.
@@ -69,7 +70,7 @@ impl Shared {
         Self {
             counters,
             budget,
-            spool,
+            spool: spool.map_or_else(OnceLock::new, OnceLock::from),
             buffers,
             identity: Mutex::new(identity),
             host: host.nodename().to_string_lossy().into_owned(),
@@ -81,7 +82,7 @@ impl Shared {
 
     /// The detail level of records for the current free room.
     pub(super) fn grade(&self) -> DetailLevel {
-        let spool = self.spool.as_ref().map(|spool| (spool.used(), spool.max()));
+        let spool = self.spool().map(|spool| (spool.used(), spool.max()));
         DetailLevel::of((self.budget.used(), self.budget.limit()), spool)
     }
 
@@ -90,8 +91,30 @@ impl Shared {
         self.earlier.lock().clone()
     }
 
-    fn producer(&self) -> String {
-        self.identity.lock().producer.clone()
+    /// The spool, once there is one.
+    pub(super) fn spool(&self) -> Option<&Arc<Spool>> {
+        self.spool.get()
+    }
+
+    /// The name and the epoch under which an outbox sends.
+    fn identity_of(&self, outbox: &Outbox) -> Identity {
+        // The lock keeps both together while a spool is attached.
+        let identity = self.identity.lock();
+        Identity {
+            producer: identity.producer.clone(),
+            epoch: outbox.epoch(),
+        }
+    }
+
+    /// Lets `outbox` go on with a spool and under its identity, unless a frame is in doubt.
+    fn attach(&self, outbox: &Outbox, spool: &Arc<Spool>, identity: &Identity) -> bool {
+        let mut known = self.identity.lock();
+        if !outbox.attach(spool, identity.epoch) {
+            return false;
+        }
+        *known = identity.clone();
+        let _ = self.spool.set(Arc::clone(spool));
+        true
     }
 
     fn negotiated(&self, packs: bool, max_frame: u32) {
@@ -107,7 +130,7 @@ impl Shared {
             ..Identity::fresh()
         };
         *self.identity.lock() = identity.clone();
-        let Some(spool) = self.spool.clone() else {
+        let Some(spool) = self.spool().cloned() else {
             return;
         };
         let kept = spawn_blocking(move || spool.rename_producer(&identity)).await;
@@ -146,6 +169,7 @@ pub(crate) struct Sender {
     pub shared: Arc<Shared>,
     /// The outbox of this epoch.
     pub outbox: Arc<Outbox>,
+    target: watch::Receiver<Option<Target>>,
     press: JoinSet<Writer>,
     couriers: JoinSet<()>,
     stop_press: CancellationToken,
@@ -159,12 +183,12 @@ impl Sender {
     /// Starts sending to `target`. `left` lists the segments that earlier epochs left in the spool.
     pub(crate) fn start(
         shared: Shared,
-        left: Vec<Left>,
+        left: Vec<Earlier>,
         target: &watch::Receiver<Option<Target>>,
     ) -> Self {
         let shared = Arc::new(shared);
         let epoch = shared.identity.lock().epoch;
-        let outbox = Arc::new(Outbox::new(epoch, shared.spool.clone(), now()));
+        let outbox = Arc::new(Outbox::new(epoch, shared.spool().cloned(), now()));
         let (records, waiting) = mpsc::channel(RECORDS_WAITING_MAX);
         let writer = Writer::new(
             Arc::clone(&outbox),
@@ -182,26 +206,44 @@ impl Sender {
             true,
         );
         couriers.spawn(live.run(stop_couriers.clone()));
-        if let Some(spool) = shared.spool.clone().filter(|_| !left.is_empty()) {
-            let earlier = deliver_earlier(
-                spool,
-                left,
-                Arc::clone(&shared),
-                target.clone(),
-                stop_couriers.clone(),
-            );
-            // Frames of earlier epochs are on disk already, so shutdown does not wait for them.
-            couriers.spawn(earlier);
-        }
-        Self {
+        let mut sender = Self {
             records,
             shared,
             outbox,
+            target: target.clone(),
             press,
             couriers,
             stop_press,
             stop_couriers,
+        };
+        sender.deliver_left(left);
+        sender
+    }
+
+    /// What earlier epochs left is on disk already: nobody waits for it at the end.
+    fn deliver_left(&mut self, left: Vec<Earlier>) {
+        let Some(spool) = self.shared.spool().cloned().filter(|_| !left.is_empty()) else {
+            return;
+        };
+        let (shared, target) = (Arc::clone(&self.shared), self.target.clone());
+        let stop = self.stop_couriers.clone();
+        self.couriers
+            .spawn(deliver_earlier(spool, left, shared, target, stop));
+    }
+
+    /// Goes on with a spool that could not be opened at the start. What waits in memory moves into it
+    /// while the listener is away. False while a frame is in doubt; nothing is sent then until its
+    /// fate is known, and the caller tries again.
+    pub(crate) fn attach(&mut self, opened: &Opened) -> bool {
+        self.outbox.hold();
+        if !self
+            .shared
+            .attach(&self.outbox, &opened.spool, &opened.identity)
+        {
+            return false;
         }
+        self.deliver_left(Earlier::of(opened));
+        true
     }
 
     /// Takes no more records and delivers the remaining ones for at most `limit`. Puts the rest on
@@ -230,17 +272,16 @@ const END_LOOK: Duration = Duration::from_millis(10);
 /// Delivers earlier epochs, the oldest first.
 async fn deliver_earlier(
     spool: Arc<Spool>,
-    left: Vec<Left>,
+    left: Vec<Earlier>,
     shared: Arc<Shared>,
     target: watch::Receiver<Option<Target>>,
     stop: CancellationToken,
 ) {
-    for epoch in left.chunk_by(|a, b| a.name.epoch == b.name.epoch) {
-        let Some(first) = epoch.first() else { continue };
-        let outbox = Arc::new(Outbox::left(first.name.epoch, Arc::clone(&spool), epoch));
+    for earlier in left {
+        let outbox = Arc::new(Outbox::left(Arc::clone(&spool), &earlier));
         tracing::info!(
-            epoch = first.name.epoch,
-            segments = epoch.len(),
+            epoch = earlier.epoch,
+            segments = earlier.segments.len(),
             "delivering body log frames of an earlier run"
         );
         *shared.earlier.lock() = Some(Arc::clone(&outbox));

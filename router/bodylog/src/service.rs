@@ -1,30 +1,36 @@
 //! The lifetime of the body log: it starts with the first configured listener and follows the
 //! configuration from then on.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::service::buffers::Buffers;
+use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::pipe::{BodyLog, Pipe, Running};
 use super::sampling::Sampler;
 use super::sender::{Sender, Shared};
-use super::settings::{Settings, Target};
-use super::spool::{Identity, Left, Spool};
+use super::settings::{Settings, SpoolSettings, Target};
+use super::spool::{Earlier, Identity, Opened, Spool};
 use crate::clock::chain;
 
 /// Longest time that a reload waits for the body log. A spool on a hanging disk must not delay
 /// routes and keys.
 const FOLLOW_WAIT: Duration = Duration::from_secs(5);
 
+/// Pause between two tries to open a spool. A predecessor that drains holds its lock.
+const SPOOL_RETRY: Duration = Duration::from_secs(1);
+
 /// A configuration to apply, and the channel to the caller that waits for it.
 #[derive(Debug)]
 struct Order {
     wanted: Settings,
-    done: oneshot::Sender<()>,
+    /// Gets the reason why a configured spool is not used.
+    done: oneshot::Sender<Option<String>>,
 }
 
 /// Sends a new configuration to the [`Service`].
@@ -32,19 +38,23 @@ struct Order {
 pub struct Follower(mpsc::Sender<Order>);
 
 impl Follower {
-    /// Returns once the service has applied `wanted`, so that no exchange of the new table goes
-    /// unrecorded. Returns after five seconds in any case; the service then applies it later.
-    pub async fn follow(&self, wanted: Settings) {
+    /// Returns once the service does what `wanted` says, so that with the table this is of no
+    /// exchange goes unrecorded; or after five seconds, and then it follows later. Answers why a
+    /// configured spool is not used.
+    pub async fn follow(&self, wanted: Settings) -> Option<String> {
         let (done, told) = oneshot::channel();
         let order = Order { wanted, done };
         let followed = async {
-            // A missing service means that the process is shutting down.
-            if self.0.send(order).await.is_ok() {
-                let _ = told.await;
-            }
+            // Without a service the process is at its end.
+            self.0.send(order).await.ok()?;
+            told.await.ok().flatten()
         };
-        if tokio::time::timeout(FOLLOW_WAIT, followed).await.is_err() {
-            tracing::error!(waited = ?FOLLOW_WAIT, "the spool is not open yet: exchanges go unrecorded until it is");
+        match tokio::time::timeout(FOLLOW_WAIT, followed).await {
+            Ok(error) => error,
+            Err(_) => {
+                tracing::error!(waited = ?FOLLOW_WAIT, "the spool is not open yet: exchanges go unrecorded until it is");
+                Some("it is still being opened".to_owned())
+            }
         }
     }
 }
@@ -56,8 +66,10 @@ pub struct Service {
     orders: mpsc::Receiver<Order>,
     target: watch::Sender<Option<Target>>,
     sender: Option<Sender>,
-    /// The settings with which the sender was started.
-    spool: Option<PathBuf>,
+    /// The spool that is used, or tried to be.
+    spool: Option<SpoolSettings>,
+    /// It is open, and waits until no frame is in doubt.
+    opened: Option<Opened>,
 }
 
 impl Service {
@@ -73,21 +85,25 @@ impl Service {
             target: watch::Sender::new(None),
             sender: None,
             spool: None,
+            opened: None,
         };
         (service, Follower(sender))
     }
 
     /// Applies orders until `stop` tells how long the delivery of the last frames may take.
     pub async fn run(mut self, mut stop: oneshot::Receiver<Duration>) {
+        let mut retry = interval(SPOOL_RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let limit = loop {
             tokio::select! {
                 limit = &mut stop => break limit.unwrap_or_default(),
                 // If all followers are gone, the last order stays in effect.
                 Some(order) = self.orders.recv() => {
                     self.follow(&order.wanted).await;
-                    // The caller may have stopped waiting.
-                    let _ = order.done.send(());
+                    // Whoever waited may have given up.
+                    let _ = order.done.send(self.spool_error());
                 }
+                _ = retry.tick(), if self.lacks_spool() => self.open_again().await,
             }
         };
         self.log.pipe.store(None);
@@ -107,19 +123,25 @@ impl Service {
             *now = target;
             differs
         });
-        let dir = wanted.spool.as_ref().map(|spool| spool.dir.clone());
+        let dir = self.spool.as_ref().map(|spool| spool.dir.clone());
         match &self.sender {
             None if is_on => self.start(wanted).await,
-            Some(_) if dir != self.spool => {
-                tracing::warn!(
-                    "bodylog.spool.dir has changed: the old one is used until the restart"
-                );
-            }
-            Some(sender) => {
-                if let (Some(spool), Some(wanted)) = (&sender.shared.spool, &wanted.spool) {
-                    spool.set_max(wanted.max_bytes);
+            Some(sender) => match (sender.shared.spool(), &wanted.spool) {
+                (Some(_), wanted) if wanted.as_ref().map(|spool| &spool.dir) != dir.as_ref() => {
+                    tracing::warn!(
+                        "bodylog.spool.dir has changed: the old one is used until the restart"
+                    );
                 }
-            }
+                (Some(spool), Some(wanted)) => spool.set_max(wanted.max_bytes),
+                (Some(_), None) => {}
+                (None, _) => {
+                    if self.spool != wanted.spool {
+                        self.opened = None;
+                        self.spool.clone_from(&wanted.spool);
+                    }
+                    self.open_again().await;
+                }
+            },
             None => {}
         }
         let pipe = self.sender.as_ref().filter(|_| is_on).map(|sender| {
@@ -133,8 +155,24 @@ impl Service {
     }
 
     async fn start(&mut self, wanted: &Settings) {
-        self.spool = wanted.spool.as_ref().map(|spool| spool.dir.clone());
-        let (spool, identity, left, spool_error) = open(wanted).await;
+        self.spool.clone_from(&wanted.spool);
+        let (opened, error) = match &self.spool {
+            None => (None, None),
+            Some(spool) => match open(spool).await {
+                Ok(opened) => (Some(opened), None),
+                Err(error) => {
+                    tracing::error!(error, "{NO_SPOOL}");
+                    (None, Some(error))
+                }
+            },
+        };
+        let (spool, identity, left) = match opened {
+            Some(opened) => {
+                let left = Earlier::of(&opened);
+                (Some(opened.spool), opened.identity, left)
+            }
+            None => (None, Identity::fresh(), Vec::new()),
+        };
         let shared = Shared::new(
             Arc::clone(&self.log.counters),
             self.log.budget.clone(),
@@ -146,31 +184,67 @@ impl Service {
         self.log.running.store(Some(Arc::new(Running {
             shared: Arc::clone(&sender.shared),
             outbox: Arc::clone(&sender.outbox),
-            spool_error,
+            wants_spool: AtomicBool::new(self.spool.is_some()),
+            spool_error: ArcSwapOption::from_pointee(error),
         })));
         self.sender = Some(sender);
     }
+
+    /// Why a configured spool is not used.
+    fn spool_error(&self) -> Option<String> {
+        self.log.status().spool_error
+    }
+
+    fn lacks_spool(&self) -> bool {
+        let has_none = |sender: &Sender| sender.shared.spool().is_none();
+        self.spool.is_some() && self.sender.as_ref().is_some_and(has_none)
+    }
+
+    /// Tries to open the spool that is missing, and goes on with it.
+    async fn open_again(&mut self) {
+        let Some(running) = self.log.running.load_full() else {
+            return;
+        };
+        running
+            .wants_spool
+            .store(self.spool.is_some(), Ordering::Relaxed);
+        let Some(wanted) = &self.spool else {
+            return running.spool_error.store(None);
+        };
+        if self.opened.is_none() {
+            match open(wanted).await {
+                Ok(opened) => self.opened = Some(opened),
+                Err(error) => {
+                    let known = running.spool_error.swap(Some(Arc::new(error.clone())));
+                    // The same failure again and again is said once.
+                    if known.is_none_or(|known| *known != error) {
+                        tracing::error!(error, "{NO_SPOOL}");
+                    }
+                    return;
+                }
+            }
+        }
+        let (Some(opened), Some(sender)) = (&self.opened, &mut self.sender) else {
+            return;
+        };
+        if sender.attach(opened) {
+            self.opened = None;
+            running.spool_error.store(None);
+            tracing::info!(dir = %wanted.dir.display(), "the body log has its spool");
+        }
+    }
 }
 
-type Opened = (Option<Arc<Spool>>, Identity, Vec<Left>, Option<String>);
+const NO_SPOOL: &str = "the body log has no spool: records wait in memory only";
 
-/// Opens the spool. If it is unusable, an error is logged, records wait in memory only, and
-/// requests are served.
-async fn open(wanted: &Settings) -> Opened {
-    let Some(spool) = wanted.spool.clone() else {
-        return (None, Identity::fresh(), Vec::new(), None);
-    };
-    let opened = spawn_blocking(move || Spool::open(&spool.dir, spool.max_bytes)).await;
-    let error = match opened {
-        Ok(Ok((spool, identity, left))) => return (Some(spool), identity, left, None),
-        Ok(Err(error)) => chain(&error),
-        Err(_) => "open the spool: a bug".to_owned(),
-    };
-    tracing::error!(
-        error,
-        "the body log has no spool: records wait in memory only"
-    );
-    (None, Identity::fresh(), Vec::new(), Some(error))
+/// Opens a spool, or says why that is not possible. Requests are served without one.
+async fn open(wanted: &SpoolSettings) -> Result<Opened, String> {
+    let wanted = wanted.clone();
+    let opened = spawn_blocking(move || Spool::open(&wanted.dir, wanted.max_bytes)).await;
+    match opened {
+        Ok(opened) => opened.map_err(|error| chain(&error)),
+        Err(_) => Err("open the spool: a bug".to_owned()),
+    }
 }
 
 fn seed() -> u64 {
@@ -182,8 +256,10 @@ fn seed() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
-    use crate::settings::SpoolSettings;
+    use crate::testing::{ALL, Ending, begun, route};
 
     fn wanted(listener: Option<&str>, spool: Option<&std::path::Path>) -> Settings {
         Settings {
@@ -250,5 +326,38 @@ mod tests {
             let error = status.spool_error.unwrap();
             assert!(status.is_on && error.contains(why), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_spool_that_a_predecessor_held_is_used_once_it_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let predecessor = Spool::open(dir.path(), 1 << 20).unwrap();
+        let log = Arc::new(BodyLog::new(1 << 20));
+        let (mut service, _) = Service::new(Arc::clone(&log), Buffers::default());
+        let wanted = wanted(Some("127.0.0.1:1"), Some(dir.path()));
+        service.follow(&wanted).await;
+        assert_eq!(log.status().is_spool_up, Some(false));
+        let (route, headers) = (route(&[]), http::HeaderMap::new());
+        let capture = log.begin(|| Some(begun(&route, ALL, &headers))).unwrap();
+        capture.settle(Box::new(Ending::default()));
+        drop(predecessor);
+        service.open_again().await;
+        let status = log.status();
+        assert_eq!((status.is_spool_up, status.spool_error), (Some(true), None));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while log.status().spool_bytes == 0 {
+            assert!(Instant::now() < deadline, "the record stays in memory");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(service.spool_error().is_none());
+    }
+
+    #[tokio::test]
+    async fn without_a_spool_in_the_configuration_none_is_missing() {
+        let log = Arc::new(BodyLog::new(1 << 20));
+        let (mut service, _) = Service::new(Arc::clone(&log), Buffers::default());
+        service.follow(&wanted(Some("127.0.0.1:1"), None)).await;
+        assert_eq!(log.status().is_spool_up, None);
+        assert!(!service.lacks_spool());
     }
 }

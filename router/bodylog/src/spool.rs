@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `lock` | held by the process that uses the directory |
 //! | `producer.json` | who sends from here: a UUID that stays, and the epoch, one more at each start |
+//! | `progress` | how far the epoch has got: the highest sequence begun and the highest acknowledged, see [`Progress`] |
 //! | `<epoch>-<first sequence>.seg` | frames, see [`segment`] |
 //! | `*.seg.corrupt` | segments with damage in them, for a person to look at |
 //! | `rejected-*.frame` | frames that the listener will not take |
@@ -12,7 +13,7 @@ pub(crate) mod segment;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use self::segment::SegmentName;
 
 const LOCK: &str = "lock";
 const PRODUCER: &str = "producer.json";
+const PROGRESS: &str = "progress";
 
 /// Most damaged segments and rejected frames kept for manual inspection. The oldest is deleted
 /// first.
@@ -97,12 +99,112 @@ pub(crate) struct Left {
     pub modified: SystemTime,
 }
 
+/// What opening a spool gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    /// The spool.
+    pub spool: Arc<Spool>,
+    /// Who sends from here on.
+    pub identity: Identity,
+    /// What earlier epochs left, in the order they are sent.
+    pub left: Vec<Left>,
+    /// How far the process before this one had got.
+    pub progress: Option<Progress>,
+}
+
+/// What is left of one earlier epoch: segments, or frames that were lost with their process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    /// The epoch.
+    pub epoch: u64,
+    /// Its segments, in order.
+    pub segments: Vec<Left>,
+    /// How far it had got, where that was noted.
+    pub progress: Option<Progress>,
+}
+
+impl Earlier {
+    /// The epochs that something is left of, the oldest first.
+    pub(crate) fn of(opened: &Opened) -> Vec<Self> {
+        let by_epoch = opened.left.chunk_by(|a, b| a.name.epoch == b.name.epoch);
+        let mut earlier: Vec<Self> = by_epoch
+            .map(|segments| Self {
+                epoch: segments.first().map_or(0, |first| first.name.epoch),
+                segments: segments.to_vec(),
+                progress: None,
+            })
+            .collect();
+        let unfinished = opened.progress.filter(|progress| {
+            progress.acked < progress.begun && progress.epoch < opened.identity.epoch
+        });
+        if let Some(progress) = unfinished {
+            match earlier.iter_mut().find(|e| e.epoch == progress.epoch) {
+                Some(epoch) => epoch.progress = Some(progress),
+                None => earlier.push(Self {
+                    epoch: progress.epoch,
+                    segments: Vec::new(),
+                    progress: Some(progress),
+                }),
+            }
+            earlier.sort_by_key(|earlier| earlier.epoch);
+        }
+        earlier
+    }
+}
+
+/// How far an epoch has got. What lies between both and is neither at the listener nor in a segment
+/// was lost with the process, and can be counted by its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The epoch.
+    pub epoch: u64,
+    /// The highest sequence that was given to a frame.
+    pub begun: u64,
+    /// Everything up to here was acknowledged.
+    pub acked: u64,
+}
+
+impl Progress {
+    const LEN: usize = 28;
+
+    /// Three numbers and their checksum: written at once, a kill leaves the old or the new ones.
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        for (at, number) in [self.epoch, self.begun, self.acked].into_iter().enumerate() {
+            bytes[at * 8..at * 8 + 8].copy_from_slice(&number.to_be_bytes());
+        }
+        let crc = crc32fast::hash(&bytes[..24]);
+        bytes[24..].copy_from_slice(&crc.to_be_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that no process has written whole.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let (numbers, crc) = bytes.split_at(24);
+        if crc32fast::hash(numbers).to_be_bytes() != crc {
+            return None;
+        }
+        let mut numbers = numbers.chunks_exact(8).map(|number| {
+            let mut word = [0; 8];
+            word.copy_from_slice(number);
+            u64::from_be_bytes(word)
+        });
+        Some(Self {
+            epoch: numbers.next()?,
+            begun: numbers.next()?,
+            acked: numbers.next()?,
+        })
+    }
+}
+
 /// An open spool. Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Spool {
     dir: PathBuf,
     used: AtomicU64,
     max: AtomicU64,
+    progress: File,
     _lock: File,
 }
 
@@ -112,10 +214,7 @@ impl Spool {
     ///
     /// # Errors
     /// [`SpoolError`].
-    pub(crate) fn open(
-        dir: &Path,
-        max: u64,
-    ) -> Result<(Arc<Self>, Identity, Vec<Left>), SpoolError> {
+    pub(crate) fn open(dir: &Path, max: u64) -> Result<Opened, SpoolError> {
         let failed = |path: &Path, source| SpoolError::Io {
             path: path.to_owned(),
             source,
@@ -130,15 +229,30 @@ impl Spool {
             TryLockError::Error(error) => failed(&dir.join(LOCK), error),
         })?;
         let left = list(dir).map_err(|error| failed(dir, error))?;
+        let path = dir.join(PROGRESS);
+        let progress = fs::read(&path).ok().and_then(|b| Progress::from_bytes(&b));
         let identity = begin_epoch(dir, &left)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o640)
+            .open(&path)
+            .map_err(|error| failed(&path, error))?;
         let used = left.iter().map(|segment| segment.len).sum();
         let spool = Self {
             dir: dir.to_owned(),
             used: AtomicU64::new(used),
             max: AtomicU64::new(max),
+            progress: file,
             _lock: lock,
         };
-        Ok((Arc::new(spool), identity, left))
+        Ok(Opened {
+            spool: Arc::new(spool),
+            identity,
+            left,
+            progress,
+        })
     }
 
     /// The directory.
@@ -182,6 +296,15 @@ impl Spool {
     /// If it cannot be written.
     pub(crate) fn rename_producer(&self, identity: &Identity) -> io::Result<()> {
         write_producer(&self.dir, identity)
+    }
+
+    /// Notes how far this epoch has got. Blocks. Not synced: it is for a successor on the same
+    /// machine.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn note(&self, progress: Progress) -> io::Result<()> {
+        self.progress.write_all_at(&progress.to_bytes(), 0)
     }
 
     /// Syncs the directory, so that created and deleted files survive a machine crash. Blocks.
@@ -348,12 +471,22 @@ mod tests {
     fn the_producer_stays_and_the_epoch_grows() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("a/spool");
-        let (spool, first, left) = Spool::open(&dir, 1000).unwrap();
+        let Opened {
+            spool,
+            identity: first,
+            left,
+            ..
+        } = Spool::open(&dir, 1000).unwrap();
         assert_eq!((first.epoch, left.len(), spool.used()), (1, 0, 0));
         segment(&dir, 1, 7);
         segment(&dir, 1, 3);
         drop(spool);
-        let (spool, second, left) = Spool::open(&dir, 1000).unwrap();
+        let Opened {
+            spool,
+            identity: second,
+            left,
+            ..
+        } = Spool::open(&dir, 1000).unwrap();
         assert_eq!((&second.producer, second.epoch), (&first.producer, 2));
         let firsts: Vec<u64> = left.iter().map(|segment| segment.name.first).collect();
         assert_eq!((firsts, spool.used()), (vec![3, 7], 84));
@@ -367,7 +500,7 @@ mod tests {
             if let Some(text) = text {
                 fs::write(dir.path().join(PRODUCER), text).unwrap();
             }
-            let (_spool, identity, _) = Spool::open(dir.path(), 1000).unwrap();
+            let Opened { identity, .. } = Spool::open(dir.path(), 1000).unwrap();
             assert_eq!(identity.epoch, 10);
             fs::remove_file(dir.path().join(PRODUCER)).unwrap();
         }
@@ -392,7 +525,7 @@ mod tests {
     #[test]
     fn what_is_put_aside_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
-        let (spool, _, _) = Spool::open(dir.path(), 1000).unwrap();
+        let Opened { spool, .. } = Spool::open(dir.path(), 1000).unwrap();
         for seq in 0..20 {
             spool.keep_rejected(1, seq, &frame(seq, 4)).unwrap();
             segment(dir.path(), 1, seq);
@@ -425,7 +558,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("spool");
-        let (spool, _, _) = Spool::open(&dir, 1000).unwrap();
+        let Opened { spool, .. } = Spool::open(&dir, 1000).unwrap();
         segment(&dir, 1, 1);
         spool.keep_rejected(1, 2, &frame(2, 4)).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -436,6 +569,6 @@ mod tests {
             assert_eq!(mode(&path) & 0o137, 0, "{}", path.display());
             seen += 1;
         }
-        assert_eq!(seen, 4, "lock, name, segment and frame");
+        assert_eq!(seen, 5, "lock, name, progress, segment and frame");
     }
 }

@@ -19,6 +19,10 @@ pub(super) struct State {
     pub(super) floor: u64,
     /// Everything up to this sequence was passed to the current connection.
     pub(super) sent: u64,
+    /// Highest sequence handed to any connection whose fate is not known.
+    pub(super) ever_sent: u64,
+    /// Nothing is sent for now.
+    pub(super) is_held: bool,
     pub(super) memory: VecDeque<Queued>,
     pub(super) memory_bytes: u64,
     /// In ascending order.
@@ -52,6 +56,8 @@ pub(super) struct Segment {
     pub(super) len: u64,
     pub(super) since: SystemTime,
     pub(super) is_damaged: bool,
+    /// Bytes of it are no frames, and were counted.
+    pub(super) is_corrupt: bool,
 }
 
 impl Queued {
@@ -69,6 +75,8 @@ impl State {
             next: 1,
             floor: 1,
             sent: 0,
+            ever_sent: 0,
+            is_held: false,
             memory: VecDeque::new(),
             memory_bytes: 0,
             segments: Vec::new(),
@@ -128,6 +136,7 @@ impl State {
             len: done.len,
             since: SystemTime::now(),
             is_damaged: false,
+            is_corrupt: false,
         };
         self.segments.insert(at, segment);
         done.name.first

@@ -1,5 +1,6 @@
 use super::*;
 use crate::budget::MemoryBudget;
+use crate::spool::Left;
 use crate::testing::frame;
 
 const ROOM: u64 = 10_000;
@@ -15,7 +16,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (spool, _, _) = Spool::open(dir.path(), 1 << 20).unwrap();
+        let spool = Spool::open(dir.path(), 1 << 20).unwrap().spool;
         let now = Instant::now();
         Self {
             outbox: Outbox::new(1, Some(spool), now),
@@ -267,7 +268,14 @@ fn what_an_earlier_process_left_is_read_in_order_and_then_done() {
         modified: wall - Duration::from_secs(60),
     };
     let spool = Arc::clone(bench.outbox.spool().unwrap());
-    let outbox = Outbox::left(7, spool, &[left(4, 300), left(7, 100)]);
+    let outbox = Outbox::left(
+        spool,
+        &Earlier {
+            epoch: 7,
+            segments: vec![left(4, 300), left(7, 100)],
+            progress: None,
+        },
+    );
     assert_eq!((outbox.epoch(), outbox.floor()), (7, 4));
     assert_eq!(outbox.oldest(bench.now, wall), Duration::from_secs(60));
     outbox.connected(5);
@@ -294,4 +302,37 @@ fn without_a_spool_everything_stays_in_memory() {
         (bench.keep(200), bench.outbox.to_spill(bench.now).len()),
         (0, 0)
     );
+}
+
+#[test]
+fn with_a_spool_nothing_stays_only_in_memory_for_long_although_somebody_listens() {
+    let bench = Bench::new();
+    bench.outbox.connected(0);
+    bench.keep(2);
+    let early = bench.now + MEMORY_ONLY_MAX - Duration::from_millis(1);
+    assert!(bench.outbox.to_spill(early).is_empty());
+    let due = bench.outbox.to_spill(bench.now + MEMORY_ONLY_MAX);
+    assert_eq!(due.len(), 2);
+    assert!(MEMORY_ONLY_MAX < Duration::from_millis(100));
+}
+
+#[test]
+fn a_spool_is_attached_only_while_no_frame_is_in_doubt() {
+    let bench = Bench::new();
+    let spool = Arc::clone(bench.outbox.spool().unwrap());
+    let outbox = Outbox::new(1, None, bench.now);
+    outbox.connected(0);
+    outbox.keep(bench.frames(3), ROOM, bench.now, |_| ());
+    assert!(matches!(outbox.next(1, 2, 1 << 20), Next::Memory(run) if run.len() == 2));
+    outbox.hold();
+    assert!(matches!(outbox.next(3, 1, 1 << 20), Next::Nothing));
+    assert!(!outbox.attach(&spool, 7), "frames 1 and 2 may be stored");
+    outbox.acked(1);
+    assert!(!outbox.attach(&spool, 7), "frame 2 may be stored");
+    outbox.disconnected(bench.now);
+    // The receiver says what it has: 2 was not stored.
+    outbox.connected(1);
+    assert!(outbox.attach(&spool, 7));
+    assert_eq!((outbox.epoch(), outbox.floor()), (7, 2));
+    assert!(matches!(outbox.next(2, 9, 1 << 20), Next::Memory(run) if run.len() == 2));
 }

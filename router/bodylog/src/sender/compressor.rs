@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -22,8 +22,8 @@ const BATCH: usize = 128;
 /// per record.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// How often the compressor checks whether frames must leave memory.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval between two syncs of the segment being written.
+const SYNC_EVERY: Duration = Duration::from_millis(250);
 
 /// The compressor; see the module.
 pub(super) struct Compressor {
@@ -47,7 +47,7 @@ impl Compressor {
         mut records: mpsc::Receiver<Record>,
         stop: CancellationToken,
     ) -> Writer {
-        let mut look = interval(LOOK_EVERY);
+        let mut look = interval(SYNC_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -63,9 +63,12 @@ impl Compressor {
                         sleep(GATHER).await;
                     }
                 }
-                _ = look.tick() => {
+                () = sleep_until(self.writer.spill_at().into()) => {
                     self.writer.spill().await;
+                }
+                _ = look.tick() => {
                     self.writer.sync().await;
+                    self.writer.note().await;
                 }
             }
         }
@@ -85,5 +88,6 @@ impl Compressor {
         };
         self.allowance = allowance;
         self.writer.take(frames).await;
+        self.writer.note().await;
     }
 }

@@ -130,8 +130,10 @@ impl Delivery {
                 return;
             };
             let began = now();
-            let end = match Link::open(&target, self.hello(), &self.shared).await {
-                Ok(link) => self.serve(link, &target).await,
+            let identity = self.shared.identity_of(&self.outbox);
+            let (epoch, floor) = (identity.epoch, self.outbox.floor());
+            let end = match Link::open(&target, identity, floor, &self.shared).await {
+                Ok(link) => self.serve(link, epoch, &target).await,
                 Err(error) => End::Lost(error),
             };
             self.outbox.disconnected(now());
@@ -148,10 +150,6 @@ impl Delivery {
     async fn wanted(&mut self) -> Option<Target> {
         let wanted = self.target.wait_for(Option::is_some).await.ok()?;
         wanted.clone()
-    }
-
-    fn hello(&self) -> (u64, u64) {
-        (self.outbox.epoch(), self.outbox.floor())
     }
 
     async fn lost(&mut self, target: &Target, error: &LinkError, began: Instant) {
@@ -182,7 +180,7 @@ impl Delivery {
         }
     }
 
-    async fn serve(&mut self, link: Link, target: &Target) -> End {
+    async fn serve(&mut self, link: Link, epoch: u64, target: &Target) -> End {
         if self.outbox.is_ahead(link.last_durable) {
             tracing::error!(
                 listener = &*target.address,
@@ -200,7 +198,7 @@ impl Delivery {
             self.said = None;
             tracing::info!(
                 listener = &*target.address,
-                epoch = self.outbox.epoch(),
+                epoch,
                 "body log listener connected"
             );
         }
@@ -209,6 +207,7 @@ impl Delivery {
             window_bytes: link.window_bytes.clamp(1, WINDOW_BYTES),
             window_frames: link.window_frames.clamp(1, WINDOW_FRAMES),
             link,
+            epoch,
             cursor,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
@@ -229,6 +228,8 @@ impl Delivery {
 /// One connection.
 struct Session {
     link: Link,
+    /// What its HELLO said.
+    epoch: u64,
     /// The next sequence to send.
     cursor: u64,
     in_flight: VecDeque<InFlight>,
@@ -319,6 +320,10 @@ impl Session {
 
     /// Gets the next frames to send, if the window and the socket allow it.
     async fn fill(&mut self, delivery: &mut Delivery) -> Option<End> {
+        if delivery.outbox.epoch() != self.epoch {
+            // A spool was attached: it sends under another name.
+            return Some(End::Skipped);
+        }
         if self.gap.is_some() {
             return self.skip(delivery).await;
         }
@@ -355,11 +360,18 @@ impl Session {
             return None;
         }
         let lost = to.saturating_sub(self.cursor);
-        delivery.shared.counters.dropped(Reason::Disk, lost);
+        // Behind its last segment an earlier process had frames in memory alone.
+        let (reason, why) = match delivery.outbox.is_over(self.cursor) {
+            true => (Reason::Shutdown, "they died with an earlier process"),
+            false => (Reason::Disk, "the spool does not have them"),
+        };
+        delivery.shared.counters.dropped(reason, lost);
         tracing::error!(
             frames = lost,
             from = self.cursor,
-            "body log frames lost from the spool"
+            epoch = self.epoch,
+            why,
+            "body log frames are lost"
         );
         let removals = delivery.outbox.skip_to(to);
         if let Some(spool) = delivery.outbox.spool() {
@@ -387,11 +399,28 @@ impl Session {
         self.bound = at.bound;
     }
 
-    async fn read(&mut self, batch: Batch, delivery: &mut Delivery) -> Option<End> {
+    async fn read(&mut self, mut batch: Batch, delivery: &mut Delivery) -> Option<End> {
         let outbox = &delivery.outbox;
-        self.reader = batch.reader.map(|reader| (batch.name, reader));
+        self.reader = batch.reader.take().map(|reader| (batch.name, reader));
         if batch.is_damaged {
             outbox.segment_is_damaged(batch.name);
+        }
+        if batch.corrupt_bytes > 0 && outbox.is_first_corruption(batch.name) {
+            let frames = match outbox.knows_end_of(batch.name) {
+                // The gap up to the next known sequence is counted exactly.
+                true => 0,
+                false => batch.corrupt_frames(),
+            };
+            let counters = &delivery.shared.counters;
+            counters.damaged(batch.corrupt_bytes);
+            counters.dropped(Reason::Disk, frames);
+            tracing::error!(
+                segment = %batch.name.first,
+                epoch = batch.name.epoch,
+                bytes = batch.corrupt_bytes,
+                frames_estimated = frames,
+                "a spool segment is damaged: what follows in it is lost, and it is kept aside"
+            );
         }
         if batch.is_torn {
             delivery.shared.counters.dropped(Reason::Disk, 1);

@@ -16,6 +16,7 @@ use tokio_util::codec::FramedRead;
 use super::Shared;
 use super::tls::{self, TlsError};
 use crate::settings::Target;
+use crate::spool::Identity;
 
 /// Longest time from the first attempt to the WELCOME.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,7 +91,8 @@ impl Link {
     /// Dropping the future closes the connection.
     pub(super) async fn open(
         target: &Target,
-        (epoch, next_seq): (u64, u64),
+        identity: Identity,
+        next_seq: u64,
         shared: &Shared,
     ) -> Result<Self, LinkError> {
         let opened = tokio::time::timeout(OPEN_TIMEOUT, async {
@@ -105,8 +107,8 @@ impl Link {
             let (read, mut write) = Self::halves(stream, target).await?;
             let hello = Hello {
                 proto: vec![VERSION],
-                producer: shared.producer(),
-                epoch,
+                producer: identity.producer,
+                epoch: identity.epoch,
                 next_seq,
                 codecs: vec![
                     Compression::Gzip.as_str().into(),

@@ -20,10 +20,26 @@ pub(super) struct Batch {
     pub gap_to: Option<u64>,
     /// The segment contains damage.
     pub is_damaged: bool,
+    /// Bytes up to the end that are no frames; 0 where all are.
+    pub corrupt_bytes: u64,
+    /// Bytes and frames before them, for an estimate.
+    sound: (u64, u64),
     /// The last frame is incomplete.
     pub is_torn: bool,
     /// The file cannot be read.
     pub failed: Option<io::Error>,
+}
+
+/// Size of a frame where nothing is known of its neighbours.
+const USUAL_FRAME: u64 = 8 << 10;
+
+impl Batch {
+    /// Frames that were probably in the corrupt bytes; at least one.
+    pub(super) fn corrupt_frames(&self) -> u64 {
+        let (bytes, frames) = self.sound;
+        let usual = bytes.checked_div(frames).unwrap_or(USUAL_FRAME).max(1);
+        ((self.corrupt_bytes + usual / 2) / usual).max(1)
+    }
 }
 
 /// The parameters of a read.
@@ -88,7 +104,11 @@ fn collect(reader: &mut SegmentReader, batch: &mut Batch, wanted: Wanted) -> io:
             Step::Damaged(_) => batch.is_damaged = true,
             step @ (Step::End | Step::Torn | Step::Corrupt) => {
                 batch.is_torn = step == Step::Torn;
-                batch.is_damaged |= step == Step::Corrupt;
+                if step == Step::Corrupt {
+                    batch.is_damaged = true;
+                    batch.sound = reader.passed();
+                    batch.corrupt_bytes = wanted.bound.saturating_sub(batch.sound.0);
+                }
                 let last = reader.last_seen();
                 batch.ended = Some(last);
                 // The requested frame was there, but damaged.

@@ -23,6 +23,7 @@ use crate::counters::Reason;
 use crate::exchange::RecordedRoute;
 use crate::pipe::Pipe;
 use crate::sampling::Sampler;
+use crate::spool::Progress;
 use crate::testing::{ALL, Ending, begun, route};
 
 /// How long any wait may take; nothing waits for it unless something is broken.
@@ -227,8 +228,9 @@ impl Bench {
     fn with(address: SocketAddr, spool: Option<(&Path, u64)>, memory: u64) -> Self {
         let (spool, identity, left) = match spool {
             Some((dir, max)) => {
-                let (spool, identity, left) = Spool::open(dir, max).unwrap();
-                (Some(spool), identity, left)
+                let opened = Spool::open(dir, max).unwrap();
+                let left = Earlier::of(&opened);
+                (Some(opened.spool), opened.identity, left)
             }
             None => (None, Identity::fresh(), Vec::new()),
         };
@@ -288,7 +290,7 @@ impl Bench {
     }
 
     fn spool(&self) -> u64 {
-        self.sender.shared.spool.as_ref().unwrap().used()
+        self.sender.shared.spool().unwrap().used()
     }
 
     /// Everything is delivered and nothing is held any more.
@@ -411,6 +413,94 @@ async fn what_one_run_leaves_the_next_one_delivers_under_its_old_numbers() {
             .hellos
             .iter()
             .all(|hello| hello.producer == state.hellos[0].producer)
+    );
+}
+
+#[tokio::test]
+async fn what_a_killed_run_had_only_in_memory_is_counted_by_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Bench::start(nowhere(), Some((dir.path(), 1 << 30)));
+    first.record(30, 500);
+    first.stop(Duration::ZERO).await;
+    // As after a kill: three frames more were numbered, and nobody has them.
+    let killed = Spool::open(dir.path(), 1 << 30).unwrap();
+    let progress = Progress {
+        epoch: 1,
+        begun: 33,
+        acked: 0,
+    };
+    killed.spool.note(progress).unwrap();
+    drop(killed);
+    let receiver = Receiver::start().await;
+    let next = Bench::start(receiver.address, Some((dir.path(), 1 << 30)));
+    receiver.has(30).await;
+    until("the loss to be counted", || {
+        next.dropped(Reason::Shutdown) == 3
+    })
+    .await;
+    until("the segment to be removed", || {
+        files(dir.path(), ".seg") == 0
+    })
+    .await;
+    assert_eq!(next.dropped(Reason::Disk), 0);
+}
+
+#[tokio::test]
+async fn what_a_killed_run_had_delivered_before_is_no_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = Spool::open(dir.path(), 1 << 30).unwrap();
+    let (producer, epoch) = (opened.identity.producer.clone(), opened.identity.epoch);
+    let progress = Progress {
+        epoch,
+        begun: 9,
+        acked: 2,
+    };
+    opened.spool.note(progress).unwrap();
+    drop(opened);
+    let receiver = Receiver::start().await;
+    // The receiver has more than the killed process had heard of.
+    receiver.state.lock().last.insert((producer, epoch), 8);
+    let next = Bench::start(receiver.address, Some((dir.path(), 1 << 30)));
+    until("the loss to be counted", || {
+        next.dropped(Reason::Shutdown) > 0
+    })
+    .await;
+    next.settled().await;
+    assert_eq!(next.dropped(Reason::Shutdown), 1);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_frames_are_counted_and_kept_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Bench::start(nowhere(), Some((dir.path(), 1 << 30)));
+    first.record(31, 500);
+    first.stop(Duration::ZERO).await;
+    let mut segments = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
+    let segment = segments
+        .find(|entry| entry.file_name().to_string_lossy().ends_with(".seg"))
+        .unwrap()
+        .path();
+    // A disk that gives back zeros: the last third of the file, and nothing says how far it went.
+    std::fs::remove_file(dir.path().join("progress")).unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let zeroed = bytes.len() / 3;
+    let from = bytes.len() - zeroed;
+    bytes[from..].fill(0);
+    std::fs::write(&segment, &bytes).unwrap();
+    let receiver = Receiver::start().await;
+    let next = Bench::start(receiver.address, Some((dir.path(), 1 << 30)));
+    until("the damage to be counted", || {
+        next.dropped(Reason::Disk) > 0 && files(dir.path(), ".corrupt") == 1
+    })
+    .await;
+    let stored = receiver.stored().len() as u64;
+    assert_eq!(stored + next.dropped(Reason::Disk), 31);
+    let damaged = next.sender.shared.counters.read().damaged_bytes;
+    let frame = bytes.len() as u64 / 31;
+    let zeroed = zeroed as u64;
+    assert!(
+        (zeroed - frame..=zeroed + frame).contains(&damaged),
+        "{damaged}"
     );
 }
 
@@ -540,12 +630,12 @@ async fn another_address_takes_over_where_the_first_one_was() {
 async fn a_name_that_somebody_else_sends_under_is_given_up() {
     let receiver = Receiver::start().await;
     let bench = Bench::start(nowhere(), None);
-    let producer = bench.sender.shared.producer();
-    receiver
-        .state
-        .lock()
-        .last
-        .insert((producer.clone(), 1), 1000);
+    let producer = |bench: &Bench| {
+        let sender = &bench.sender;
+        sender.shared.identity_of(&sender.outbox).producer
+    };
+    let before = producer(&bench);
+    receiver.state.lock().last.insert((before.clone(), 1), 1000);
     bench.record(5, 100);
     bench.target.send_replace(Some(Target {
         address: receiver.address.to_string().into(),
@@ -554,7 +644,7 @@ async fn a_name_that_somebody_else_sends_under_is_given_up() {
     }));
     bench.settled().await;
     assert_eq!(receiver.stored(), seqs(1, 5));
-    assert_ne!(bench.sender.shared.producer(), producer);
+    assert_ne!(producer(&bench), before);
 }
 
 #[tokio::test]

@@ -10,12 +10,17 @@ use super::remove;
 use crate::budget::{Charge, MemoryBudget};
 use crate::clock::now;
 use crate::counters::{Counters, Reason};
-use crate::outbox::{Outbox, Unnumbered, Written};
-use crate::spool::Spool;
+use crate::outbox::{MEMORY_ONLY_MAX, Outbox, Unnumbered, Written};
 use crate::spool::segment::{SEGMENT_MAX, SegmentName, SegmentWriter, Stored};
+use crate::spool::{Progress, Spool};
 
 /// Pause before the next attempt after the disk refused a write.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Pause between two looks at what must leave memory: while it can, and while nothing waits there or
+/// the spool has no room.
+const SPILL_PAUSE: Duration = Duration::from_millis(20);
+const SPILL_IDLE: Duration = Duration::from_millis(250);
 
 /// Share of the budget for frames in memory. Further frames go to disk.
 const MEMORY_SHARE: u64 = 4;
@@ -28,6 +33,12 @@ pub(super) struct Writer {
     counters: Arc<Counters>,
     current: Option<Current>,
     disk_refused: Option<Instant>,
+    /// When frames were last looked for that must leave memory.
+    spilled: Option<Instant>,
+    /// Then not all of them found room.
+    is_spool_short: bool,
+    /// What the successor of this process would read.
+    noted: Option<Progress>,
 }
 
 /// The segment to which frames are appended.
@@ -47,6 +58,9 @@ impl Writer {
             counters,
             current: None,
             disk_refused: None,
+            spilled: None,
+            is_spool_short: false,
+            noted: None,
         }
     }
 
@@ -76,9 +90,47 @@ impl Writer {
         self.keep_or_lose(excess, Reason::SpoolFull);
     }
 
-    /// Moves frames from memory to disk while no listener is reachable.
+    /// When frames must next leave memory; never long ago, so that a disk without room is not asked
+    /// without a pause.
+    pub(super) fn spill_at(&self) -> Instant {
+        let now = now();
+        let due = self.outbox.spool().and(self.outbox.oldest_in_memory());
+        let due = due.map_or(now + SPILL_IDLE, |since| since + MEMORY_ONLY_MAX);
+        let paused = self.disk_refused.map(|since| since + DISK_PAUSE);
+        let pause = if self.is_spool_short {
+            SPILL_IDLE
+        } else {
+            SPILL_PAUSE
+        };
+        let spilled = self.spilled.map(|at| at + pause);
+        [Some(due), paused, spilled]
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or(now)
+    }
+
+    /// Notes how far the epoch has got, for a successor that has to count what a kill cost.
+    pub(super) async fn note(&mut self) {
+        let Some(spool) = self.outbox.spool().cloned() else {
+            return;
+        };
+        let progress = self.outbox.progress();
+        if self.noted == Some(progress) {
+            return;
+        }
+        self.noted = Some(progress);
+        let noted = spawn_blocking(move || spool.note(progress));
+        if let Ok(Err(error)) = noted.await {
+            self.refused(&error);
+        }
+    }
+
+    /// Moves frames from memory to the disk that have waited for long, and all of them while nobody
+    /// is listening.
     pub(super) async fn spill(&mut self) {
         let now = now();
+        self.spilled = Some(now);
         if self
             .disk_refused
             .is_some_and(|since| now < since + DISK_PAUSE)
@@ -92,6 +144,7 @@ impl Writer {
     pub(super) async fn finish(&mut self) {
         self.store(self.outbox.in_memory()).await;
         self.sync().await;
+        self.note().await;
         let lost = self.outbox.in_memory().len() as u64;
         if lost > 0 {
             let reason = match self.outbox.spool() {
@@ -179,6 +232,7 @@ impl Writer {
             return;
         };
         let mut room = spool.max().saturating_sub(spool.used());
+        let wanted = frames.len();
         let fits = frames.into_iter().take_while(|frame| {
             let len = frame.bytes.len() as u64;
             let fits = len <= room;
@@ -186,6 +240,7 @@ impl Writer {
             fits
         });
         let fits: Vec<Stored> = fits.collect();
+        self.is_spool_short = fits.len() < wanted;
         if !fits.is_empty() {
             self.write(&spool, fits).await;
         }

@@ -170,6 +170,8 @@ pub(crate) struct SegmentReader {
     used: usize,
     /// The lowest sequence that may follow.
     least: u64,
+    /// Frames passed.
+    frames: u64,
 }
 
 impl SegmentReader {
@@ -184,12 +186,18 @@ impl SegmentReader {
             buffer: Vec::new(),
             used: 0,
             least: 0,
+            frames: 0,
         })
     }
 
     /// The sequence of the last frame passed, whether complete, damaged or skipped.
     pub(crate) fn last_seen(&self) -> Option<u64> {
         self.least.checked_sub(1)
+    }
+
+    /// Bytes and frames passed.
+    pub(crate) fn passed(&self) -> (u64, u64) {
+        (self.position(), self.frames)
     }
 
     /// Returns the next frame whose sequence is at least `from`. Earlier frames are skipped unread.
@@ -216,6 +224,7 @@ impl SegmentReader {
                 return Ok(Step::Torn);
             }
             self.least = header.seq + 1;
+            self.frames += 1;
             if header.seq < from {
                 self.skip(len);
                 continue;

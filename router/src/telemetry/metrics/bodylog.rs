@@ -52,6 +52,20 @@ pub(super) fn families(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> 
         "1 while the listener is connected.",
         f64::from(u8::from(counts.is_connected)),
     )?;
+    if let Some(is_up) = status.is_spool_up {
+        gauge(
+            encoder,
+            "llm_router_bodylog_spool_up",
+            "1 while the configured spool is open, 0 while records wait in memory only; absent without a spool.",
+            f64::from(u8::from(is_up)),
+        )?;
+    }
+    counter(
+        encoder,
+        "llm_router_bodylog_spool_damaged_bytes",
+        "Bytes of spool segments that could not be read as frames.",
+        counts.damaged_bytes,
+    )?;
     gauge(
         encoder,
         "llm_router_bodylog_capture_spool_bytes",

@@ -46,7 +46,7 @@ fn welcomed() -> Receiver {
     let wanted = watch::Sender::new(Some(target.clone()));
     let mut delivery = Delivery::new(outbox, shared, wanted.subscribe(), true);
     let mut ended = JoinSet::new();
-    ended.spawn(async move { delivery.serve(link, &target).await });
+    ended.spawn(async move { delivery.serve(link, 1, &target).await });
     Receiver {
         stream: ours,
         buffer: BytesMut::new(),
