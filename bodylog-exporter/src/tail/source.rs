@@ -94,8 +94,8 @@ fn bytes_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a compressed file at the position. Opens a different file at its start and returns
-/// `false`.
+/// Opens a compressed file at the position and returns the last bytes before it. A different file is
+/// opened at its start, with `None`.
 pub(super) fn open_gzip(path: &Path, position: &Position) -> io::Result<(Source, Option<Trail>)> {
     let mut decoder = decoder(path)?;
     let mut at = 0;
