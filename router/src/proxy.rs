@@ -1,7 +1,7 @@
 //! The life of one request on the public port.
 //!
 //! `handle` runs the steps in order; each step makes one decision. No code here changes an
-//! in-flight count: the [`Reservation`](crate::state::Reservation) inside the current [`phase`] of
+//! in-flight count: the [`Reservation`](crate::state::Reservation) inside the current `phase` of
 //! a request releases its slot when it is dropped.
 
 mod answer;

@@ -4,7 +4,7 @@
 //! request path                                    │ beside it
 //!                                                 │
 //! begin ─ request body ─ chunks ─ settle ─ offer ─┼─► queue ─► encode ─► outbox ─┬─ memory ─┬─► listener
-//!  (capture)   by reference, (tap)        (record)│                 (writer)     └─ spool ──┘ (courier)
+//!  (capture)   by reference, (tap)        (record)│                 (writer)     └─ spool ──┘ (delivery)
 //!              never waits                        │
 //! ```
 //!
@@ -13,8 +13,8 @@
 //! Without a configured listener, it reads one pointer.
 //!
 //! The sender keeps every frame until the listener has acknowledged it: in memory while the backlog
-//! is short and the listener is reachable, otherwise in the [`spool`]. When room is short, detail
-//! is dropped in steps ([`detail_level`]), and losses are counted by reason ([`counters`]).
+//! is short and the listener is reachable, otherwise in the `spool`. When room is short, detail
+//! is dropped in steps (`detail_level`), and losses are counted by reason (`counters`).
 //!
 //! The router passes plain values when an exchange begins ([`Begun`]) and lends the settled
 //! exchange at its end ([`Settled`]). Its metrics page reads [`BodyLog::status`].

@@ -97,7 +97,7 @@ pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cau
     peers::judge(route, traffic, now, &mut found);
     gates::judge(route, traffic, now, &mut found);
     clients::judge(route, traffic, now, &mut found);
-    overrides::judge(route, &mut found);
+    overrides::judge(route, now, &mut found);
     found
 }
 

@@ -227,7 +227,7 @@ impl History {
     }
 }
 
-/// A stream that keeps its [`History`]. It sees only what HTTP sees: a TLS handshake, session
+/// A stream that keeps its `History`. It sees only what HTTP sees: a TLS handshake, session
 /// ticket or close notification does not count as an answer.
 ///
 /// An engine may answer 401 or 413 and close before it has read the whole upload. Writing then

@@ -324,7 +324,8 @@ async fn a_reload_shows_what_was_refused_and_where() {
     let told = llmctl(&[&a], &["reload", "--output", "json"]).await;
     assert_eq!(json(&told)[0]["errors"][0]["line"], 2);
     let status = stdout(&llmctl(&[&a], &["status"]).await);
-    assert!(status.contains("an older version is in force"), "{status}");
+    let is_old = status.contains("an older version of the file is in force");
+    assert!(is_old, "{status}");
     let both = stdout(&llmctl(&[&a, &b], &["status"]).await);
     let row = both.lines().find(|line| line.starts_with("r file"));
     assert!(row.unwrap().ends_with("DIFFERS"), "{both}");
@@ -541,7 +542,7 @@ async fn a_session_that_is_given_does_not_hide_the_rule_that_refuses_the_body() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_leads_from_a_429_to_the_number_and_the_switch() {
+async fn status_leads_from_a_429_to_the_number_and_the_place_to_look() {
     let gate = Gate::default();
     let peer = Peer::gated(&gate).await;
     let router = over(&[&peer], "default_max: 1").start().await;
@@ -555,12 +556,7 @@ async fn status_leads_from_a_429_to_the_number_and_the_switch() {
         stdout(&status)
     };
     let (_, shown) = tokio::join!(first, asked);
-    for words in [
-        "full: 1 in flight of 1",
-        "1 of its last 1 requests were refused, the last (",
-        "for concurrency_limit: 1 in flight, limit 1",
-        "llmctl toggle rate-limit --on 0 --route r",
-    ] {
+    for words in ["full: 1 in flight of 1", "llmctl route show r"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
 }
@@ -583,8 +579,8 @@ async fn status_names_the_dead_engine_and_how_long_a_switch_has_been_off() {
         shown.contains("peer dead").then_some(shown)
     })
     .await;
-    assert!(shown.contains("is banned for"), "{shown}");
-    assert!(shown.contains("switch ttft has been off for"), "{shown}");
+    assert!(shown.contains("cannot be reached"), "{shown}");
+    assert!(shown.contains("switch ttft is off by hand"), "{shown}");
     let row = shown.lines().find(|line| line.contains("until reset"));
     assert!(row.unwrap().contains(" s ago"), "{shown}");
 }

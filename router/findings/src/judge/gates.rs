@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use proto::admin::{FindingCode, PoolSignal, Route, Severity};
+use proto::admin::{FindingCode, Pool, PoolSignal, Route, Severity};
 
 use super::words::share;
 use super::{Cause, WINDOW};
@@ -50,9 +50,29 @@ pub(super) fn judge(route: &Route, traffic: &RouteTraffic, now: Instant, found: 
     }
     if let Some(events) = refused(Refused::Overloaded) {
         let why = "request bodies or connections reached their bound".to_owned();
-        let look = "max_buffered_bytes and max_connections under server in router.yaml";
+        let look = "max_buffered_bytes under server in router.yaml";
         add(FindingCode::Overloaded, events, why, look.to_owned());
     }
+    if refused(Refused::Concurrency).is_none() {
+        found.extend(full(route));
+    }
+}
+
+/// A pool that is full and has not refused enough to be counted.
+fn full(route: &Route) -> Option<Cause> {
+    let limit = |pool: &Pool| pool.adaptive_limit.unwrap_or(pool.limit as f64);
+    let mut pools = route.pools.iter();
+    let pool = pools.find(|pool| pool.limit > 0 && pool.in_flight as f64 >= limit(pool))?;
+    let adaptive = pool.adaptive_limit.map_or(String::new(), |limit| {
+        format!(", adaptive limit {limit:.1}")
+    });
+    let text = format!(
+        "full: {} in flight of {}{adaptive}",
+        pool.in_flight, pool.limit
+    );
+    let cause = Cause::new(FindingCode::ConcurrencyLimit, Severity::Warning, text);
+    let look = format!("llmctl route show {}: limit and peers", route.name);
+    Some(cause.route(&route.name).look(look))
 }
 
 /// `64 in flight of 64 (static limit)`, for each pool that is or was full.

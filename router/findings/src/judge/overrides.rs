@@ -1,26 +1,31 @@
 //! Switches, limits and slots that an operator set on the running router.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::admin::{FindingCode, PoolSignal, Route, Severity};
 
 use super::Cause;
 use super::words::span;
+use crate::traffic::Events;
 
-pub(super) fn judge(route: &Route, found: &mut Vec<Cause>) {
-    let mut add = |name: &str, text: String, look: String| {
+pub(super) fn judge(route: &Route, now: Instant, found: &mut Vec<Cause>) {
+    let mut add = |name: &str, age_s: Option<u64>, text: String, look: String| {
         let cause = Cause::new(FindingCode::OverrideInForce, Severity::Info, text);
-        found.push(cause.route(&route.name).named(name).look(look));
+        let events = Events {
+            since: age_s.and_then(|age| now.checked_sub(Duration::from_secs(age))),
+            ..Events::default()
+        };
+        let cause = cause.route(&route.name).named(name).counted(events);
+        found.push(cause.look(look));
     };
     for (name, switch) in &route.switches {
         if switch.source == "runtime" {
             let state = if switch.enabled { "on" } else { "off" };
             let text = format!(
-                "switch {name} is {state} by hand{}, until it is reset or the router restarts",
-                since(switch.age_s)
+                "switch {name} is {state} by hand, until it is reset or the router restarts"
             );
             let look = format!("llmctl toggle {name} --reset --route {}", route.name);
-            add(name, text, look);
+            add(name, switch.age_s, text, look);
         }
     }
     for pool in &route.pools {
@@ -36,13 +41,15 @@ pub(super) fn judge(route: &Route, found: &mut Vec<Cause>) {
             let item = signal.items.first();
             let value = item.and_then(|item| item.threshold_ms.or(item.threshold_tps));
             let value = value.map_or(String::new(), |value| format!(" is {value}"));
-            let text = format!(
-                "{name}{value} by hand{}{left}",
-                since(signal.override_age_s)
-            );
+            let text = format!("{name}{value} by hand{left}");
             let kind = name.trim_end_matches("-limit");
             let look = format!("llmctl limit {kind} --reset --route {}", route.name);
-            add(&format!("{name} {}", signal.model), text, look);
+            add(
+                &format!("{name} {}", signal.model),
+                signal.override_age_s,
+                text,
+                look,
+            );
         }
         for peer in pool.peers.iter().filter(|peer| peer.held_back > 0) {
             let text = format!(
@@ -50,7 +57,7 @@ pub(super) fn judge(route: &Route, found: &mut Vec<Cause>) {
                 peer.held_back, peer.name, peer.peer
             );
             let look = format!("POST /{}/_active_conns_set?flush=1", route.name);
-            add(&format!("active-conns {}", peer.peer), text, look);
+            add(&format!("active-conns {}", peer.peer), None, text, look);
         }
     }
     if let Some(recording) = &route.recording {
@@ -67,19 +74,13 @@ pub(super) fn judge(route: &Route, found: &mut Vec<Cause>) {
             ),
         ];
         for (name, _, value) in set.iter().filter(|(_, source, _)| *source == "runtime") {
-            let text = format!("{name} is {value} by hand{}", since(recording.age_s));
+            let text = format!("{name} is {value} by hand");
             let look = format!("llmctl toggle bodylog --reset --route {}", route.name);
-            add(name, text, look);
+            add(name, recording.age_s, text, look);
         }
     }
 }
 
 fn is_overridden(signal: &PoolSignal) -> bool {
     signal.override_age_s.is_some()
-}
-
-fn since(age_s: Option<u64>) -> String {
-    age_s.map_or(String::new(), |age| {
-        format!(" for {}", span(Duration::from_secs(age)))
-    })
 }

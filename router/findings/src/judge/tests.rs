@@ -251,7 +251,7 @@ fn new_ids_with_each_request_are_named() {
 }
 
 #[test]
-fn a_switch_set_by_hand_says_its_state_and_age() {
+fn a_switch_set_by_hand_says_its_state() {
     let mut scene = Scene::new(&["a:1"]);
     let switch = SwitchState {
         enabled: false,
@@ -261,11 +261,7 @@ fn a_switch_set_by_hand_says_its_state_and_age() {
     scene.route.switches.insert("rate-limit".to_owned(), switch);
     let causes = scene.judged();
     assert_eq!(causes[0].code, FindingCode::OverrideInForce);
-    assert!(
-        causes[0]
-            .text
-            .contains("rate-limit is off by hand for 120 min")
-    );
+    assert!(causes[0].text.contains("rate-limit is off by hand"));
 }
 
 #[test]
