@@ -148,9 +148,65 @@ pub struct Peer {
     /// Seconds until the ban expires.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ban_left_s: Option<u64>,
+    /// What the router thinks of it, beside a ban.
+    #[serde(skip_serializing_if = "PeerState::is_healthy", default)]
+    pub state: PeerState,
+    /// Seconds since it entered the state; absent while it is healthy.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub state_s: Option<u64>,
     /// The `gpu` label.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gpu: Option<String>,
+}
+
+/// What the router thinks of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerState {
+    /// It takes every request.
+    #[default]
+    Healthy,
+    /// It gives no first byte: no new sessions.
+    Suspect,
+    /// Its answers failed: no requests.
+    Ejected,
+    /// One request at a time decides whether it returns.
+    Probing,
+    /// Its slots ramp up.
+    Returning,
+    /// Its load page is silent while it lives: it counts as full.
+    Held,
+    /// Its load is not known: no requests.
+    Stale,
+    /// A state that a newer router knows.
+    #[serde(other)]
+    Unknown,
+}
+
+impl PeerState {
+    /// Whether the peer takes every request.
+    pub fn is_healthy(&self) -> bool {
+        *self == Self::Healthy
+    }
+
+    /// Whether the peer takes no requests.
+    pub fn is_out(self) -> bool {
+        matches!(self, Self::Ejected | Self::Probing | Self::Stale)
+    }
+
+    /// As it is written in JSON and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Suspect => "suspect",
+            Self::Ejected => "ejected",
+            Self::Probing => "probing",
+            Self::Returning => "returning",
+            Self::Held => "held",
+            Self::Stale => "stale",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 fn is_none_held(held_back: &u32) -> bool {

@@ -1,7 +1,7 @@
 //! Finds current problems of a fleet.
 //!
 //! Requests report their end to a [`RouteTraffic`], which counts over the last five minutes.
-//! [`judge`](judge::judge) combines those counts with the router's state into causes. A [`Board`]
+//! [`judge`] combines those counts with the router's state into causes. A [`Board`]
 //! turns causes into findings, which have an age and outlive their cause for a while, so that a
 //! person who looks once a minute still sees what happened.
 //!

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use proto::admin::{
-    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, Pool, Problem,
-    Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
+    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, PeerState, Pool,
+    Problem, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
 };
 use router_core::book::PoolId;
 use router_core::book::status::{Protection, SignalState};
+use router_core::decision::PeerFacts;
+use router_core::health::HealthState;
+use router_core::load::Freshness;
 use router_core::signal::Signal;
 
 use super::status;
@@ -120,6 +123,19 @@ fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
     }
 }
 
+/// The state of a peer: what its requests told, else what its load page tells.
+fn peer_state(facts: &PeerFacts) -> PeerState {
+    match (facts.health.state, facts.freshness) {
+        (HealthState::Suspect, _) => PeerState::Suspect,
+        (HealthState::Ejected, _) => PeerState::Ejected,
+        (HealthState::Probing, _) => PeerState::Probing,
+        (HealthState::Returning, _) => PeerState::Returning,
+        (HealthState::Healthy, None | Some(Freshness::Fresh)) => PeerState::Healthy,
+        (HealthState::Healthy, Some(Freshness::Held)) => PeerState::Held,
+        (HealthState::Healthy, Some(_)) => PeerState::Stale,
+    }
+}
+
 fn pools(route: &state::Route) -> Vec<Pool> {
     let pool = |(id, now): (PoolId, Protection)| {
         let limits = route.limits(id);
@@ -131,7 +147,7 @@ fn pools(route: &state::Route) -> Vec<Pool> {
             .map(|(now, peer)| Peer {
                 held_back: route.held_back(&now.peer),
                 peer: now.peer.to_string(),
-                name: now.name,
+                name: now.name.clone(),
                 priority: now.priority,
                 max: now.slots,
                 in_flight: now.in_flight,
@@ -139,6 +155,8 @@ fn pools(route: &state::Route) -> Vec<Pool> {
                 draining: now.draining,
                 banned: now.banned,
                 ban_left_s: now.ban_left_s,
+                state: peer_state(&now),
+                state_s: now.health.since_s.or(now.held_s),
                 gpu: peer.spec.gpu.as_deref().map(str::to_owned),
             });
         let model = route.spec().pools[id.0].model.as_deref();

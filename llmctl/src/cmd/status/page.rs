@@ -124,12 +124,12 @@ fn routes(routes: &[Route]) -> Table {
 /// The capacity of a pool: how much of it is up, and how much is taken.
 fn room(pool: &Pool) -> [Cell; 4] {
     let enabled = pool.peers.iter().filter(|peer| peer.enabled).count();
-    let banned = pool
+    let out = pool
         .peers
         .iter()
-        .filter(|peer| peer.enabled && peer.banned)
+        .filter(|peer| peer.enabled && (peer.banned || peer.state.is_out()))
         .count();
-    let healthy = match (enabled - banned, banned) {
+    let healthy = match (enabled - out, out) {
         (0, _) => Paint::Red,
         (_, 0) => Paint::Plain,
         _ => Paint::Yellow,
@@ -141,7 +141,7 @@ fn room(pool: &Pool) -> [Cell; 4] {
         Paint::Plain
     };
     [
-        (format!("{}/{enabled}", enabled - banned), healthy),
+        (format!("{}/{enabled}", enabled - out), healthy),
         (pool.in_flight.to_string(), full),
         plain(&match pool.adaptive_limit {
             Some(adaptive) => format!("{adaptive:.1} of {}", pool.limit),
@@ -225,6 +225,15 @@ fn state(peer: &Peer) -> Cell {
                 .ban_left_s
                 .map_or(String::new(), |left| format!(", {left} s left"));
             (format!("banned{left}"), Paint::Red)
+        }
+        (true, false) if !peer.state.is_healthy() => {
+            let paint = if peer.state.is_out() {
+                Paint::Red
+            } else {
+                Paint::Yellow
+            };
+            let since = peer.state_s.map_or(String::new(), |s| format!(" {s} s"));
+            (format!("{}{since}", peer.state.as_str()), paint)
         }
         (true, false) if peer.draining => ("draining".to_owned(), Paint::Yellow),
         (true, false) if peer.in_flight >= peer.max => ("full".to_owned(), Paint::Yellow),

@@ -68,6 +68,10 @@ pub(super) fn digest(receipts: &[Receipt]) -> BTreeMap<String, Recent> {
             if let Some(error) = &attempt.error {
                 peer.failed += 1;
                 peer.last_error.get_or_insert_with(|| error.to_string());
+            } else if let Some(failure) = attempt.failure {
+                peer.failed += 1;
+                let failure = failure.as_str().to_owned();
+                peer.last_error.get_or_insert(failure);
             } else if let Some(ttft) = receipt.ttft_ms {
                 let key = (&*receipt.route, attempt.peer.as_str());
                 times.entry(key).or_default().push(ttft);

@@ -235,7 +235,7 @@ impl Reading {
         }
     }
 
-    /// Whether fresh samples have shown the same load, above 0, for [`STUCK_AFTER`].
+    /// Whether fresh samples have shown the same load, above 0, for `STUCK_AFTER`.
     pub fn is_stuck(&self, spec: &LoadSpec, now: Instant) -> bool {
         let same_for = self
             .changed

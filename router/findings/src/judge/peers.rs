@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use proto::admin::{FindingCode, Peer, Pool, Route, Severity};
+use proto::admin::{FindingCode, Peer, PeerState, Pool, Route, Severity};
 
 use router_core::health::Failure;
 
@@ -42,7 +42,8 @@ pub(super) fn judge(
                 traffic,
                 now,
             };
-            let cause = look.trouble().or_else(|| look.slow());
+            let cause = look.trouble().or_else(|| look.silent());
+            let cause = cause.or_else(|| look.slow());
             found.extend(cause.map(|cause| cause.route(&route.name).peer(&peer.peer)));
             let cold = look.cold();
             found.extend(cold.map(|cause| cause.route(&route.name).peer(&peer.peer)));
@@ -89,10 +90,12 @@ impl Look<'_> {
 
     /// The router's reaction.
     fn consequence(&self) -> &'static str {
-        if self.peer.banned {
-            "; it is banned until a probe succeeds"
-        } else {
-            ""
+        match self.peer.state {
+            _ if self.peer.banned => "; it is banned until a probe succeeds",
+            PeerState::Ejected => "; it is ejected, and one request will try it again",
+            PeerState::Probing => "; one request tries it again",
+            PeerState::Suspect => "; it gets no new sessions",
+            _ => "",
         }
     }
 
@@ -223,6 +226,46 @@ impl Look<'_> {
         let cause = Cause::new(FindingCode::PeerNotFound, self.severity(events), text);
         let look = format!("curl http://{}/v1/models", self.peer.peer);
         Some(cause.counted(events).look(look))
+    }
+
+    /// A peer without trouble among its requests whose state keeps requests away from it.
+    fn silent(&self) -> Option<Cause> {
+        let lasts = self.peer.state_s.map(Duration::from_secs);
+        let since = lasts.map_or(String::new(), |lasts| format!(" for {}", span(lasts)));
+        let who = self.who();
+        let (code, text) = match self.peer.state {
+            PeerState::Suspect => (
+                FindingCode::PeerHung,
+                format!(
+                    "{who} is suspect{since}: requests wait for a first byte{}",
+                    self.consequence()
+                ),
+            ),
+            PeerState::Ejected | PeerState::Probing => (
+                FindingCode::PeerFailing,
+                format!(
+                    "{who} is out{since} because its answers failed{}",
+                    self.consequence()
+                ),
+            ),
+            PeerState::Held => (
+                FindingCode::PeerHeld,
+                format!("{who} is held{since}: its metrics are silent, so it counts as full"),
+            ),
+            PeerState::Stale => (
+                FindingCode::PeerStale,
+                format!(
+                    "{who} is stale: its metrics are silent or unusable, and it gets no requests"
+                ),
+            ),
+            PeerState::Healthy | PeerState::Returning | PeerState::Unknown => return None,
+        };
+        let events = Events {
+            since: lasts.and_then(|lasts| self.now.checked_sub(lasts)),
+            ..Events::default()
+        };
+        let cause = Cause::new(code, Severity::Warning, text).counted(events);
+        Some(cause.look("the engine's own log and its metrics page"))
     }
 
     fn slow(&self) -> Option<Cause> {

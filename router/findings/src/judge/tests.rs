@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use proto::admin::{
-    Auth, Config, FindingCode, Findings, Keys, KeysInForce, Peer, Pool, Problem, Reasons, Route,
-    RouteStatus, Routes, Severity, SwitchState, Trips,
+    Auth, Config, FindingCode, Findings, Keys, KeysInForce, Peer, PeerState, Pool, Problem,
+    Reasons, Route, RouteStatus, Routes, Severity, SwitchState, Trips,
 };
 
 use router_core::health::Failure;
@@ -23,6 +23,8 @@ fn peer(address: &str) -> Peer {
         draining: false,
         banned: false,
         ban_left_s: None,
+        state: PeerState::Healthy,
+        state_s: None,
         gpu: None,
     }
 }
@@ -174,6 +176,20 @@ fn four_events_are_no_finding() {
     scene.refusals(Refused::Concurrency, 4);
     scene.refusals(Refused::Unauthorized, 4);
     assert_eq!(scene.codes(), []);
+}
+
+#[test]
+fn a_state_that_keeps_requests_away_is_a_finding_without_any_request() {
+    for (state, code) in [
+        (PeerState::Suspect, FindingCode::PeerHung),
+        (PeerState::Ejected, FindingCode::PeerFailing),
+        (PeerState::Held, FindingCode::PeerHeld),
+        (PeerState::Stale, FindingCode::PeerStale),
+    ] {
+        let mut scene = Scene::new(&["a:1", "b:1"]);
+        scene.route.pools[0].peers[0].state = state;
+        assert_eq!(scene.codes(), [code], "{state:?}");
+    }
 }
 
 #[test]
