@@ -34,7 +34,7 @@ pub struct Finding {
     pub since: String,
     /// Seconds since it began.
     pub age_s: u64,
-    /// Seconds since it was last seen; 0 while it continues.
+    /// Seconds since its last event; 0 for a state that goes on.
     pub last_s: u64,
     /// Events of this kind in the window.
     pub count: u64,

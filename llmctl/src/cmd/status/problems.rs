@@ -61,7 +61,11 @@ fn show_said(finding: &proto::admin::Finding, screen: &mut Screen) {
     let text = subject(finding.route.as_deref(), peer, &finding.text);
     let when = match finding.last_s {
         0 => format!("for {}", age_words(finding.age_s)),
-        last => format!("over for {}", age_words(last)),
+        last => format!(
+            "for {}, last {} ago",
+            age_words(finding.age_s),
+            age_words(last)
+        ),
     };
     let severity = finding.severity.as_str();
     screen.paragraph("  ", 6, paint, &format!("{severity}: {text} ({when})"));
