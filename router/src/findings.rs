@@ -112,16 +112,6 @@ impl Watch {
         self.board.lock().page(now, &at)
     }
 
-    /// The current findings, by code.
-    pub fn in_force(&self) -> Vec<(proto::admin::FindingCode, u64)> {
-        let board = self.board.lock();
-        let of = |code| board.in_force().filter(|cause| cause.code == code).count() as u64;
-        proto::admin::FindingCode::ALL
-            .iter()
-            .map(|code| (*code, of(*code)))
-            .collect()
-    }
-
     fn bodylog_facts(&self, bodylog: &BodyLog, now: Instant) -> Option<BodylogFacts> {
         let status = bodylog.status();
         if !status.is_on {

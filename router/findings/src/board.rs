@@ -79,14 +79,6 @@ impl Board {
             findings: shown.map(|open| open.finding(now, wall)).collect(),
         }
     }
-
-    /// Findings in force, for the metric by code.
-    pub fn in_force(&self) -> impl Iterator<Item = &Cause> {
-        self.open
-            .iter()
-            .filter(|open| !open.is_over)
-            .map(|open| &open.cause)
-    }
 }
 
 impl Open {

@@ -93,6 +93,8 @@ impl Cause {
 
 /// The causes on one route.
 pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cause> {
+    let peers = route.pools.iter().flat_map(|pool| &pool.peers);
+    traffic.retain_peers(|known| peers.clone().any(|peer| peer.peer == known));
     let mut found = Vec::new();
     peers::judge(route, traffic, now, &mut found);
     gates::judge(route, traffic, now, &mut found);

@@ -170,6 +170,17 @@ fn each_kind_of_trouble_has_its_code() {
 }
 
 #[test]
+fn a_peer_that_the_route_lost_is_forgotten() {
+    let mut scene = Scene::new(&["a:1", "b:1"]);
+    scene.attempts("gone:1", Some(Trouble::Failed(Failure::ServerError)), 9);
+    assert_eq!(scene.codes(), []);
+    let seen = scene
+        .traffic
+        .hits("gone:1", Duration::from_secs(60), scene.now);
+    assert_eq!(seen, None);
+}
+
+#[test]
 fn four_events_are_no_finding() {
     let mut scene = Scene::new(&["a:1", "b:1"]);
     scene.attempts("a:1", Some(Trouble::Failed(Failure::ServerError)), 4);
