@@ -2,7 +2,9 @@
 //! limits.
 //!
 //! The router retries only while no response byte has reached the client, and never after a fresh
-//! connection took the request: a prompt that kills an engine must not kill three.
+//! connection took the request: a prompt that kills an engine must not kill three. The exception is
+//! a route with `first_byte_timeout`: its operator asks for the retry of a request that a peer took
+//! and did not answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
 use crate::upstream::client::chain;
 use crate::upstream::{PeerBody, PeerClient, SendError, headers};
+use router_config::units::show_duration;
 
 /// No attempt begins later than this after the first one.
 pub(super) const RETRY_WINDOW: Duration = Duration::from_secs(60);
@@ -65,6 +68,8 @@ impl Outgoing {
 pub(super) struct Deadlines {
     /// Per attempt, from the sent request to the head.
     pub response: Duration,
+    /// Per attempt, from the sent request to the first byte of the body. `None`: no limit.
+    pub first_byte: Option<Duration>,
     /// From the start of the first attempt to the start of the last one.
     pub retries: Duration,
     /// The deadline of the whole request.
@@ -86,10 +91,22 @@ enum End {
         /// For the receipt and the log.
         why: Arc<str>,
     },
+    /// Nothing was received within this time.
+    Silent(Duration),
     /// A reused connection closed without an answer.
     Stale(Arc<str>),
     /// No further attempt is allowed. Carries the evidence about the peer.
     Fatal(ApiError, Arc<str>, AttemptEnd),
+}
+
+/// What is left of a failed attempt, in case no other candidate is left.
+enum Left {
+    /// A response to pass on.
+    Response(Response<PeerBody>),
+    /// The peer sent nothing within this time.
+    Silence(Duration),
+    /// No connection.
+    Nothing,
 }
 
 /// Sends a request to the peer it is placed on, and after a failure to the next candidates. The
@@ -118,7 +135,7 @@ pub(super) async fn forward(
     loop {
         let peer = Arc::clone(&tries.peer);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
-        let (held, why) = match attempt(client, request, fresh, deadlines).await {
+        let (left, why) = match attempt(client, request, fresh, deadlines).await {
             End::Head(response) => return Ok(response),
             // A late failure does not mean that the connection was already dead: the prompt may
             // have killed the engine.
@@ -140,7 +157,13 @@ pub(super) async fn forward(
                 let why = Arc::from(format!("status {}", response.status().as_u16()));
                 let says = AttemptEnd::Failed(Failure::ServerError);
                 tries.ended(route, &sinks.events, says);
-                (Some(response), why)
+                (Left::Response(response), why)
+            }
+            End::Silent(limit) => {
+                let says = AttemptEnd::Failed(Failure::NoFirstByte);
+                tries.ended(route, &sinks.events, says);
+                let why = format!("no first byte within {}", show_duration(limit));
+                (Left::Silence(limit), Arc::from(why))
             }
             End::NotSent { dead, says, why } => {
                 tries.ended(route, &sinks.events, says);
@@ -148,14 +171,17 @@ pub(super) async fn forward(
                     let events = &sinks.events;
                     events.peer_changed(at_peer(route, &peer), change, &why);
                 }
-                (None, why)
+                (Left::Nothing, why)
             }
         };
-        let next = match is_in_window(started, deadlines) {
+        // The wait for a silent peer may be longer than the window. The number of attempts bounds
+        // it.
+        let may_go_on = matches!(left, Left::Silence(_)) || is_in_window(started, deadlines);
+        let next = match may_go_on {
             true => next_candidate(tries, route, &tried),
             false => None,
         };
-        match (next, held) {
+        match (next, left) {
             (Some(next), _) => {
                 tries.failed(&why);
                 sinks.events.attempt_retried(
@@ -168,8 +194,12 @@ pub(super) async fn forward(
                 tries.go_on(&route.peers[pool.0][next]);
                 fresh = false;
             }
-            (None, Some(response)) => return Ok(response),
-            (None, None) => {
+            (None, Left::Response(response)) => return Ok(response),
+            (None, Left::Silence(limit)) => {
+                let error = ApiError::upstream_timeout("first_byte_timeout", limit);
+                return Err(give_up(tries, arrival, route, &peer, &why, error));
+            }
+            (None, Left::Nothing) => {
                 let error = ApiError::upstream("no peer could be reached", tries.attempts.len());
                 return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
@@ -186,22 +216,11 @@ async fn attempt(
     fresh: bool,
     deadlines: Deadlines,
 ) -> End {
-    let response_end = now() + deadlines.response;
-    let end = deadlines
-        .deadline
-        .map_or(response_end, |(deadline, _)| deadline.min(response_end));
+    let limits = AttemptLimits::new(deadlines, now());
+    let (end, late) = limits.head();
     match tokio::time::timeout_at(end.into(), client.send(request, fresh)).await {
-        Err(_) => {
-            let error = match deadlines.deadline {
-                Some((deadline, limit)) if deadline <= response_end => {
-                    ApiError::upstream_timeout("request_timeout", limit)
-                }
-                _ => ApiError::upstream_timeout("response_timeout", deadlines.response),
-            };
-            let says = AttemptEnd::Failed(Failure::NoFirstByte);
-            End::Fatal(error, Arc::from("no response headers in time"), says)
-        }
-        Ok(Ok(response)) => match response.status() {
+        Err(_) => late.end("no response headers in time"),
+        Ok(Ok(mut response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
             // The router handles `Upgrade` itself, so no request asks the peer for another
             // protocol.
@@ -210,6 +229,14 @@ async fn attempt(
                 Arc::from("status 101"),
                 AttemptEnd::Neutral,
             ),
+            status if status.is_success() && limits.first_byte.is_some() => {
+                let (end, late) = limits.body();
+                let first_byte = response.body_mut().first_byte();
+                match tokio::time::timeout_at(end.into(), first_byte).await {
+                    Ok(()) => End::Head(response),
+                    Err(_) => late.end("no byte of the answer in time"),
+                }
+            }
             _ => End::Head(response),
         },
         Ok(Err(error)) => {
@@ -239,6 +266,68 @@ async fn attempt(
                 }
             }
         }
+    }
+}
+
+/// The ends of the time limits of one attempt, each with its length.
+struct AttemptLimits {
+    response: (Instant, Duration),
+    first_byte: Option<(Instant, Duration)>,
+    request: Option<(Instant, Duration)>,
+}
+
+/// The time limit that ended an attempt.
+#[derive(Clone, Copy)]
+enum Late {
+    Response(Duration),
+    FirstByte(Duration),
+    Request(Duration),
+}
+
+impl AttemptLimits {
+    fn new(deadlines: Deadlines, now: Instant) -> Self {
+        Self {
+            response: (now + deadlines.response, deadlines.response),
+            first_byte: deadlines.first_byte.map(|limit| (now + limit, limit)),
+            request: deadlines.deadline,
+        }
+    }
+
+    /// The first limit that ends the wait for the head.
+    fn head(&self) -> (Instant, Late) {
+        let (end, limit) = self.response;
+        self.or_earlier((end, Late::Response(limit)))
+    }
+
+    /// The first limit that ends the wait for the first byte of the body.
+    fn body(&self) -> (Instant, Late) {
+        match self.first_byte {
+            Some((end, limit)) => self.or_earlier((end, Late::FirstByte(limit))),
+            None => self.head(),
+        }
+    }
+
+    fn or_earlier(&self, mut first: (Instant, Late)) -> (Instant, Late) {
+        if let Some((end, limit)) = self.first_byte.filter(|(end, _)| *end <= first.0) {
+            first = (end, Late::FirstByte(limit));
+        }
+        match self.request {
+            Some((end, limit)) if end <= first.0 => (end, Late::Request(limit)),
+            _ => first,
+        }
+    }
+}
+
+impl Late {
+    fn end(self, why: &'static str) -> End {
+        let (which, limit) = match self {
+            Self::FirstByte(limit) => return End::Silent(limit),
+            Self::Response(limit) => ("response_timeout", limit),
+            Self::Request(limit) => ("request_timeout", limit),
+        };
+        let error = ApiError::upstream_timeout(which, limit);
+        let says = AttemptEnd::Failed(Failure::NoFirstByte);
+        End::Fatal(error, Arc::from(why), says)
     }
 }
 
@@ -374,6 +463,7 @@ mod tests {
         };
         let deadlines = Deadlines {
             response: Duration::from_secs(10),
+            first_byte: None,
             retries: window,
             deadline: None,
         };

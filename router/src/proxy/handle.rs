@@ -335,6 +335,7 @@ impl Proxy {
         let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
         let deadlines = Deadlines {
             response: table.server.response_timeout,
+            first_byte: placed.route().options.health.first_byte_timeout.value,
             retries: RETRY_WINDOW,
             deadline: placed.inspected.authorised.deadline(),
         };

@@ -1,5 +1,6 @@
 //! The body of a peer's answer, and the connection it comes from.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +23,8 @@ pub struct PeerBody {
     link: Option<Box<Link>>,
     pool: Arc<Pool>,
     connect: Duration,
+    /// A frame that was read by [`first_byte`](Self::first_byte) and not handed over yet.
+    ahead: Option<Box<Result<Frame<Bytes>, hyper::Error>>>,
 }
 
 /// A connection that has left HTTP (status 101), with the bytes that were read beyond the head.
@@ -46,6 +49,7 @@ impl PeerBody {
             link: Some(link),
             pool,
             connect,
+            ahead: None,
         };
         if this.body.is_end_stream() && !is_tunnel {
             this.finish();
@@ -64,6 +68,15 @@ impl PeerBody {
             stream: stream.into_inner(),
             read,
         })
+    }
+
+    /// Waits until the first frame of the body has arrived, or the body has ended. The frame stays
+    /// in the body. Cancel safe.
+    pub async fn first_byte(&mut self) {
+        if self.ahead.is_none() {
+            let frame = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await;
+            self.ahead = frame.map(Box::new);
+        }
     }
 
     /// The time this request spent on connecting, TLS included. Zero for a reused connection.
@@ -89,6 +102,9 @@ impl Body for PeerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
+        if let Some(frame) = this.ahead.take() {
+            return Poll::Ready(Some(*frame));
+        }
         let Some(link) = &mut this.link else {
             return Poll::Ready(None);
         };
@@ -108,10 +124,20 @@ impl Body for PeerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.link.is_none() || self.body.is_end_stream()
+        self.ahead.is_none() && (self.link.is_none() || self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.body.size_hint();
+        let Some(Ok(frame)) = self.ahead.as_deref() else {
+            return rest;
+        };
+        let ahead = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let mut whole = SizeHint::new();
+        whole.set_lower(rest.lower() + ahead);
+        if let Some(upper) = rest.upper() {
+            whole.set_upper(upper + ahead);
+        }
+        whole
     }
 }

@@ -96,3 +96,48 @@ async fn a_restarted_engine_is_back_with_its_first_good_poll() {
     )
     .await;
 }
+
+/// An engine that sends its headers at once and then nothing.
+async fn mute() -> Peer {
+    Peer::spawn(|_, mut exchange| async move {
+        exchange.open_stream().await;
+        exchange.gone().await;
+        exchange
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_gets_no_first_byte_in_time_goes_elsewhere() {
+    let (bad, good) = (mute().await, Peer::plain().await);
+    let route = two(&bad, &good, "first_byte_timeout: 100ms");
+    let router = setup().route("r", &route).start().await;
+    for _ in 0..8 {
+        assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+    }
+    bad.cancelled(4).await;
+    let found = router.admin_get("/r/_decisions?n=8").await.json();
+    assert_eq!(
+        found
+            .to_string()
+            .matches("no first byte within 100ms")
+            .count(),
+        4
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_engine_that_is_the_only_one_is_a_504() {
+    let bad = mute().await;
+    let route = format!(
+        "peers: [{{address: {}}}]\nfirst_byte_timeout: 100ms\n",
+        bad.address
+    );
+    let router = setup().route("r", &route).start().await;
+    let reply = router.post(CHAT_PATH, CHAT).await;
+    assert_eq!(reply.status, 504, "{}", reply.text());
+    let error = &reply.json()["error"];
+    assert_eq!(error["code"], "upstream_timeout");
+    assert_eq!(error["timeout"], "first_byte_timeout");
+    assert_eq!(error["limit_s"], 0.1);
+}

@@ -25,11 +25,24 @@ options! {
         hang_after: HangAfter = option("hang_after", within(1_000, 24))
             .inherits("60s while the engine's metrics show load and no progress, else 5m");
 
+        /// How long an attempt may receive nothing: no byte of an answer's body, however early its
+        /// headers come. The request then goes to another peer, and on the last one it ends with
+        /// 504. An answer that is not streamed begins after its last token: leave time for all of
+        /// it.
+        first_byte_timeout: Option<Duration> = option("first_byte_timeout", FIRST_BYTE).default("off");
+
         /// How long a peer that comes back takes to reach its full number of slots.
         slow_start: Duration = option("slow_start", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(3_600), off: false })
             .default("30s");
     }
 }
+
+/// Bounds of the time for the first byte of an answer.
+const FIRST_BYTE: Kind = Kind::Duration {
+    min: Duration::from_millis(10),
+    max: Duration::from_secs(24 * 3600),
+    off: true,
+};
 
 /// A number of attempts.
 const ATTEMPTS: Kind = Kind::Whole {
