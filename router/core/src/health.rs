@@ -16,8 +16,9 @@
 //!
 //! - *Suspect*: requests wait far longer for a first byte than recently. New sessions and
 //!   requests without one go elsewhere; sessions that live on the peer stay.
-//! - *Ejected*: enough answers failed. No request goes there for a time that doubles with each
-//!   repetition.
+//! - *Ejected*: enough answers failed, or a suspect peer stays silent towards enough requests while
+//!   its siblings answer. No request goes there for a time that doubles with each repetition. The
+//!   first byte of a request that still waits there ends an ejection for silence.
 //! - *Probing*: one request at a time goes there, and its outcome decides.
 //! - *Returning*: the number of slots grows to the full number over `slow_start`.
 //!
@@ -35,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use silence::Silence;
+use silence::{Silence, VAIN_WAIT};
 use window::FailureWindow;
 
 pub use silence::AnswerKind;
@@ -92,9 +93,9 @@ pub enum AttemptEnd {
     Neutral,
 }
 
-/// An abandoned probe counts against the peer only after this wait. An earlier departure says more
-/// about the client.
-const VAIN_WAIT: Duration = Duration::from_secs(5);
+/// A suspect peer is not ejected for silence earlier. Requests that were about to be answered show
+/// themselves in this time.
+const SUSPECT_MIN: Duration = VAIN_WAIT;
 
 /// A wait is far too long if it is this many times the longest recent wait.
 const FAR_LONGER: u32 = 2;
@@ -162,6 +163,13 @@ pub enum Cause {
         /// Length of the silence.
         lasted: Duration,
     },
+    /// Enough requests got no first byte from a suspect peer, while other peers answered.
+    Hung {
+        /// Length of the silence.
+        lasted: Duration,
+        /// Requests that wait, or waited in vain.
+        requests: u32,
+    },
     /// The probe, or the first answer after it, failed.
     FailedProbe {
         /// How it failed. `None`: its client left after a long wait.
@@ -190,6 +198,13 @@ impl fmt::Display for Cause {
             Self::Silent { lasted } => {
                 let lasted = lasted.as_secs();
                 write!(f, "no first byte for {lasted} s while requests waited")
+            }
+            Self::Hung { lasted, requests } => {
+                let lasted = lasted.as_secs();
+                write!(
+                    f,
+                    "no first byte for {lasted} s: {requests} requests waited while other peers answered"
+                )
             }
             Self::FailedProbe { how: Some(how) } => {
                 write!(f, "the probe request failed: {}", how.as_str())
@@ -284,6 +299,17 @@ impl Access {
     }
 }
 
+/// What the other peers of a tier say about one that gives no first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Siblings {
+    /// The tier cannot do without the peer.
+    Needed,
+    /// They take requests.
+    Serve,
+    /// They take requests, and one of them gave a first byte during the peer's silence.
+    Answer,
+}
+
 /// The verdict about a peer from the waiting time of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SilenceVerdict {
@@ -327,6 +353,7 @@ enum Phase {
     Ejected {
         since: Instant,
         until: Instant,
+        fault: Fault,
     },
     Probing {
         since: Instant,
@@ -344,7 +371,16 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
     Suspect,
-    Ejected,
+    Ejected(Fault),
+}
+
+/// What a peer was ejected for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Its answers failed.
+    Answers,
+    /// It gave no first byte. Any first byte refutes that.
+    Silence,
 }
 
 impl Phase {
@@ -362,9 +398,9 @@ impl Phase {
     fn at(self, now: Instant) -> Self {
         match self {
             // Ejected becomes probing.
-            Self::Ejected { until, .. } if until <= now => Self::Probing {
+            Self::Ejected { until, fault, .. } if until <= now => Self::Probing {
                 since: until,
-                after: Before::Ejected,
+                after: Before::Ejected(fault),
             },
             // Returning becomes healthy.
             Self::Returning { until, .. } if until <= now => Self::Healthy,
@@ -444,7 +480,14 @@ impl Health {
         self.pass(now);
         let waited = now.saturating_duration_since(attempt.since);
         self.silence.answer(attempt.kind, waited, epoch, now);
-        if attempt.generation != self.generation || attempt.kind == AnswerKind::Other {
+        if attempt.kind == AnswerKind::Other {
+            return;
+        }
+        if attempt.generation != self.generation {
+            if self.is_out_for_silence() {
+                // The engine generates after all: what waited there was only slow.
+                self.come_back(spec, false, now);
+            }
             return;
         }
         match self.phase {
@@ -459,6 +502,14 @@ impl Health {
         }
     }
 
+    fn is_out_for_silence(&self) -> bool {
+        match self.phase {
+            Phase::Ejected { fault, .. } => fault == Fault::Silence,
+            Phase::Probing { after, .. } => after != Before::Ejected(Fault::Answers),
+            Phase::Healthy | Phase::Suspect { .. } | Phase::Returning { .. } => false,
+        }
+    }
+
     /// Records that an attempt has ended. `may_leave`: whether the tier can do without this peer.
     pub(crate) fn end(
         &mut self,
@@ -469,8 +520,9 @@ impl Health {
         now: Instant,
     ) {
         self.pass(now);
+        let waited = now.saturating_duration_since(attempt.since);
         if std::mem::take(&mut attempt.waits) {
-            self.silence.leave(attempt.kind, now);
+            self.silence.leave(attempt.kind, waited, now);
         }
         if attempt.kind == AnswerKind::Other {
             return;
@@ -482,7 +534,6 @@ impl Health {
         if attempt.is_probe {
             self.probe_out = false;
         }
-        let waited = now.saturating_duration_since(attempt.since);
         match end {
             AttemptEnd::Served => self.succeed(attempt.is_probe, spec, now),
             AttemptEnd::Failed(Failure::NoConnection) | AttemptEnd::Neutral => {}
@@ -545,7 +596,8 @@ impl Health {
             } if spec.eject.is_some() => {
                 if may_leave() {
                     let how = Some(failure);
-                    self.eject(Cause::FailedProbe { how }, &spec.bounds(), now);
+                    let cause = Cause::FailedProbe { how };
+                    self.eject(cause, Fault::Answers, &spec.bounds(), now);
                 }
             }
             // Healthy, suspect and returning become ejected.
@@ -554,7 +606,7 @@ impl Health {
                     && let Some(cause) = self.reason_to_eject(failure, eject)
                     && may_leave()
                 {
-                    self.eject(cause, eject, now);
+                    self.eject(cause, Fault::Answers, eject, now);
                 }
             }
             Phase::Probing { .. } | Phase::Ejected { .. } => {}
@@ -604,17 +656,30 @@ impl Health {
         }
     }
 
-    /// Handles requests that have waited too long. `may_leave`: whether the tier can do without
-    /// this peer.
+    /// Handles requests that have waited too long, on a peer that its tier can do without only if
+    /// `siblings` say so.
     pub(crate) fn hang(
         &mut self,
         lasted: Duration,
         spec: &HealthSpec,
-        may_leave: bool,
+        siblings: Siblings,
         now: Instant,
     ) {
         self.pass(now);
+        let may_leave = siblings != Siblings::Needed;
         match self.phase {
+            // Suspect becomes ejected on strong evidence.
+            Phase::Suspect { since, .. } => {
+                let requests = self.silence.affected();
+                if let Some(eject) = &spec.eject
+                    && siblings == Siblings::Answer
+                    && requests >= eject.consecutive
+                    && now.saturating_duration_since(since) >= SUSPECT_MIN
+                {
+                    let cause = Cause::Hung { lasted, requests };
+                    self.eject(cause, Fault::Silence, eject, now);
+                }
+            }
             // Healthy and returning become suspect.
             Phase::Healthy | Phase::Returning { .. } if may_leave => {
                 self.suspect(Cause::Silent { lasted }, spec, now);
@@ -624,7 +689,6 @@ impl Health {
             Phase::Healthy
             | Phase::Returning { .. }
             | Phase::Probing { .. }
-            | Phase::Suspect { .. }
             | Phase::Ejected { .. } => {}
         }
     }
@@ -669,6 +733,11 @@ impl Health {
         self.silence.longest(kind, epoch, now)
     }
 
+    /// Time of the last first byte.
+    pub(crate) fn last_answer(&self) -> Option<Instant> {
+        self.silence.last_answer()
+    }
+
     /// Whether there are transitions to collect.
     pub(crate) fn has_changes(&self) -> bool {
         !self.changes.is_empty()
@@ -684,7 +753,7 @@ impl Health {
         let (since, until) = match self.phase.at(now) {
             Phase::Healthy => (self.recovered, None),
             Phase::Suspect { since, .. } | Phase::Probing { since, .. } => (Some(since), None),
-            Phase::Ejected { since, until } | Phase::Returning { since, until, .. } => {
+            Phase::Ejected { since, until, .. } | Phase::Returning { since, until, .. } => {
                 (Some(since), Some(until))
             }
         };
@@ -715,13 +784,18 @@ impl Health {
         );
     }
 
-    fn eject(&mut self, cause: Cause, eject: &EjectSpec, now: Instant) {
+    fn eject(&mut self, cause: Cause, fault: Fault, eject: &EjectSpec, now: Instant) {
         let lasts = self.next_time_out(eject, now);
         self.in_a_row = 0;
         self.window = FailureWindow::default();
         self.counts.ejections += 1;
         let until = now + lasts;
-        self.go(Phase::Ejected { since: now, until }, cause, Some(lasts));
+        let phase = Phase::Ejected {
+            since: now,
+            until,
+            fault,
+        };
+        self.go(phase, cause, Some(lasts));
     }
 
     fn suspect(&mut self, cause: Cause, spec: &HealthSpec, now: Instant) {
@@ -741,7 +815,13 @@ impl Health {
                 },
                 _,
             ) => self.suspect(cause, spec, now),
-            (_, Some(eject)) => self.eject(cause, eject, now),
+            (_, Some(eject)) => {
+                let fault = match how {
+                    None | Some(Failure::NoFirstByte) => Fault::Silence,
+                    Some(_) => Fault::Answers,
+                };
+                self.eject(cause, fault, eject, now);
+            }
             // A reload has switched ejection off.
             (_, None) => self.recover(Cause::TimeOver, now),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::candidate_set::is_readable;
 use super::{Book, ResolvedRoute, Ticket};
 use crate::health::{
-    AnswerKind, AttemptCounts, AttemptEnd, HealthChange, HealthFacts, SilenceVerdict,
+    AnswerKind, AttemptCounts, AttemptEnd, HealthChange, HealthFacts, Siblings, SilenceVerdict,
 };
 use crate::pool::PeerKey;
 
@@ -128,9 +128,9 @@ impl Book {
             }
             SilenceVerdict::Fine(due) => due,
             SilenceVerdict::TooLong(lasted) => {
-                let may_leave = self.may_leave(route, slot, now);
+                let siblings = self.siblings(route, slot, lasted, now);
                 let health = &mut self.peers.get_mut(slot).health;
-                health.hang(lasted, spec, may_leave, now);
+                health.hang(lasted, spec, siblings, now);
                 Some(now + HANG_RETRY)
             }
         };
@@ -142,6 +142,35 @@ impl Book {
     pub fn health(&self, peer: &PeerKey, now: Instant) -> Option<(HealthFacts, AttemptCounts)> {
         let state = self.peers.get(self.peers.find(peer)?);
         Some((state.health.facts(now), state.health.counts()))
+    }
+
+    /// What the other peers say about one that has been silent for `lasted`.
+    fn siblings(
+        &self,
+        route: &ResolvedRoute,
+        slot: u32,
+        lasted: Duration,
+        now: Instant,
+    ) -> Siblings {
+        if !self.may_leave(route, slot, now) {
+            return Siblings::Needed;
+        }
+        let answered = |other: u32| {
+            let last = self.peers.get(other).health.last_answer();
+            last.is_some_and(|last| now.saturating_duration_since(last) < lasted)
+        };
+        let places = route.places.of(slot).iter();
+        let mut tiers = places.map(|(pool, index)| {
+            let members = &route.members[*pool];
+            let own = members.fixed[*index].tier;
+            let peers = members.peers.iter().zip(&members.fixed);
+            let tier = peers.filter(move |(_, fixed)| fixed.tier == own);
+            tier.map(|(other, _)| *other).filter(|other| *other != slot)
+        });
+        match tiers.any(|mut tier| tier.any(answered)) {
+            true => Siblings::Answer,
+            false => Siblings::Serve,
+        }
     }
 
     /// Whether each tier of a peer can lose it: at most its `max_share` is out afterwards, and

@@ -39,7 +39,15 @@ struct Waits {
 pub(super) struct Silence {
     stream: Waits,
     whole: Waits,
+    /// Requests that waited for at least [`VAIN_WAIT`] and ended without a first byte, since the
+    /// last first byte.
+    in_vain: u32,
+    /// Time of the last first byte.
+    last_answer: Option<Instant>,
 }
+
+/// A request that ends earlier without a first byte says more about its client than about the peer.
+pub(super) const VAIN_WAIT: Duration = Duration::from_secs(5);
 
 impl Silence {
     pub(super) const KINDS: [AnswerKind; 2] = [AnswerKind::Stream, AnswerKind::Whole];
@@ -68,8 +76,8 @@ impl Silence {
         }
     }
 
-    /// Records that a request stops waiting without a first byte.
-    pub(super) fn leave(&mut self, kind: AnswerKind, now: Instant) {
+    /// Records that a request stops waiting without a first byte, after `waited`.
+    pub(super) fn leave(&mut self, kind: AnswerKind, waited: Duration, now: Instant) {
         let Some(waits) = self.of_mut(kind) else {
             return;
         };
@@ -78,6 +86,9 @@ impl Silence {
             && let Some(since) = waits.since.take()
         {
             waits.gathered += now.saturating_duration_since(since);
+        }
+        if waited >= VAIN_WAIT {
+            self.in_vain = self.in_vain.saturating_add(1);
         }
     }
 
@@ -92,6 +103,7 @@ impl Silence {
         if let Some(waits) = self.of_mut(kind) {
             waits.waiting = waits.waiting.saturating_sub(1);
             waits.longest.record(waited, epoch, now);
+            self.last_answer = Some(now);
             self.forget(now);
         }
     }
@@ -102,6 +114,17 @@ impl Silence {
             waits.gathered = Duration::ZERO;
             waits.since = (waits.waiting > 0).then_some(now);
         }
+        self.in_vain = 0;
+    }
+
+    /// Number of requests that wait, or waited in vain since the last first byte.
+    pub(super) fn affected(&self) -> u32 {
+        self.waiting().saturating_add(self.in_vain)
+    }
+
+    /// Time of the last first byte.
+    pub(super) fn last_answer(&self) -> Option<Instant> {
+        self.last_answer
     }
 
     /// Number of requests that wait for their first byte.
@@ -177,11 +200,12 @@ mod tests {
         for request in 0..14 {
             let begins = now + SECOND * 10 * request;
             silence.begin(AnswerKind::Stream, begins);
-            silence.leave(AnswerKind::Stream, begins + SECOND * 6);
+            silence.leave(AnswerKind::Stream, SECOND * 6, begins + SECOND * 6);
         }
         let end = now + SECOND * 200;
         assert_eq!(silence.lasts(AnswerKind::Stream, end), SECOND * 84);
         assert_eq!(silence.lasts(AnswerKind::Whole, end), Duration::ZERO);
+        assert_eq!((silence.waiting(), silence.affected()), (0, 14));
     }
 
     #[test]

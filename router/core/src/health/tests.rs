@@ -9,6 +9,7 @@ struct Peer {
     health: Health,
     spec: HealthSpec,
     may_leave: bool,
+    siblings_answer: bool,
     /// Whether the engine's metrics show no progress.
     is_stuck: bool,
     /// The longest recent wait of the other peers.
@@ -23,6 +24,7 @@ impl Peer {
             health: Health::default(),
             spec: HealthSpec::default(),
             may_leave: true,
+            siblings_answer: false,
             is_stuck: false,
             siblings: Duration::ZERO,
             epoch: start(),
@@ -65,7 +67,12 @@ impl Peer {
         match self.health.silence(&self.spec, self.is_stuck, longest, now) {
             SilenceVerdict::Fine(due) => due,
             SilenceVerdict::TooLong(lasted) => {
-                self.health.hang(lasted, &self.spec, self.may_leave, now);
+                let siblings = match (self.may_leave, self.siblings_answer) {
+                    (false, _) => Siblings::Needed,
+                    (true, false) => Siblings::Serve,
+                    (true, true) => Siblings::Answer,
+                };
+                self.health.hang(lasted, &self.spec, siblings, now);
                 None
             }
         }
@@ -280,6 +287,64 @@ fn silence_makes_suspect_and_a_first_byte_clears_it() {
     );
     peer.first_byte(&mut waiting);
     assert_eq!(peer.state(), HealthState::Healthy);
+}
+
+/// A suspect peer on which this many requests wait.
+fn suspect(requests: usize) -> (Peer, Vec<Attempt>) {
+    let mut peer = Peer::new();
+    peer.spec.hang_after = Some(SECOND * 10);
+    peer.siblings_answer = true;
+    let waiting = (0..requests).map(|_| peer.begin()).collect();
+    peer.pass(10);
+    peer.judge();
+    assert_eq!(peer.state(), HealthState::Suspect);
+    (peer, waiting)
+}
+
+#[test]
+fn a_suspect_that_keeps_five_requests_waiting_while_others_answer_is_ejected() {
+    let (mut peer, mut waiting) = suspect(5);
+    peer.pass(4);
+    peer.judge();
+    assert_eq!(peer.state(), HealthState::Suspect, "five seconds of grace");
+    peer.end(waiting.remove(0), AttemptEnd::Abandoned);
+    peer.pass(1);
+    peer.judge();
+    assert_eq!(peer.state(), HealthState::Ejected);
+    let cause = peer.health.facts(peer.now).cause.unwrap();
+    assert_eq!(
+        cause,
+        "no first byte for 15 s: 5 requests waited while other peers answered"
+    );
+}
+
+#[test]
+fn weak_evidence_ejects_no_suspect() {
+    let (mut few, _few) = suspect(4);
+    let (mut alone, _alone) = suspect(5);
+    alone.siblings_answer = false;
+    let (mut needed, _needed) = suspect(5);
+    needed.may_leave = false;
+    let (mut off, _off) = suspect(5);
+    off.spec.eject = None;
+    for peer in [&mut few, &mut alone, &mut needed, &mut off] {
+        peer.pass(20);
+        peer.judge();
+        assert_eq!(peer.state(), HealthState::Suspect);
+    }
+}
+
+#[test]
+fn a_first_byte_from_before_ends_an_ejection_for_silence() {
+    for seconds in [1, 40] {
+        let (mut peer, mut waiting) = suspect(5);
+        peer.pass(5);
+        peer.judge();
+        assert_eq!(peer.state(), HealthState::Ejected);
+        peer.pass(seconds);
+        peer.first_byte(&mut waiting[0]);
+        assert_eq!(peer.state(), HealthState::Returning, "{seconds} s later");
+    }
 }
 
 #[test]

@@ -49,12 +49,12 @@ fn row(table: &mut String, options: &str, report: &Report) {
         lost.count()
     };
     let shown = |seconds: Option<u64>| seconds.map_or("never".to_owned(), |s| format!("{s} s"));
-    let out = [HealthState::Suspect, HealthState::Ejected];
     let _ = writeln!(
         table,
-        "| {options} | {} | {} | {} | {} | {:.0} % | {:.0} % |",
+        "| {options} | {} | {} | {} | {} | {} | {:.0} % | {:.0} % |",
         lost(HANGS..FAILS),
-        shown(seconds_to(report, HANGS, &out)),
+        shown(seconds_to(report, HANGS, &[HealthState::Suspect])),
+        shown(seconds_to(report, HANGS, &[HealthState::Ejected])),
         lost(FAILS..LENGTH),
         shown(seconds_to(report, RECOVERS, &[HealthState::Healthy])),
         report.hit_rate(WARM_UP..HANGS) * 100.0,
@@ -78,8 +78,8 @@ fn the_table_of_the_ill_engine_is_what_the_simulator_shows() {
         ..on
     };
     let mut table = String::from(
-        "| Route | lost while it hangs | suspect after | lost while it answers 500, and after | healthy again after | hits before | hits from then on |\n\
-         |---|---:|---:|---:|---:|---:|---:|\n",
+        "| Route | lost while it hangs | suspect after | ejected after | lost while it answers 500, and after | healthy again after | hits before | hits from then on |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     let rows = [
         ("`hash: rendezvous`", rendezvous, on),
@@ -109,5 +109,5 @@ fn the_table_of_the_ill_engine_is_what_the_simulator_shows() {
             "docs/policies.md is behind; run this test with UPDATE_DOCS=1"
         );
     }
-    assert!(lost[0] * 3 < lost[3] && lost[2] * 3 < lost[4], "{lost:?}");
+    assert!(lost[0] * 8 < lost[3] && lost[2] * 3 < lost[4], "{lost:?}");
 }
