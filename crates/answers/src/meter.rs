@@ -88,7 +88,16 @@ impl Meter {
         let found = &mut self.found;
         let had_content = found.has_content;
         match &mut self.input {
-            Input::Stream { events, first } => events.feed(chunk, |e| found.event(e, first)),
+            Input::Stream { events, first } => {
+                // One search of the chunk spares one in each event that lies in it. The data of
+                // any other event is searched by itself.
+                let chunk_tells = is_telling(chunk);
+                let lies_in_chunk = |data: &[u8]| chunk.as_ptr_range().contains(&data.as_ptr());
+                events.feed(chunk, |event| {
+                    let may_tell = chunk_tells || !lies_in_chunk(event.data);
+                    found.event(event, first, may_tell);
+                });
+            }
             Input::Document(answer) => {
                 answer.feed(chunk, |member, value| found.member(member, value));
                 found.complete |= answer.is_closed();
@@ -102,7 +111,7 @@ impl Meter {
     pub fn finish(&mut self) {
         let found = &mut self.found;
         if let Input::Stream { events, first } = &mut self.input {
-            events.finish(|event| found.event(event, first));
+            events.finish(|event| found.event(event, first, true));
         }
     }
 
@@ -171,7 +180,8 @@ impl Meter {
 }
 
 impl Found {
-    fn event(&mut self, event: Event<'_>, first: &mut u8) {
+    /// `may_tell`: a search has not ruled out that the event is telling.
+    fn event(&mut self, event: Event<'_>, first: &mut u8, may_tell: bool) {
         let Event { name, data } = event;
         self.events += 1;
         if data.trim_ascii_end() == b"[DONE]" {
@@ -185,7 +195,7 @@ impl Found {
         self.complete |= is_last;
         let is_first = *first < FIRST_EVENTS && (self.id.is_none() || self.model.is_none());
         *first = first.saturating_add(1);
-        if is_first || is_last || is_telling(data) {
+        if is_first || is_last || (may_tell && is_telling(data)) {
             Answer::default().feed(data, |member, value| {
                 self.complete |= match member {
                     Member::Finish => true,

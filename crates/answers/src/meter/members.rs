@@ -1,6 +1,7 @@
 //! Finds the few members of an answer that are measured, in one pass over JSON cut anywhere.
 //!
-//! Only the wanted values are kept. The places where they may occur form a small tree of [`Node`]s;
+//! A document that arrives in one chunk is read by `whole`. Any other goes through a state
+//! machine, byte by byte at its joints. Only the wanted values are kept. The places where they may occur form a small tree of [`Node`]s;
 //! a value outside it is skipped by counting brackets. A wanted value within one chunk is borrowed
 //! from it. Input that is not one JSON object ends the reading; nothing else is validated.
 //! Duplicate members are all reported, so the last one counts.
@@ -8,6 +9,8 @@
 use memchr::memchr2;
 
 use crate::json::{is_blank, unescaped};
+
+mod whole;
 
 /// The most bytes kept of a wanted object. A usage object has a few hundred bytes.
 pub(super) const OBJECT_MAX: usize = 16 << 10;
@@ -167,10 +170,20 @@ impl Answer {
     /// with its escapes, the text of a number or literal, or a whole object. `null` and values
     /// beyond their bound are not reported.
     pub(super) fn feed(&mut self, chunk: &[u8], mut on: impl FnMut(Member, &[u8])) {
+        if self.is_at_start() && whole::read(chunk, &mut on) {
+            self.closed = true;
+            self.state = State::End;
+            return;
+        }
         let mut at = 0;
         while at < chunk.len() && self.state != State::End {
             at = self.step(chunk, at, &mut on);
         }
+    }
+
+    /// Whether no byte has been read.
+    fn is_at_start(&self) -> bool {
+        self.depth == 0 && self.state == State::Value(Role::Enter(Node::Root))
     }
 
     /// Handles the token, or the part of one, at `at`. Returns the position to continue at.

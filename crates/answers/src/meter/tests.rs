@@ -212,3 +212,12 @@ fn a_delta_is_searched_and_only_a_telling_event_is_read() {
         assert!(is_telling(telling.as_bytes()), "{telling}");
     }
 }
+
+#[test]
+fn a_key_and_its_value_on_two_lines_of_an_event_are_found() {
+    let event = "data: {\"usage\"\ndata: :{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n";
+    let first = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[]}\n\n";
+    let stream = [first, event].concat();
+    let usage = Some([7, 2, 0, 0, 9]);
+    assert_eq!(reading(Meter::stream, &stream), told(usage, "", "m", "c", false));
+}
