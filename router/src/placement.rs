@@ -54,10 +54,11 @@ impl<'a> RequestContext<'a> {
             None
         };
         let found = pick(&route.options.session_sources.value, |place| match place {
+            // A walk over a head of ten lines costs less than parsing and hashing a name.
             Place::Header(name) => headers
-                .get_all(&**name)
                 .iter()
-                .map(|value| value.as_bytes())
+                .filter(|(key, _)| key.as_str() == &**name)
+                .map(|(_, value)| value.as_bytes())
                 .find(|value| !is_blank(value))
                 .map(Cow::Borrowed),
             Place::Body(path) => inspection.text(path),

@@ -31,6 +31,7 @@ mod rewrite;
 pub mod serve;
 mod shutdown_notice;
 mod status;
+mod timer;
 mod unparsed;
 mod write_timeout;
 

@@ -1,5 +1,6 @@
 //! Access to the peers: connections, probes and retries.
 
+pub mod address;
 mod body;
 pub mod client;
 pub mod connect;

@@ -2,16 +2,17 @@
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Response};
+use http::{Method, Response, response};
 
 use super::dispatch::api_of;
 use super::edits::{Edits, Room};
 use super::error::Dialect;
 use super::lookup::sole_route;
-use super::phase::{Answered, Live, LocalAnswer, Phase, Placed, Progress, Refused};
+use super::phase::{Answered, Live, LocalAnswer, Observed, Phase, Placed, Progress, Refused};
 use super::relay::{Body, Bounds, Relay, Stream};
-use super::respond::{self, Stamp};
-use crate::state::{Entry, Lifecycle, RouteTable};
+use super::respond::{self, Media, Stamp};
+use super::shutdown_notice::ShutdownNotice;
+use crate::state::{Entry, RouteTable};
 use crate::upstream::PeerBody;
 use service::budget::ByteBudget;
 
@@ -36,7 +37,7 @@ where
     let routing = progress.routing();
     respond::stamp(
         &mut head.headers,
-        &progress.arrival().rid,
+        &progress.arrival().id,
         routing,
         dialect,
         stamp,
@@ -77,17 +78,42 @@ pub(super) struct RelayOptions<'a> {
     /// Memory budget for bytes held back by edits.
     pub(super) budget: &'a ByteBudget,
     /// Signals the end of the process.
-    pub(super) lifecycle: &'a Lifecycle,
+    pub(super) shutdown_notice: ShutdownNotice,
     /// The router asked the engine for usage that the client must not see.
     pub(super) asked_for_usage: bool,
 }
 
-/// Relays a peer's answer. Waits for the whole body where the head depends on it.
-pub(super) async fn relayed(
+/// A relayed answer, as far as it is known at the head of the peer's.
+pub(super) enum Relayed {
+    /// The head is final.
+    Now(Response<Body>),
+    /// The head depends on the body.
+    Held(Held),
+}
+
+/// A relayed answer whose head waits for its body.
+pub(super) struct Held {
+    head: response::Parts,
+    relay: Box<Relay>,
+    stamp: Stamp,
+}
+
+impl Held {
+    /// Waits for the first part of the body, which is held until it is complete.
+    pub(super) async fn begun(mut self) -> Response<Body> {
+        if let Err(error) = self.relay.begin().await {
+            self.head = self.relay.fail(&error, self.stamp);
+        }
+        Response::from_parts(self.head, Body::relay(self.relay))
+    }
+}
+
+/// Relays a peer's answer.
+pub(super) fn relayed(
     placed: Live<Placed>,
     response: Response<PeerBody>,
     options: RelayOptions<'_>,
-) -> Response<Body> {
+) -> Relayed {
     let (mut head, body) = response.into_parts();
     let authorised = &placed.inspected.authorised;
     let route = &authorised.route;
@@ -95,7 +121,8 @@ pub(super) async fn relayed(
     let is_head = authorised.arrival.method == Method::HEAD;
     let server = &options.table.server;
     let room = || Room::new(options.budget, server.max_buffered_bytes);
-    let edits = Edits::of(route, options.asked_for_usage, &head, room);
+    let media = Media::of(&head.headers);
+    let edits = Edits::of(route, options.asked_for_usage, &head, media, room);
     let decodes = edits.as_ref().is_some_and(|edits| edits.decodes());
     let holds_all = edits.as_ref().is_some_and(|edits| edits.holds_all());
     let is_held = holds_all && !http_body::Body::is_end_stream(&body);
@@ -105,18 +132,23 @@ pub(super) async fn relayed(
         deadline: authorised.deadline(),
     };
     let transparent = route.options.transparent.value;
-    let answered = Answered::live(placed, &head, body.connect_time(), decodes, is_held);
+    let observed = Observed {
+        media,
+        is_decoded: decodes,
+        is_held,
+    };
+    let answered = Answered::live(placed, &head, body.connect_time(), observed);
 
     let prefix = answered.placed.inspected.authorised.prefix();
     let target = &answered.placed.tries.peer.target;
     respond::translate(&mut head.headers, target, prefix);
-    let is_stream = respond::is_event_stream(&head.headers);
+    let is_stream = media == Media::EventStream;
     if is_stream {
         respond::hint_stream(&mut head.headers);
     }
     let placed = &answered.placed;
     let routing = Some(placed.routing());
-    respond::stamp(&mut head.headers, placed.rid(), routing, dialect, stamp);
+    respond::stamp(&mut head.headers, placed.id(), routing, dialect, stamp);
     if edits.is_some() {
         Edits::fix(&mut head.headers);
     }
@@ -129,9 +161,10 @@ pub(super) async fn relayed(
     head.extensions = http::Extensions::new();
     head.version = http::Version::HTTP_11;
     let stream = is_stream.then(|| Stream::new(dialect, speaks));
-    let mut relay = Relay::new(body, answered, bounds, stream, edits, options.lifecycle);
-    if is_held && let Err(error) = relay.begin().await {
-        head = relay.fail(&error, stamp);
+    let notice = options.shutdown_notice;
+    let relay = Relay::new(body, answered, bounds, stream, edits, notice);
+    match is_held {
+        true => Relayed::Held(Held { head, relay, stamp }),
+        false => Relayed::Now(Response::from_parts(head, Body::relay(relay))),
     }
-    Response::from_parts(head, Body::relay(relay))
 }

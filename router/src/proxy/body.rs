@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
@@ -93,16 +94,23 @@ pub(super) async fn collect(
 
 async fn next(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
     loop {
-        let frame = match tokio::time::timeout(BODY_IDLE, body.frame()).await {
-            Err(_) => return Err(ApiError::body_timeout()),
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(_))) => {
+        // Most bodies arrive with their head, and need no timer.
+        let frame = match poll_immediate(body.frame()).await {
+            Some(frame) => frame,
+            None => match tokio::time::timeout(BODY_IDLE, body.frame()).await {
+                Err(_) => return Err(ApiError::body_timeout()),
+                Ok(frame) => frame,
+            },
+        };
+        let frame = match frame {
+            None => return Ok(None),
+            Some(Err(_)) => {
                 return Err(ApiError::bad_request(
                     "bad_body",
                     "the request body broke off",
                 ));
             }
-            Ok(Some(Ok(frame))) => frame,
+            Some(Ok(frame)) => frame,
         };
         // Engines do not use request trailers.
         if let Ok(data) = frame.into_data() {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, StatusCode, response};
 
-use super::respond;
+use super::respond::Media;
 use crate::content::filter::Filter;
 use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
 use crate::state::Route;
@@ -90,14 +90,15 @@ impl Edits {
         route: &Route,
         asked_for_usage: bool,
         answer: &response::Parts,
+        media: Media,
         room: impl FnOnce() -> Room,
     ) -> Option<Box<Self>> {
         let options = &route.options;
         let headers = &answer.headers;
-        let is_stream = respond::is_event_stream(headers);
+        let is_stream = media == Media::EventStream;
         let is_whole = answer.status.is_success()
             && answer.status != StatusCode::PARTIAL_CONTENT
-            && (is_stream || respond::is_json(headers));
+            && (is_stream || media == Media::Json);
         let handler = postprocess::handler(options.postprocess.value)
             .filter(|_| is_whole && !options.transparent.value);
         let usage_filter = asked_for_usage && is_stream;

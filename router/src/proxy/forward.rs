@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use router_core::health::{AttemptEnd, Failure};
@@ -33,7 +34,7 @@ pub(super) struct Outgoing {
     /// As received.
     pub method: Method,
     /// Raw path and query after the route prefix.
-    pub path_and_query: String,
+    pub path_and_query: PathAndQuery,
     /// Headers prepared for the upstream hop, except `Host` and the credential.
     pub headers: HeaderMap,
     /// As received.
@@ -46,10 +47,10 @@ impl Outgoing {
     fn to(&self, peer: &Peer, forward_auth: bool) -> Result<Request<Full<Bytes>>, ApiError> {
         let unusable =
             |_| ApiError::bad_request("bad_path", "the path is not a valid request target");
-        let uri = peer.target.uri(&self.path_and_query).map_err(unusable)?;
+        let path = peer.target.below(&self.path_and_query);
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = uri;
+        *request.uri_mut() = path.map_err(unusable)?.into();
         let mut headers = self.headers.clone();
         headers.insert(http::header::HOST, peer.target.host.clone());
         headers::credential(
@@ -130,12 +131,13 @@ pub(super) async fn forward(
     let Authorised { arrival, route, .. } = &inspected.authorised;
     let Arrival { rid, sinks, .. } = arrival;
     let started = tries.sent;
-    let mut tried = vec![first];
+    let mut current = first;
+    let mut tried = Vec::new();
     let mut fresh = false;
     loop {
         let peer = Arc::clone(&tries.peer);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
-        let (left, why) = match attempt(client, request, fresh, deadlines).await {
+        let (left, why) = match attempt(client, &peer, request, fresh, deadlines).await {
             End::Head(response) => return Ok(response),
             // A late failure does not mean that the connection was already dead: the prompt may
             // have killed the engine.
@@ -174,6 +176,7 @@ pub(super) async fn forward(
                 (Left::Nothing, why)
             }
         };
+        tried.push(current);
         // The wait for a silent peer may be longer than the window. The number of attempts bounds
         // it.
         let may_go_on = matches!(left, Left::Silence(_)) || is_in_window(started, deadlines);
@@ -190,7 +193,7 @@ pub(super) async fn forward(
                     rid,
                     &why,
                 );
-                tried.push(next);
+                current = next;
                 tries.go_on(&route.peers[pool.0][next]);
                 fresh = false;
             }
@@ -212,13 +215,15 @@ const SWITCHED: &str = "the peer changed the protocol unasked";
 
 async fn attempt(
     client: &PeerClient,
+    peer: &Peer,
     request: Request<Full<Bytes>>,
     fresh: bool,
     deadlines: Deadlines,
 ) -> End {
     let limits = AttemptLimits::new(deadlines, now());
     let (end, late) = limits.head();
-    match tokio::time::timeout_at(end.into(), client.send(request, fresh)).await {
+    let sent = client.send(&peer.target.address, request, fresh);
+    match tokio::time::timeout_at(end.into(), sent).await {
         Err(_) => late.end("no response headers in time"),
         Ok(Ok(mut response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
@@ -456,7 +461,7 @@ mod tests {
         });
         let outgoing = Outgoing {
             method: Method::POST,
-            path_and_query: "/v1/x".to_owned(),
+            path_and_query: PathAndQuery::from_static("/v1/x"),
             headers: HeaderMap::new(),
             body: Bytes::from_static(b"{}"),
             validated: false,

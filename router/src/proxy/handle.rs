@@ -2,7 +2,8 @@
 //! Each step is a function in its own module; this module only calls them in order.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use router_bodylog::Begun;
 
-use super::answer::{self, RelayOptions};
+use super::answer::{self, RelayOptions, Relayed};
 use super::body::{self, Collected, Limits};
 use super::destination::{Denied, Destination};
 use super::dispatch::leading_slashes;
@@ -22,7 +23,6 @@ use super::error::{ApiError, Dialect};
 use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
 use super::inspect::inspect;
-use super::limits::Framing;
 use super::local::{self, ModelsPath};
 use super::lookup::{names, route_of_model};
 use super::phase::{Arrival, Authorised, Grant, Live, Placed, Received, Refused, Sinks};
@@ -30,11 +30,13 @@ use super::place::place;
 use super::relay::Body;
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
+use super::shutdown_notice::ShutdownNotice;
 use super::{backends, finish, guard, limits, status};
 use crate::admin::access;
 use crate::clock::now;
 use crate::content::Inspection;
 use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::upstream::headers::Remote;
 use crate::upstream::{PeerClient, headers};
 use service::budget::ByteBudget;
 
@@ -55,14 +57,31 @@ pub struct Proxy {
 
 type Deadline = Option<(Instant, Duration)>;
 
+type Outcome = Result<Response<Body>, Box<Refused>>;
+
+/// What became of a request by its head alone.
+enum Dispatched<'c> {
+    /// It is answered.
+    Answered(Response<Body>),
+    /// Its handler has to wait. Boxed, because the connection reserves room for the future of
+    /// [`Proxy::handle`] for its whole life, and a stream lives long after its head is decided.
+    Running(Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>),
+}
+
+impl<'c> Dispatched<'c> {
+    fn run(handler: impl Future<Output = Outcome> + Send + 'c) -> Self {
+        Self::Running(Box::pin(handler))
+    }
+}
+
 /// The parts of a request that do not change with its phase.
 struct Call<'t> {
     /// The snapshot in force when the request arrived.
     table: &'t RouteTable,
     parts: Parts,
     body: Incoming,
-    /// The remote address of the connection.
-    peer: IpAddr,
+    /// The other end of the connection.
+    peer: &'t Remote,
 }
 
 impl Proxy {
@@ -70,55 +89,48 @@ impl Proxy {
     pub async fn handle(
         &self,
         request: Request<Incoming>,
-        peer: IpAddr,
+        peer: &Remote,
         head: &Arc<HeadWatch>,
     ) -> Response<Body> {
         let at = now();
         let (parts, body) = request.into_parts();
         let framing = head.take(!body.is_end_stream());
         let arrival = Arrival::live(&parts, head, &self.sinks, at);
-        // Boxed because the connection reserves space for this future for its whole life, and a
-        // stream lives long after its head is decided.
-        Box::pin(self.answer(arrival, parts, body, framing, peer)).await
-    }
-
-    async fn answer(
-        &self,
-        arrival: Live<Arrival>,
-        parts: Parts,
-        body: Incoming,
-        framing: Framing,
-        peer: IpAddr,
-    ) -> Response<Body> {
         let table = self.tables.load_full();
         if let Err(error) = limits::check(&parts, framing) {
             return answer::refused(*Refused::new(arrival, error), &table);
         }
+        let path = parts.uri.path().to_owned();
         let call = Call {
             table: &table,
             parts,
             body,
             peer,
         };
-        match self.dispatch(arrival, call).await {
+        let answered = match self.dispatch(arrival, call, &path) {
+            Ok(Dispatched::Answered(response)) => Ok(response),
+            Ok(Dispatched::Running(handler)) => handler.await,
+            Err(refused) => Err(refused),
+        };
+        match answered {
             Ok(response) => response,
             Err(refused) => answer::refused(*refused, &table),
         }
     }
 
-    /// Finds the destination, applies its policy and runs its handler.
-    async fn dispatch(
-        &self,
+    /// Finds the destination, applies its policy, and answers or starts the handler.
+    fn dispatch<'c>(
+        &'c self,
         arrival: Live<Arrival>,
-        call: Call<'_>,
-    ) -> Result<Response<Body>, Box<Refused>> {
-        let path = call.parts.uri.path().to_owned();
-        let destination = Destination::of(call.table, &path);
+        call: Call<'c>,
+        path: &'c str,
+    ) -> Result<Dispatched<'c>, Box<Refused>> {
+        let destination = Destination::of(call.table, path);
         let policy = destination.policy();
-        let admitted = match policy.admit(call.table, &call.parts, call.peer) {
+        let admitted = match policy.admit(call.table, &call.parts, call.peer.ip) {
             Ok(admitted) => admitted,
             Err(denied) => match *denied {
-                Denied::Status(answer) => return Ok(own(arrival, answer)),
+                Denied::Status(answer) => return Ok(Dispatched::Answered(own(arrival, answer))),
                 Denied::Api(error) => return Err(destination.refuse(arrival, error)),
             },
         };
@@ -134,9 +146,9 @@ impl Proxy {
                     path_at,
                     owner,
                 };
-                return self.serve(arrival, call, grant).await;
+                return Ok(Dispatched::run(self.serve(arrival, call, grant)));
             }
-            Destination::ByModel => return self.by_model(arrival, call).await,
+            Destination::ByModel => return Ok(Dispatched::run(self.by_model(arrival, call))),
             Destination::Health => Ok(local::health()),
             Destination::Ready => Ok(local::ready(call.table, &self.lifecycle)),
             Destination::ProxyMetrics => {
@@ -151,12 +163,22 @@ impl Proxy {
             Destination::Status {
                 route,
                 endpoint: Some(endpoint),
-            } => status::answer(self, call.table, route, endpoint, parts, call.body).await,
+            } => {
+                return Ok(Dispatched::run(async move {
+                    let Call {
+                        table, parts, body, ..
+                    } = call;
+                    match status::answer(self, table, route, endpoint, &parts, body).await {
+                        Ok(response) => Ok(own(arrival, response)),
+                        Err(error) => Err(Refused::new(arrival, error)),
+                    }
+                }));
+            }
             Destination::Nowhere => Err(nowhere(&call)),
             Destination::BadPath(error) | Destination::Unserved(error) => Err(error),
         };
         match result {
-            Ok(response) => Ok(own(arrival, response)),
+            Ok(response) => Ok(Dispatched::Answered(own(arrival, response))),
             Err(error) => Err(Refused::new(arrival, error)),
         }
     }
@@ -229,7 +251,7 @@ impl Proxy {
             received,
             peer,
         };
-        self.send(authorised, table, request).await
+        Box::pin(self.send(authorised, table, request)).await
     }
 
     /// A request whose route is known before its body.
@@ -283,7 +305,8 @@ impl Proxy {
             received,
             peer,
         };
-        self.send(authorised, table, request).await
+        // Boxed apart, so that a slow upload does not hold the room of what follows it.
+        Box::pin(self.send(authorised, table, request)).await
     }
 
     async fn read(
@@ -313,7 +336,7 @@ impl Proxy {
         &self,
         authorised: Live<Authorised>,
         table: &RouteTable,
-        request: Whole,
+        request: Whole<'_>,
     ) -> Result<Response<Body>, Box<Refused>> {
         let Whole {
             parts,
@@ -331,7 +354,10 @@ impl Proxy {
             peer,
             trusted: &table.server.trusted_proxies,
         };
-        let outgoing = outgoing(&inspected.authorised, parts, client, rewritten.body);
+        let outgoing = match outgoing(&inspected.authorised, parts, client, rewritten.body) {
+            Ok(outgoing) => outgoing,
+            Err(error) => return Err(Refused::new(inspected, error)),
+        };
         let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
         let deadlines = Deadlines {
             response: table.server.response_timeout,
@@ -339,11 +365,12 @@ impl Proxy {
             retries: RETRY_WINDOW,
             deadline: placed.inspected.authorised.deadline(),
         };
+        let mut notice = ShutdownNotice::new(self.lifecycle.clone());
         let sent = forward(&self.client, &mut placed, first, &outgoing, deadlines);
         let sent = tokio::select! {
             biased;
             sent = sent => sent,
-            () = self.lifecycle.reached(Phase::Stopped) => Err(ApiError::draining()),
+            () = poll_fn(|cx| notice.poll(cx)) => Err(ApiError::draining()),
         };
         let response = match sent {
             Ok(response) => response,
@@ -355,10 +382,13 @@ impl Proxy {
         let options = RelayOptions {
             table,
             budget: &self.budget,
-            lifecycle: &self.lifecycle,
+            shutdown_notice: notice,
             asked_for_usage: rewritten.asked_for_usage,
         };
-        Ok(answer::relayed(placed, response, options).await)
+        match answer::relayed(placed, response, options) {
+            Relayed::Now(response) => Ok(response),
+            Relayed::Held(held) => Ok(held.begun().await),
+        }
     }
 
     /// From here on the request is recorded, even if it is refused.
@@ -367,7 +397,7 @@ impl Proxy {
         arrival: Live<Arrival>,
         table: &RouteTable,
         parts: &Parts,
-        peer: IpAddr,
+        peer: &Remote,
         grant: Grant<'_>,
     ) -> Live<Authorised> {
         let client = headers::Client {
@@ -387,11 +417,11 @@ impl Proxy {
 }
 
 /// A request whose body is complete.
-struct Whole {
+struct Whole<'c> {
     parts: Parts,
     collected: Collected,
     received: Received,
-    peer: IpAddr,
+    peer: &'c Remote,
 }
 
 impl Destination<'_> {
@@ -421,15 +451,13 @@ fn outgoing(
     parts: Parts,
     client: headers::Client<'_>,
     body: Bytes,
-) -> Outgoing {
+) -> Result<Outgoing, ApiError> {
     let mut map = parts.headers;
     headers::prepare_request(&mut map, client);
     if !request.route.options.transparent.value {
         headers::narrow_encodings(&mut map);
     }
-    if let Ok(id) = HeaderValue::from_str(&request.arrival.rid) {
-        map.insert(respond::REQUEST_ID, id);
-    }
+    map.insert(respond::REQUEST_ID, request.arrival.id.clone());
     if body.is_empty() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
         // A method that may have a body must state that it has none (RFC 9110 section 8.6).
         map.insert(header::CONTENT_LENGTH, HeaderValue::from(0_u16));
@@ -438,14 +466,16 @@ fn outgoing(
         .uri
         .path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str);
-    Outgoing {
-        path_and_query: target.get(request.path_at..).unwrap_or("/").to_owned(),
+    let target = target.get(request.path_at..).unwrap_or("/").parse();
+    let unusable = |_| ApiError::bad_request("bad_path", "the path is not a valid request target");
+    Ok(Outgoing {
+        path_and_query: target.map_err(unusable)?,
         method: parts.method,
         headers: map,
         body,
         // The router used a credential to admit this caller.
         validated: request.owner.is_some(),
-    }
+    })
 }
 
 /// The deadline of a request whose body decides its route: the longest of all routes.

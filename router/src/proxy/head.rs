@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
+use memchr::memchr;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -185,6 +186,7 @@ const PREFIX_MAX: usize = "transfer-encoding:".len();
 /// Counts the lines of one head, across reads.
 #[derive(Debug, Default)]
 struct Scan {
+    /// The first bytes of a line that earlier reads began.
     prefix: Vec<u8>,
     lines: usize,
     framing: Framing,
@@ -194,33 +196,44 @@ struct Scan {
 impl Scan {
     /// Scans more bytes of a head. Returns whether the head has ended.
     fn feed(&mut self, bytes: &[u8]) -> bool {
-        for line in bytes.split_inclusive(|b| *b == b'\n') {
-            let room = PREFIX_MAX - self.prefix.len();
-            self.prefix.extend_from_slice(&line[..line.len().min(room)]);
-            if line.last() != Some(&b'\n') {
-                return false;
-            }
-            let ended = self.end_line();
-            if ended {
+        let mut rest = bytes;
+        while let Some(end) = memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end + 1);
+            rest = after;
+            let has_ended = if self.prefix.is_empty() {
+                self.end_line(&line[..line.len().min(PREFIX_MAX)])
+            } else {
+                self.hold(line);
+                let prefix = std::mem::take(&mut self.prefix);
+                self.end_line(&prefix)
+            };
+            if has_ended {
                 return true;
             }
         }
+        self.hold(rest);
         false
     }
 
-    fn end_line(&mut self) -> bool {
-        let blank = self.prefix == b"\r\n" || self.prefix == b"\n";
+    /// Keeps the beginning of a line that continues in the next read.
+    fn hold(&mut self, line: &[u8]) {
+        let room = PREFIX_MAX - self.prefix.len();
+        self.prefix.extend_from_slice(&line[..line.len().min(room)]);
+    }
+
+    /// Counts a line, given its first bytes. Returns whether it ends the head.
+    fn end_line(&mut self, prefix: &[u8]) -> bool {
+        let blank = prefix == b"\r\n" || prefix == b"\n";
         if blank && self.lines > 0 {
             return true;
         }
         // The rest of an unread body may come before a head. A request line begins with a method.
-        let begins = self.lines > 0 || self.prefix.first().is_some_and(u8::is_ascii_uppercase);
+        let begins = self.lines > 0 || prefix.first().is_some_and(u8::is_ascii_uppercase);
         if !blank && begins {
             self.lines += 1;
             let is = |name: &[u8]| {
-                self.prefix
-                    .get(..name.len())
-                    .is_some_and(|p| p.eq_ignore_ascii_case(name))
+                let start = prefix.get(..name.len());
+                start.is_some_and(|start| start.eq_ignore_ascii_case(name))
             };
             if is(b"content-length:") {
                 self.framing.lengths = self.framing.lengths.saturating_add(1);
@@ -231,7 +244,6 @@ impl Scan {
                 self.off = true;
             }
         }
-        self.prefix.clear();
         false
     }
 

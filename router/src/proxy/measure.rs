@@ -11,7 +11,8 @@ use router_bodylog::End;
 use router_core::book::PoolId;
 use router_core::signal::Sample;
 
-use super::respond;
+use super::phase::Observed;
+use super::respond::Media;
 
 /// Answers below either bound give no rate sample: it would measure the overhead.
 #[derive(Clone, Copy, Debug)]
@@ -71,25 +72,24 @@ impl Span {
 }
 
 impl Measure {
-    /// Decides by the response's head whether to measure. `decoded`: the input is not compressed,
-    /// whatever the head says.
+    /// Decides by the response's head whether to measure.
     pub(super) fn of(
         method: &Method,
         head: &response::Parts,
         pool: PoolId,
-        decoded: bool,
+        observed: Observed,
     ) -> Option<Box<Self>> {
         if *method != Method::POST || !head.status.is_success() {
             return None;
         }
-        let is_stream = respond::is_event_stream(&head.headers);
+        let is_stream = observed.media == Media::EventStream;
         let encoding = head.headers.get(header::CONTENT_ENCODING);
-        let encoding = encoding.filter(|_| !decoded);
+        let encoding = encoding.filter(|_| !observed.is_decoded);
         let inflate = encoding.and_then(|encoding| Inflate::of(encoding.as_bytes()));
         let meter = match (encoding.is_some() && inflate.is_none(), is_stream) {
             (true, _) => None,
             (false, true) => Some(Meter::stream()),
-            (false, false) => respond::is_json(&head.headers).then(Meter::document),
+            (false, false) => (observed.media == Media::Json).then(Meter::document),
         };
         Some(Box::new(Self {
             pool,
@@ -194,7 +194,12 @@ mod tests {
             response = response.header(*name, *value);
         }
         let head = response.body(()).unwrap().into_parts().0;
-        Measure::of(method, &head, PoolId(0), false)
+        let observed = Observed {
+            media: Media::of(&head.headers),
+            is_decoded: false,
+            is_held: false,
+        };
+        Measure::of(method, &head, PoolId(0), observed)
     }
 
     /// A request that arrived at 0 ms, with the times of its first and last chunk in milliseconds.

@@ -14,7 +14,7 @@ mod progress;
 
 use std::ops::{Deref, DerefMut};
 
-pub(super) use answered::Answered;
+pub(super) use answered::{Answered, Observed};
 pub(super) use arrival::Arrival;
 pub use arrival::Sinks;
 pub(super) use authorised::{Authorised, Grant};

@@ -37,7 +37,8 @@ pub(super) async fn place(
     let admitted = route.admit(lookups.on(context.ask(pool, question.exempt)));
     let (inspected, outcome) = match admitted {
         Ok(Admitted::Placed(placed)) => (inspected, Ok(placed)),
-        Ok(Admitted::Waiting(waiting)) => queue(inspected, waiting, lifecycle).await?,
+        // Boxed, because few requests wait.
+        Ok(Admitted::Waiting(waiting)) => Box::pin(queue(inspected, waiting, lifecycle)).await?,
         Err(refusal) => (inspected, Err(refusal)),
     };
     match outcome {

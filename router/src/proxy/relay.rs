@@ -5,17 +5,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-
-use bytes::Bytes;
-use http::response;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use router_core::health::{AttemptEnd, Failure};
-use tokio::time::Sleep;
 
 use super::edits::Edits;
 use super::error::{ApiError, Dialect};
@@ -23,10 +17,14 @@ use super::forward::at_peer;
 use super::phase::{Answered, Live, LocalAnswer};
 use super::respond::{self, Stamp};
 use super::shutdown_notice::ShutdownNotice;
+use super::timer::Timer;
 use crate::clock::now;
-use crate::state::Lifecycle;
 use crate::upstream::PeerBody;
 use crate::upstream::client::chain;
+use bytes::Bytes;
+use http::response;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use router_core::health::{AttemptEnd, Failure};
 
 /// Poll interval while waiting for the socket to drain before an abort. An abort drops whatever is
 /// still unsent: the error event, or the head and the first part of a body.
@@ -140,7 +138,7 @@ pub(super) struct Relay {
     /// When the last frame arrived, for the idle limit.
     active: Instant,
     /// One timer per stream, re-armed only when it fires.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
     stream: Option<Stream>,
     /// The edits of the body; `None` once the body has ended.
     edits: Option<Box<Edits>>,
@@ -228,7 +226,7 @@ impl Relay {
         bounds: Bounds,
         stream: Option<Stream>,
         edits: Option<Box<Edits>>,
-        lifecycle: &Lifecycle,
+        shutdown_notice: ShutdownNotice,
     ) -> Box<Self> {
         let deadline = bounds.deadline.map(|(end, _)| end);
         answered
@@ -251,7 +249,7 @@ impl Relay {
             trailers: None,
             first: None,
             failure: None,
-            shutdown_notice: speaks.then(|| ShutdownNotice::new(lifecycle.clone())),
+            shutdown_notice: speaks.then_some(shutdown_notice),
             unwritten: Unwritten::default(),
             flow,
         })
@@ -283,7 +281,7 @@ impl Relay {
         let dialect = Dialect::of(placed.inspected.authorised.path());
         let (mut head, body) = error.response(dialect).into_parts();
         let routing = Some(placed.routing());
-        respond::stamp(&mut head.headers, placed.rid(), routing, dialect, stamp);
+        respond::stamp(&mut head.headers, placed.id(), routing, dialect, stamp);
         self.answered.replaced(error, head.status, body.len());
         self.first = Some(Frame::data(body));
         head
@@ -402,11 +400,21 @@ impl Relay {
     /// Records bytes sent to the client.
     fn sent(&mut self, data: Bytes) -> Bytes {
         self.answered.sent(data.len());
-        self.unwritten.bytes += data.len();
+        self.count_unwritten(data.len());
         if let Some(stream) = &mut self.stream {
             stream.passed(&data);
         }
         data
+    }
+
+    /// Counts bytes handed to the connection. A flush since the last ones means that those have
+    /// reached the socket.
+    fn count_unwritten(&mut self, bytes: usize) {
+        let flushes = self.flushes();
+        if flushes != self.unwritten.flushes {
+            self.unwritten = Unwritten { bytes: 0, flushes };
+        }
+        self.unwritten.bytes += bytes;
     }
 
     fn holds(&self) -> bool {
@@ -450,12 +458,10 @@ impl Relay {
                 .bounds
                 .deadline
                 .map_or(idle_end, |(deadline, _)| deadline.min(idle_end));
-            let timer = self
-                .timer
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end.into())));
-            ready!(timer.as_mut().poll(cx));
+            let timer = self.timer.get_or_insert_with(|| Timer::new(end));
+            ready!(timer.poll(cx));
             if now() < end {
-                timer.as_mut().reset(end.into());
+                timer.reset(end);
                 continue;
             }
             return Poll::Ready(match self.bounds.deadline {
@@ -499,8 +505,8 @@ impl Relay {
             let now_flushed = self.flushes();
             let timer = self
                 .timer
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep(FLUSH_TICK)));
-            ready!(timer.as_mut().poll(cx));
+                .get_or_insert_with(|| Timer::new(now() + FLUSH_TICK));
+            ready!(timer.poll(cx));
             let Flow::Breaking { flushes, ticks } = &mut self.flow else {
                 return Poll::Ready(());
             };
@@ -508,7 +514,7 @@ impl Relay {
             if now_flushed != *flushes || *ticks == 0 {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset((now() + FLUSH_TICK).into());
+            timer.reset(now() + FLUSH_TICK);
         }
     }
 

@@ -5,7 +5,7 @@ use router_core::decision::Mode;
 
 use super::error::Dialect;
 use crate::state::{Peer, Route, Target};
-use crate::upstream::headers::strip_hop_by_hop;
+use crate::upstream::headers::strip;
 
 const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
 const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
@@ -19,6 +19,8 @@ const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 const DASH: HeaderValue = HeaderValue::from_static("-");
+const NO_SOURCE: HeaderValue = HeaderValue::from_static("none");
+const NO_RETRIES: HeaderValue = HeaderValue::from_static("0");
 
 /// Longest `x-request-id` accepted from a client.
 const REQUEST_ID_MAX: usize = 128;
@@ -43,15 +45,16 @@ impl Stamp {
 }
 
 /// The client's own id if it is 1 to 128 visible ASCII characters.
-pub(super) fn client_request_id(headers: &HeaderMap) -> Option<&str> {
-    let id = headers.get(&REQUEST_ID)?.to_str().ok()?;
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<(&str, &HeaderValue)> {
+    let value = headers.get(&REQUEST_ID)?;
+    let id = value.to_str().ok()?;
     ((1..=REQUEST_ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()))
-        .then_some(id)
+        .then_some((id, value))
 }
 
 /// A fresh id.
-pub(super) fn new_request_id() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
+pub(super) fn new_request_id() -> uuid::fmt::Simple {
+    uuid::Uuid::now_v7().simple()
 }
 
 /// How a request was routed, for the response headers.
@@ -69,23 +72,23 @@ pub(super) struct Routing<'a> {
     pub retries: usize,
 }
 
-/// Stamps a response. Replaces any headers of these names that the peer sent. `routing` is absent
-/// if no peer was tried.
+/// The most headers that a stamp adds.
+const STAMPED: usize = 8;
+
+/// Stamps a response. [`translate`] has removed any headers of these names that a peer sent.
+/// `routing` is absent if no peer was tried.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
-    rid: &str,
+    id: &HeaderValue,
     routing: Option<Routing<'_>>,
     dialect: Dialect,
     stamp: Stamp,
 ) {
-    for name in [SESSION, SOURCE, MODE, PEER, RETRIES, BACKEND, REQUEST_ID] {
-        headers.remove(name);
-    }
-    let id = text(rid);
+    headers.reserve(STAMPED);
     if dialect == Dialect::Anthropic {
         headers.insert(ANTHROPIC_REQUEST_ID, id.clone());
     }
-    headers.insert(REQUEST_ID, id);
+    headers.insert(REQUEST_ID, id.clone());
     if stamp == Stamp::IdOnly {
         return;
     }
@@ -93,8 +96,8 @@ pub(super) fn stamp(
         for name in [SESSION, MODE, PEER, BACKEND] {
             headers.insert(name, DASH);
         }
-        headers.insert(SOURCE, HeaderValue::from_static("none"));
-        headers.insert(RETRIES, HeaderValue::from_static("0"));
+        headers.insert(SOURCE, NO_SOURCE);
+        headers.insert(RETRIES, NO_RETRIES);
         return;
     };
     headers.insert(SESSION, text(routing.session));
@@ -102,50 +105,71 @@ pub(super) fn stamp(
     headers.insert(MODE, HeaderValue::from_static(routing.mode.as_str()));
     headers.insert(PEER, routing.peer.target.host.clone());
     headers.insert(BACKEND, routing.peer.target.name.clone());
-    headers.insert(RETRIES, HeaderValue::from(routing.retries));
+    let retries = match routing.retries {
+        0 => NO_RETRIES,
+        retries => HeaderValue::from(retries),
+    };
+    headers.insert(RETRIES, retries);
 }
 
-/// Whether a response is an event stream.
-pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
-    media_type(headers).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+/// The kinds of bodies that the router reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    /// `text/event-stream`.
+    EventStream,
+    /// One JSON document.
+    Json,
+    /// Anything else.
+    Other,
 }
 
-/// Whether a response is one JSON document.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    media_type(headers).is_some_and(|kind| {
+impl Media {
+    /// The kind of a body, by its head.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let Some(value) = headers.get(header::CONTENT_TYPE) else {
+            return Self::Other;
+        };
+        let value = value.as_bytes();
+        let end = memchr::memchr(b';', value).unwrap_or(value.len());
+        let kind = value[..end].trim_ascii();
         let suffix = kind.len().checked_sub(5).map(|at| &kind[at..]);
-        kind.eq_ignore_ascii_case(b"application/json")
+        if kind.eq_ignore_ascii_case(b"text/event-stream") {
+            Self::EventStream
+        } else if kind.eq_ignore_ascii_case(b"application/json")
             || suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json"))
-    })
+        {
+            Self::Json
+        } else {
+            Self::Other
+        }
+    }
 }
 
-fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(header::CONTENT_TYPE)?.as_bytes();
-    Some(value.split(|b| *b == b';').next()?.trim_ascii())
+/// Headers of a peer that end here. Some control a proxy in front of the engine. The router is that
+/// proxy; if it passed them on, an engine could control the proxy in front of the router. The others
+/// have names that only the router may use.
+fn ends_here(name: &str) -> bool {
+    matches!(
+        name,
+        "x-accel-redirect"
+            | "x-accel-limit-rate"
+            | "x-accel-expires"
+            | "x-accel-charset"
+            | "x-sendfile"
+            | "x-routed-session"
+            | "x-routed-source"
+            | "x-routed-mode"
+            | "x-routed-peer"
+            | "x-routed-retries"
+            | "x-proxy-backend"
+            | "x-request-id"
+    )
 }
 
-/// Headers that control a proxy in front of the engine. The router is that proxy. If it passed them
-/// on, an engine could control the proxy in front of the router.
-const PROXY_ORDERS: [HeaderName; 5] = [
-    HeaderName::from_static("x-accel-redirect"),
-    HeaderName::from_static("x-accel-limit-rate"),
-    HeaderName::from_static("x-accel-expires"),
-    HeaderName::from_static("x-accel-charset"),
-    HeaderName::from_static("x-sendfile"),
-];
-
-/// Turns a peer's head into one of the router: removes the peer's connection headers, its proxy
-/// control headers and its address. `prefix` is the route's part of the client's path.
+/// Turns a peer's head into one of the router: removes the peer's connection headers, those that
+/// end here, and its address. `prefix` is the route's part of the client's path.
 pub(super) fn translate(headers: &mut HeaderMap, peer: &Target, prefix: &str) {
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        // The transfer encoding takes precedence (RFC 9112 section 6.3); the length would truncate
-        // the body.
-        headers.remove(header::CONTENT_LENGTH);
-    }
-    strip_hop_by_hop(headers);
-    for name in PROXY_ORDERS {
-        headers.remove(name);
-    }
+    strip(headers, ends_here);
     let location = headers.get(header::LOCATION);
     if let Some(local) = location.and_then(|location| peer.relative(location, prefix)) {
         headers.insert(header::LOCATION, local);
@@ -164,8 +188,12 @@ pub(super) fn hint_stream(headers: &mut HeaderMap) {
 }
 
 fn text(value: &str) -> HeaderValue {
-    // Ids and labels are visible ASCII by construction.
-    HeaderValue::from_str(value).unwrap_or(DASH)
+    match value {
+        "-" => DASH,
+        "none" => NO_SOURCE,
+        // Ids and labels are visible ASCII by construction.
+        _ => HeaderValue::from_str(value).unwrap_or(DASH),
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +205,7 @@ mod tests {
         let of = |value: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_bytes(value).unwrap());
-            client_request_id(&headers).map(str::to_owned)
+            client_request_id(&headers).map(|(id, _)| id.to_owned())
         };
         assert_eq!(of(b"abc-123").as_deref(), Some("abc-123"));
         assert_eq!(of(&[b'a'; 128]).map(|id| id.len()), Some(128));
@@ -187,25 +215,50 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stream_is_known_by_its_media_type() {
+    fn a_body_is_known_by_its_media_type_or_suffix() {
         let of = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(value));
-            is_event_stream(&headers)
+            Media::of(&headers)
         };
-        assert!(of("text/event-stream") && of("Text/Event-Stream; charset=utf-8"));
-        assert!(!of("application/json") && !of("text/event-streams"));
+        assert_eq!(of("text/event-stream"), Media::EventStream);
+        assert_eq!(of("Text/Event-Stream; charset=utf-8"), Media::EventStream);
+        for json in [
+            "application/json",
+            "Application/JSON ; charset=utf-8",
+            "application/problem+json",
+        ] {
+            assert_eq!(of(json), Media::Json, "{json}");
+        }
+        for other in [
+            "text/event-streams",
+            "application/jsonl",
+            "text/plain",
+            "json",
+            "",
+        ] {
+            assert_eq!(of(other), Media::Other, "{other}");
+        }
+        assert_eq!(Media::of(&HeaderMap::new()), Media::Other);
     }
 
     #[test]
-    fn a_json_document_is_known_by_its_media_type_or_suffix() {
-        let of = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(value));
-            is_json(&headers)
-        };
-        assert!(of("application/json") && of("Application/JSON ; charset=utf-8"));
-        assert!(of("application/problem+json"));
-        assert!(!of("application/jsonl") && !of("text/plain") && !of("json"));
+    fn what_a_peer_may_not_say_ends_here() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "x-routed-session",
+            "x-routed-peer",
+            "x-proxy-backend",
+            "x-request-id",
+            "x-accel-redirect",
+            "transfer-encoding",
+            "x-kept",
+        ] {
+            headers.append(name, HeaderValue::from_static("1"));
+            headers.append(name, HeaderValue::from_static("2"));
+        }
+        strip(&mut headers, ends_here);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-kept"]);
     }
 }

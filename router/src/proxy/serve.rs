@@ -22,6 +22,7 @@ use super::head::{HeadWatch, Watched};
 use super::{Proxy, limits};
 use crate::admin::PeerAddr;
 use crate::clock::now;
+use crate::upstream::headers::Remote;
 
 /// Time limit for a client to send a head, and for an idle connection to begin one (nginx's
 /// `keepalive_timeout`).
@@ -77,12 +78,13 @@ pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
         async move {
             let head = Arc::new(HeadWatch::default());
             let io = TokioIo::new(Watched::new(stream, Arc::clone(&head)));
-            let address = peer.ip().to_canonical();
+            let remote = Remote::new(peer.ip().to_canonical());
             let service = service_fn(move |request: Request<Incoming>| {
                 let proxy = Arc::clone(&proxy);
                 let head = Arc::clone(&head);
+                let remote = remote.clone();
                 async move {
-                    Ok::<_, std::convert::Infallible>(proxy.handle(request, address, &head).await)
+                    Ok::<_, std::convert::Infallible>(proxy.handle(request, &remote, &head).await)
                 }
             });
             let connection = builder.serve_connection(io, service).into_owned();

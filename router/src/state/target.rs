@@ -3,13 +3,14 @@
 use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
+use crate::upstream::address::Address;
 use router_config::valid;
 
 /// A peer's address in the forms that a request needs, built once per snapshot.
 #[derive(Clone, Debug)]
 pub struct Target {
-    scheme: Scheme,
-    authority: Authority,
+    /// Where the peer listens.
+    pub address: Address,
     base_path: Box<str>,
     /// The value of `Host`.
     pub host: HeaderValue,
@@ -40,12 +41,13 @@ impl Target {
             value
         });
         Self {
-            scheme: if peer.tls {
-                Scheme::HTTPS
-            } else {
-                Scheme::HTTP
+            address: Address {
+                scheme: match peer.tls {
+                    true => Scheme::HTTPS,
+                    false => Scheme::HTTP,
+                },
+                authority,
             },
-            authority,
             base_path: Box::from(&*peer.base_path),
             host,
             name: HeaderValue::from_str(&peer.name).expect("a checked peer name is a header value"),
@@ -79,8 +81,8 @@ impl Target {
 
     /// Whether an authority names this peer. The default port of the scheme may be missing.
     fn is_at(&self, authority: &str) -> bool {
-        let own = self.authority.as_str();
-        let default = if self.scheme == Scheme::HTTPS {
+        let own = self.address.authority.as_str();
+        let default = if self.address.scheme == Scheme::HTTPS {
             ":443"
         } else {
             ":80"
@@ -93,20 +95,26 @@ impl Target {
         bare(authority) == bare(own)
     }
 
+    /// The path and query at this peer: below its base path.
+    ///
+    /// # Errors
+    /// The text is not a path and query.
+    pub fn below(&self, path_and_query: &PathAndQuery) -> Result<PathAndQuery, http::Error> {
+        if self.base_path.is_empty() {
+            return Ok(path_and_query.clone());
+        }
+        Ok(format!("{}{path_and_query}", self.base_path).parse()?)
+    }
+
     /// The absolute URI of a raw path and query. The path is not decoded, normalised or re-encoded.
     ///
     /// # Errors
     /// The text is not a path and query.
     pub fn uri(&self, path_and_query: &str) -> Result<Uri, http::Error> {
-        let path_and_query = if self.base_path.is_empty() {
-            path_and_query.parse::<PathAndQuery>()?
-        } else {
-            format!("{}{path_and_query}", self.base_path).parse()?
-        };
         Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path_and_query)
+            .scheme(self.address.scheme.clone())
+            .authority(self.address.authority.clone())
+            .path_and_query(self.below(&path_and_query.parse()?)?)
             .build()
     }
 }

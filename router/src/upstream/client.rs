@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::Builder;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use super::address::Address;
 use super::body::PeerBody;
 use super::connect::{ConnectError, ConnectTimeout, PeerConnector};
 use super::driven::Driven;
@@ -65,7 +65,7 @@ impl PeerClient {
         }
     }
 
-    /// Sends a request with an absolute URI and a `Host`, and waits for the head of the answer.
+    /// Sends a request with a path and a `Host` to an address, and waits for the head of the answer.
     /// Dropping the future, or later the answer's body, closes the connection, so the peer sees
     /// that the client has gone. A `fresh` request takes no connection from the pool; it is for the
     /// retry after a pooled connection died.
@@ -75,25 +75,16 @@ impl PeerClient {
     /// connection.
     pub async fn send(
         &self,
-        mut request: Request<Full<Bytes>>,
+        to: &Address,
+        request: Request<Full<Bytes>>,
         fresh: bool,
     ) -> Result<Response<PeerBody>, SendError> {
-        let uri = request.uri();
-        let authority = uri.authority().ok_or_else(no_authority)?;
-        let pool = self
-            .pools
-            .of(authority, uri.scheme() == Some(&Scheme::HTTPS));
-        let path = uri.path_and_query().cloned();
-        let to = std::mem::replace(
-            request.uri_mut(),
-            path.unwrap_or_else(|| PathAndQuery::from_static("/"))
-                .into(),
-        );
+        let pool = self.pools.of(to);
         let kept = if fresh { None } else { pool.take() };
         let mut link = match kept {
             Some(link) => link,
             // Boxed, because every request reserves room for this future and few requests connect.
-            None => Box::pin(self.connect(to)).await?,
+            None => Box::pin(self.connect(to.uri())).await?,
         };
         link.history.begin();
         match link.driven.send(request).await {
@@ -145,12 +136,6 @@ impl PeerClient {
             }
         }
     }
-}
-
-#[cold]
-fn no_authority() -> SendError {
-    let error = std::io::Error::other("the address of the peer names no host");
-    SendError::Dead(Arc::new(error))
 }
 
 /// An error and its causes as text, for the log.

@@ -82,6 +82,9 @@ where
     connection: Connection<T, B>,
     /// Whether the connection has ended and must not be polled again.
     has_ended: bool,
+    /// Whether the last poll ended with nothing to do. Only a poll of the connection can give its
+    /// user something, so the user is not polled again before the connection was woken.
+    is_waiting: bool,
     gate: Arc<Gate>,
     /// Wakes the gate.
     waker: Waker,
@@ -121,6 +124,7 @@ where
             sender,
             connection,
             has_ended: false,
+            is_waiting: false,
             waker: Waker::from(Arc::clone(&gate)),
             gate,
         })
@@ -132,6 +136,7 @@ where
     /// # Errors
     /// When the connection ends before the head is complete.
     pub(super) async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
+        self.is_waiting = false;
         let mut sent = pin!(self.sender.send_request(request));
         poll_fn(|cx| self.poll_with(cx, |cx| sent.as_mut().poll(cx))).await
     }
@@ -154,12 +159,17 @@ where
     ) -> Poll<O> {
         // Registered before `woken` is read, so that a wake-up from now on finds the task.
         self.gate.task.register(cx.waker());
+        if self.is_waiting && !self.is_woken() {
+            return Poll::Pending;
+        }
+        self.is_waiting = false;
         let _muted = Muted::new(&self.gate);
         for _ in 0..TURNS_MAX {
             if let Poll::Ready(output) = what(&mut Context::from_waker(&self.waker)) {
                 return Poll::Ready(output);
             }
             if !self.turn() {
+                self.is_waiting = true;
                 return Poll::Pending;
             }
         }
@@ -181,6 +191,7 @@ where
     /// Lets the connection do what it can without waiting, and forgets the task. Returns whether
     /// the connection can take another request.
     pub(super) fn rest(&mut self) -> bool {
+        self.is_waiting = false;
         let muted = Muted::new(&self.gate);
         for _ in 0..TURNS_MAX {
             if !self.turn() {

@@ -6,25 +6,30 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 /// RFC 9110 section 7.6.1, and the older names that still occur.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Removes the headers that belong to one connection only: the fixed names and every name that
-/// `Connection` lists.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// The lines that a request gets here: three of forwarding, the request id, `Host`, a credential.
+const OWN_LINES: usize = 6;
+
+/// Removes the headers that belong to one connection only (the fixed names, and every name that
+/// `Connection` lists), and those whose names `also` has.
+pub fn strip(headers: &mut HeaderMap, also: impl Fn(&str) -> bool) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(header::CONNECTION)
@@ -39,7 +44,10 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
+    let is_unwanted = |name: &&HeaderName| is_hop_by_hop(name.as_str()) || also(name.as_str());
+    // A head has one or two such lines. To walk over it once for each costs less than to look up
+    // every name.
+    while let Some(name) = headers.keys().find(is_unwanted).cloned() {
         headers.remove(name);
     }
 }
@@ -47,13 +55,21 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// Prepares a client's headers for the engine: removes hop-by-hop headers, sets this hop's own
 /// framing, and names the client. The caller sets `Host` and the credentials.
 pub fn prepare_request(headers: &mut HeaderMap, from: Client<'_>) {
-    strip_hop_by_hop(headers);
-    headers.remove(header::PROXY_AUTHORIZATION);
-    // The router has answered the expectation already, and here the body has one known length.
-    headers.remove(header::EXPECT);
-    headers.remove(header::CONTENT_LENGTH);
+    let is_trusted = from.is_trusted(from.peer.ip);
+    strip(headers, |name| match name {
+        // The router has answered the expectation already, and here the body has one known length.
+        "proxy-authorization" | "expect" | "content-length" => true,
+        // From an untrusted client these must not look like ours.
+        "forwarded" | "x-forwarded-host" => !is_trusted,
+        _ => false,
+    });
     join_cookies(headers);
-    from.name_in(headers);
+    // Room for the lines that are added here and by the callers, so that the table grows once.
+    headers.reserve(OWN_LINES);
+    match is_trusted {
+        true => from.name_behind_proxies(headers),
+        false => from.name_in(headers),
+    }
 }
 
 /// Asks the engine for nothing but what the router can decode: an answer in any other encoding would
@@ -107,11 +123,30 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
+/// The TCP peer of a client connection.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The address as a header value, made once per connection.
+    text: HeaderValue,
+}
+
+impl Remote {
+    /// The peer at an address.
+    pub fn new(ip: IpAddr) -> Self {
+        Self {
+            ip,
+            text: HeaderValue::from_str(&ip.to_string()).expect("an address is a header value"),
+        }
+    }
+}
+
 /// The client of a request, as far as the headers can be trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
-    /// The address of the TCP peer.
-    pub peer: IpAddr,
+    /// The TCP peer.
+    pub peer: &'a Remote,
     /// Networks of proxies whose forwarding headers are trusted.
     pub trusted: &'a [IpNet],
 }
@@ -125,8 +160,8 @@ impl Client<'_> {
     /// The client's address. This is the address of the TCP peer or, behind trusted proxies, the
     /// last address of `X-Forwarded-For` that is not a proxy's own, else `X-Real-IP`.
     pub fn address(&self, headers: &HeaderMap) -> IpAddr {
-        if !self.is_trusted(self.peer) {
-            return self.peer;
+        if !self.is_trusted(self.peer.ip) {
+            return self.peer.ip;
         }
         let forwarded = headers
             .get_all(X_FORWARDED_FOR)
@@ -144,37 +179,32 @@ impl Client<'_> {
             }
         }
         let real_ip = || hop_address(headers.get(X_REAL_IP)?.to_str().ok()?);
-        client.or_else(real_ip).unwrap_or(self.peer)
+        client.or_else(real_ip).unwrap_or(self.peer.ip)
     }
 
+    /// Names a client that comes without a trusted proxy.
     fn name_in(&self, headers: &mut HeaderMap) {
+        headers.insert(X_FORWARDED_FOR, self.peer.text.clone());
+        headers.insert(X_REAL_IP, self.peer.text.clone());
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+
+    /// Names a client behind trusted proxies, whose own lines stay.
+    fn name_behind_proxies(&self, headers: &mut HeaderMap) {
         let client = self.address(headers);
-        let trusted = self.is_trusted(self.peer);
         let mut hops = String::new();
-        if trusted {
-            for value in headers.get_all(X_FORWARDED_FOR) {
-                if let Ok(value) = value.to_str() {
-                    hops.push_str(value);
-                    hops.push_str(", ");
-                }
+        for value in headers.get_all(X_FORWARDED_FOR) {
+            if let Ok(value) = value.to_str() {
+                hops.push_str(value);
+                hops.push_str(", ");
             }
-        } else {
-            // `Forwarded` from an untrusted client must not look like ours.
-            headers.remove(header::FORWARDED);
-            headers.remove(X_FORWARDED_HOST);
         }
-        let start = hops.len();
-        hops.push_str(&self.peer.to_string());
+        hops.push_str(&self.peer.ip.to_string());
         set(headers, X_FORWARDED_FOR, &hops);
-        let real_ip = if client == self.peer {
-            hops[start..].to_owned()
-        } else {
-            client.to_string()
-        };
-        set(headers, X_REAL_IP, &real_ip);
-        if !(trusted && headers.contains_key(X_FORWARDED_PROTO)) {
-            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-        }
+        set(headers, X_REAL_IP, &client.to_string());
+        headers
+            .entry(X_FORWARDED_PROTO)
+            .or_insert(HeaderValue::from_static("http"));
     }
 }
 
@@ -225,8 +255,8 @@ mod tests {
         headers
     }
 
-    fn client(peer: &str, trusted: &[IpNet]) -> (IpAddr, Vec<IpNet>) {
-        (peer.parse().unwrap(), trusted.to_vec())
+    fn client(peer: &str, trusted: &[IpNet]) -> (Remote, Vec<IpNet>) {
+        (Remote::new(peer.parse().unwrap()), trusted.to_vec())
     }
 
     #[test]
@@ -262,7 +292,7 @@ mod tests {
             ("upgrade", "h2c"),
             ("x-kept", "1"),
         ]);
-        strip_hop_by_hop(&mut headers);
+        strip(&mut headers, |_| false);
         let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(left, ["content-length", "x-kept"]);
     }
@@ -272,7 +302,7 @@ mod tests {
         let (peer, trusted) = client("203.0.113.9", &[]);
         let mut headers = map(&[("cookie", "a=1"), ("x-kept", "1"), ("cookie", "b=2")]);
         let from = Client {
-            peer,
+            peer: &peer,
             trusted: &trusted,
         };
         prepare_request(&mut headers, from);
@@ -292,7 +322,7 @@ mod tests {
         prepare_request(
             &mut headers,
             Client {
-                peer,
+                peer: &peer,
                 trusted: &trusted,
             },
         );
@@ -310,7 +340,7 @@ mod tests {
             ("x-forwarded-proto", "https"),
         ]);
         let from = Client {
-            peer,
+            peer: &peer,
             trusted: &trusted,
         };
         assert_eq!(from.address(&headers).to_string(), "198.51.100.7");
@@ -327,7 +357,7 @@ mod tests {
     fn an_address_may_have_a_port_and_brackets() {
         let (peer, trusted) = client("10.0.0.1", &["10.0.0.0/8".parse().unwrap()]);
         let from = Client {
-            peer,
+            peer: &peer,
             trusted: &trusted,
         };
         for (said, client) in [

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Authority;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use parking_lot::{Mutex, RwLock};
 
+use super::address::Address;
 use super::connect::{History, Observed};
 use super::driven::Driven;
 
@@ -45,8 +45,8 @@ impl Link {
 /// The connections of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    http: RwLock<HashMap<Authority, Arc<Pool>>>,
-    https: RwLock<HashMap<Authority, Arc<Pool>>>,
+    http: RwLock<HashMap<Box<str>, Arc<Pool>>>,
+    https: RwLock<HashMap<Box<str>, Arc<Pool>>>,
 }
 
 /// The idle connections to one peer.
@@ -66,13 +66,17 @@ struct Idle {
 
 impl Pools {
     /// The pool of one address.
-    pub(super) fn of(&self, authority: &Authority, is_tls: bool) -> Arc<Pool> {
-        let pools = if is_tls { &self.https } else { &self.http };
+    pub(super) fn of(&self, address: &Address) -> Arc<Pool> {
+        let pools = match address.is_tls() {
+            true => &self.https,
+            false => &self.http,
+        };
+        let authority = address.authority.as_str();
         if let Some(pool) = pools.read().get(authority) {
             return Arc::clone(pool);
         }
         let mut pools = pools.write();
-        Arc::clone(pools.entry(authority.clone()).or_default())
+        Arc::clone(pools.entry(authority.into()).or_default())
     }
 
     /// Closes connections that were idle for too long or that their peer has closed, and forgets

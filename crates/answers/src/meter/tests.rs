@@ -219,5 +219,8 @@ fn a_key_and_its_value_on_two_lines_of_an_event_are_found() {
     let first = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[]}\n\n";
     let stream = [first, event].concat();
     let usage = Some([7, 2, 0, 0, 9]);
-    assert_eq!(reading(Meter::stream, &stream), told(usage, "", "m", "c", false));
+    assert_eq!(
+        reading(Meter::stream, &stream),
+        told(usage, "", "m", "c", false)
+    );
 }

@@ -15,7 +15,7 @@ use crate::content::postprocess::Outcome;
 use crate::proxy::error::ApiError;
 use crate::proxy::head::HeadWatch;
 use crate::proxy::measure::{Least, Measure, Span};
-use crate::proxy::respond;
+use crate::proxy::respond::Media;
 use crate::state::Route;
 use answers::Meter;
 
@@ -40,6 +40,17 @@ pub(in crate::proxy) struct Answered {
     broke: AttemptEnd,
 }
 
+/// How an answer is observed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::proxy) struct Observed {
+    /// The kind of its body.
+    pub(in crate::proxy) media: Media,
+    /// A compressed body is read decoded.
+    pub(in crate::proxy) is_decoded: bool,
+    /// The head is sent after the whole body has arrived.
+    pub(in crate::proxy) is_held: bool,
+}
+
 /// The head of the answer to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
@@ -58,14 +69,11 @@ struct Gaps {
 
 impl Answered {
     /// Starts the phase with this head of the peer's answer. Making the connection took `connect`.
-    /// `is_decoded`: a compressed body is read decoded. `is_held`: the head is sent after the whole
-    /// body has arrived.
     pub(in crate::proxy) fn live(
         placed: Live<Placed>,
         head: &response::Parts,
         connect: Duration,
-        is_decoded: bool,
-        is_held: bool,
+        observed: Observed,
     ) -> Live<Self> {
         placed.next(|mut placed| {
             let authorised = &mut placed.inspected.authorised;
@@ -74,13 +82,13 @@ impl Answered {
             }
             let method = &authorised.arrival.method;
             Self {
-                head: match is_held {
+                head: match observed.is_held {
                     true => Head::Held(head.status),
                     false => Head::Sent(head.status),
                 },
                 status: head.status,
-                is_stream: respond::is_event_stream(&head.headers),
-                measure: Measure::of(method, head, placed.pool, is_decoded),
+                is_stream: observed.media == Media::EventStream,
+                measure: Measure::of(method, head, placed.pool, observed),
                 span: Span::new(authorised.arrival.at),
                 gaps: Gaps {
                     seconds: [0.0; GAPS_MAX],

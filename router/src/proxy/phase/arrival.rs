@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 use router_bodylog::BodyLog;
 
 use super::Live;
@@ -36,6 +36,8 @@ pub struct Sinks {
 pub(in crate::proxy) struct Arrival {
     /// `x-request-id`.
     pub(in crate::proxy) rid: Arc<str>,
+    /// The same as a header value, for the engine and for the client.
+    pub(in crate::proxy) id: HeaderValue,
     /// Request method.
     pub(in crate::proxy) method: Method,
     /// As the client sent it; only the path is ever logged.
@@ -61,11 +63,19 @@ impl Arrival {
         sinks: &Arc<Sinks>,
         at: Instant,
     ) -> Live<Self> {
+        let (rid, id) = match respond::client_request_id(&parts.headers) {
+            Some((rid, id)) => (Arc::from(rid), id.clone()),
+            None => {
+                let rid = respond::new_request_id();
+                let mut buffer = [0; uuid::fmt::Simple::LENGTH];
+                let rid: &str = rid.encode_lower(&mut buffer);
+                let id = HeaderValue::from_str(rid).expect("hexadecimal digits are a header value");
+                (Arc::from(rid), id)
+            }
+        };
         Live::new(Self {
-            rid: match respond::client_request_id(&parts.headers) {
-                Some(id) => Arc::from(id),
-                None => Arc::from(respond::new_request_id()),
-            },
+            rid,
+            id,
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             version: parts.version,

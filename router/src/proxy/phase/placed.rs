@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::HeaderValue;
 use router_core::book::PoolId;
 use router_core::decision::{Attempt, Facts, Mode};
 use router_core::health::AttemptEnd;
@@ -72,6 +73,11 @@ impl Placed {
     /// `x-request-id`.
     pub(in crate::proxy) fn rid(&self) -> &str {
         &self.inspected.authorised.arrival.rid
+    }
+
+    /// The value of `x-request-id`.
+    pub(in crate::proxy) fn id(&self) -> &HeaderValue {
+        &self.inspected.authorised.arrival.id
     }
 
     /// How the request was routed, for the response's headers.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::uri::Scheme;
 use http::{HeaderMap, Method, header};
 use http_body_util::BodyExt;
 use service::tls::install_crypto_provider;
@@ -48,10 +49,11 @@ impl Rig {
     async fn send(&self, body: &[u8]) -> Result<Response<PeerBody>, SendError> {
         let request = Request::builder()
             .method(Method::POST)
-            .uri(format!("http://{}/v1/x?y=1", self.address))
+            .uri("/v1/x?y=1")
             .header(header::HOST, self.address.to_string())
             .body(Full::new(Bytes::copy_from_slice(body)));
-        let sent = self.client.send(request.unwrap(), false);
+        let to = self.to();
+        let sent = self.client.send(&to, request.unwrap(), false);
         tokio::time::timeout(PATIENCE, sent).await.expect("an end")
     }
 
@@ -69,9 +71,15 @@ impl Rig {
         whole(sent.unwrap()).await
     }
 
+    fn to(&self) -> Address {
+        Address {
+            scheme: Scheme::HTTP,
+            authority: self.address.to_string().parse().unwrap(),
+        }
+    }
+
     fn idle(&self) -> usize {
-        let authority = self.address.to_string().parse().unwrap();
-        self.client.pools.of(&authority, false).len()
+        self.client.pools.of(&self.to()).len()
     }
 }
 
