@@ -31,3 +31,8 @@ pub use run::{AccessLines, Ended, Options, Ready, StartError, run};
 
 #[cfg(test)]
 mod testing;
+
+/// jemalloc, which gives memory back after a burst: pages that stay free for ten seconds return to
+/// the system, and a thread of its own sees to that when the router is idle.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

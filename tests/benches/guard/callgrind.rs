@@ -4,16 +4,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// Functions that request memory from the system's allocator or from mimalloc.
-const ALLOCATORS: [&str; 8] = [
+/// Functions that request memory from the system's allocator or from jemalloc.
+const ALLOCATORS: [&str; 9] = [
     "malloc",
     "calloc",
     "realloc",
     "posix_memalign",
-    "mi_malloc_aligned",
-    "mi_zalloc_aligned",
-    "mi_realloc_aligned",
-    "mi_malloc",
+    "_rjem_malloc",
+    "_rjem_mallocx",
+    "_rjem_calloc",
+    "_rjem_realloc",
+    "_rjem_rallocx",
 ];
 
 /// The sums of one run of a program.
