@@ -154,6 +154,9 @@ pub struct Peer {
     /// Seconds since it entered the state; absent while it is healthy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub state_s: Option<u64>,
+    /// Why it is in that state, in words; absent while it is healthy.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
     /// The `gpu` label.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gpu: Option<String>,
@@ -178,6 +181,8 @@ pub enum PeerState {
     Held,
     /// Its load is not known: no requests.
     Stale,
+    /// Its probes get no answer: it takes requests all the same.
+    Busy,
     /// A state that a newer router knows.
     #[serde(other)]
     Unknown,
@@ -204,6 +209,7 @@ impl PeerState {
             Self::Returning => "returning",
             Self::Held => "held",
             Self::Stale => "stale",
+            Self::Busy => "busy",
             Self::Unknown => "unknown",
         }
     }

@@ -4,6 +4,7 @@
 mod auth;
 mod eject;
 mod guard;
+mod health_check;
 mod load;
 mod main_file;
 mod names;
@@ -18,6 +19,7 @@ mod tables;
 
 pub(crate) use auth::{SHARED, api_keys};
 pub(crate) use eject::eject;
+pub(crate) use health_check::health_check;
 pub(crate) use main_file::{Base, MainFile, main_file, state};
 pub(crate) use names::{
     NAME_MAX, RESERVED, optional_file, optional_route_name, prefixes, route_name, session_sources,

@@ -157,6 +157,8 @@ pub enum Kind {
     Buckets,
     /// The parts of `eject`, or `off`.
     Eject,
+    /// The parts of `health_check`, or `off`.
+    HealthCheck,
     /// `full`, `truncate(<size>)` or `none`.
     Bodies,
     /// A list of dotted paths into a JSON body.
@@ -292,6 +294,7 @@ impl Kind {
             Self::Eject => {
                 "a mapping such as `{consecutive: 5, share: .5, minimum: 10}`, or `off`".to_owned()
             }
+            Self::HealthCheck => "a mapping such as `{kind: generate, idle: 60s}`, or `off`".to_owned(),
             Self::Bodies => {
                 "`full`, `none` or `truncate(<size>)` such as `truncate(64k)`".to_owned()
             }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::check;
 use super::options::{
-    BUCKET, Bounds, CONDITION, EJECT, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE,
+    BUCKET, Bounds, CONDITION, EJECT, HEALTH_CHECK, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE,
 };
 use super::tree;
 use super::yaml;
@@ -171,6 +171,7 @@ fn scalar(kind: &Kind) -> Vec<Value> {
             switched_off(),
         ],
         Kind::Eject => vec![object_of(EJECT, &[]), switched_off()],
+        Kind::HealthCheck => vec![object_of(HEALTH_CHECK, &[]), switched_off()],
         Kind::Bodies => vec![text(r"^(full|none|truncate\( *[0-9]+[kKmMgGtT]? *\))$")],
         Kind::Duration { min, max, off } => {
             let mut forms = vec![

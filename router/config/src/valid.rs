@@ -245,6 +245,41 @@ pub struct Peer {
     pub gpu: Option<Arc<str>>,
 }
 
+/// `health_check: {kind: generate}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerateCheck {
+    /// A peer that began no answer for this long is asked.
+    pub idle: Duration,
+    /// How long the whole answer may take.
+    pub timeout: Duration,
+    /// The API that is asked.
+    pub api: GenerateApi,
+    /// The model that is asked for; `None`: the pool's, else the first one that the peer lists.
+    pub model: Option<Arc<str>>,
+}
+
+/// `health_check.kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckKind {
+    /// A request for one token.
+    Generate,
+}
+
+/// `health_check.api`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerateApi {
+    /// `/v1/chat/completions`
+    Chat,
+    /// `/v1/completions`
+    Completions,
+    /// `/v1/responses`
+    Responses,
+    /// `/v1/messages`
+    Messages,
+    /// `/v1/embeddings`
+    Embeddings,
+}
+
 /// `hang_after`; `None`: the built-in bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HangAfter(pub Option<Duration>);

@@ -37,7 +37,7 @@ use std::time::Instant;
 use crate::aimd::Bounds;
 use crate::health::{AnswerKind, Attempt, Health};
 use crate::load::Reading;
-use crate::pool::{Ban, ByRole, PeerKey, Role, RouteSpec};
+use crate::pool::{Ban, ByRole, PeerKey, Probes, Role, RouteSpec};
 use candidate_set::CandidateSet;
 use gates::Gates;
 use pool::PoolState;
@@ -87,6 +87,8 @@ struct PeerState {
     /// Number of tickets on the peer.
     in_flight: u32,
     ban: Ban,
+    /// What the last probes said.
+    probes: Probes,
     /// The last reading of the engine, from any route that polls it.
     reading: Reading,
     /// The number of slots that the engine reports.

@@ -30,7 +30,7 @@ use crate::balance::Balance;
 use crate::health::Failure;
 use crate::health::HealthFacts;
 use crate::load::Freshness;
-use crate::pool::PeerKey;
+use crate::pool::{PeerKey, ProbeFacts};
 
 /// Declares the modes. The route's balance policy provides its own word.
 macro_rules! modes {
@@ -242,6 +242,12 @@ pub struct PeerFacts {
     /// Seconds since the last successful poll of a held peer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub held_s: Option<u64>,
+    /// Seconds since the last successful poll of a stale peer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stale_s: Option<u64>,
+    /// The last probe; absent before the first one has ended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub probe: Option<ProbeFacts>,
     /// Health of the peer, from the outcomes of its requests; absent while there is nothing to
     /// show.
     #[serde(skip_serializing_if = "HealthFacts::is_plain", default)]

@@ -733,6 +733,21 @@ impl Health {
         self.silence.longest(kind, epoch, now)
     }
 
+    /// Whether only a request of the router's own tells how the peer is now. `is_idle`: nothing
+    /// runs on it.
+    pub(crate) fn needs_generated(&self, is_idle: bool, idle: Duration, now: Instant) -> bool {
+        match self.phase {
+            Phase::Suspect { .. } => true,
+            Phase::Probing { .. } => !self.probe_out,
+            Phase::Healthy | Phase::Returning { .. } => {
+                let last = self.silence.last_answer();
+                let passed = last.map(|last| now.saturating_duration_since(last));
+                is_idle && passed.is_none_or(|passed| passed >= idle)
+            }
+            Phase::Ejected { .. } => false,
+        }
+    }
+
     /// Time of the last first byte.
     pub(crate) fn last_answer(&self) -> Option<Instant> {
         self.silence.last_answer()

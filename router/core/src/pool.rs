@@ -6,6 +6,7 @@
 
 mod ban;
 mod capacity;
+mod probe;
 mod role;
 
 use std::cmp::Ordering;
@@ -25,6 +26,8 @@ use crate::signal::{Signal, SignalSpec};
 
 pub use ban::{Ban, Change, Evidence};
 pub use capacity::{Capacity, Load};
+pub use probe::ProbeFacts;
+pub(crate) use probe::Probes;
 pub(crate) use role::ByRole;
 pub use role::Role;
 

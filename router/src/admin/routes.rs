@@ -123,16 +123,36 @@ fn switch_state(route: &state::Route, switch: Switch) -> SwitchState {
     }
 }
 
-/// The state of a peer: what its requests told, else what its load page tells.
+/// The state of a peer: what its requests told, else what its load page tells, else what its probes
+/// tell.
 fn peer_state(facts: &PeerFacts) -> PeerState {
+    let is_silent = facts.probe.is_some_and(|probe| probe.silent_s.is_some());
     match (facts.health.state, facts.freshness) {
         (HealthState::Suspect, _) => PeerState::Suspect,
         (HealthState::Ejected, _) => PeerState::Ejected,
         (HealthState::Probing, _) => PeerState::Probing,
         (HealthState::Returning, _) => PeerState::Returning,
+        (HealthState::Healthy, None | Some(Freshness::Fresh)) if is_silent => PeerState::Busy,
         (HealthState::Healthy, None | Some(Freshness::Fresh)) => PeerState::Healthy,
         (HealthState::Healthy, Some(Freshness::Held)) => PeerState::Held,
         (HealthState::Healthy, Some(_)) => PeerState::Stale,
+    }
+}
+
+/// How long the peer has been in its state, and why it is there.
+fn since_and_why(facts: &PeerFacts, state: PeerState) -> (Option<u64>, Option<String>) {
+    let silent = |what: &str, seconds: Option<u64>| {
+        let why = seconds.map(|seconds| format!("{what} silent for {seconds} s"));
+        (seconds, why)
+    };
+    match state {
+        PeerState::Busy => {
+            let seconds = facts.probe.and_then(|probe| probe.silent_s);
+            (seconds, seconds.map(|s| format!("probe silent {s} s")))
+        }
+        PeerState::Held => silent("metrics", facts.held_s),
+        PeerState::Stale => silent("metrics", facts.stale_s),
+        _ => (facts.health.since_s, facts.health.cause.clone()),
     }
 }
 
@@ -144,7 +164,12 @@ fn pools(route: &state::Route) -> Vec<Pool> {
             .peer_facts(id)
             .into_iter()
             .zip(configured)
-            .map(|(now, peer)| Peer {
+            .map(|(now, peer)| {
+                let state = peer_state(&now);
+                let (state_s, why) = since_and_why(&now, state);
+                (now, peer, state, state_s, why)
+            })
+            .map(|(now, peer, state, state_s, why)| Peer {
                 held_back: route.held_back(&now.peer),
                 peer: now.peer.to_string(),
                 name: now.name.clone(),
@@ -155,8 +180,9 @@ fn pools(route: &state::Route) -> Vec<Pool> {
                 draining: now.draining,
                 banned: now.banned,
                 ban_left_s: now.ban_left_s,
-                state: peer_state(&now),
-                state_s: now.health.since_s.or(now.held_s),
+                state,
+                state_s,
+                why: why.filter(|_| !state.is_healthy()),
                 gpu: peer.spec.gpu.as_deref().map(str::to_owned),
             });
         let model = route.spec().pools[id.0].model.as_deref();

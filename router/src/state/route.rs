@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -245,6 +246,27 @@ impl Route {
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
         self.state
             .change(|book, _, now| book.observe(&self.roster, peer, evidence, now))
+    }
+
+    /// Records the result of a probe that was sent at `asked`. Returns the resulting change.
+    pub fn probed(&self, peer: &PeerKey, evidence: Evidence, asked: Instant) -> Option<Change> {
+        self.state
+            .change(|book, _, now| book.probed(&self.roster, peer, evidence, asked, now))
+    }
+
+    /// Reserves a slot for a generated request to a peer that needs one; see [`Book::generate`].
+    pub fn generate(&self, peer: &PeerKey, idle: Duration) -> Option<Reservation> {
+        let ticket = self
+            .state
+            .change(|book, _, now| book.generate(&self.roster, peer, idle, now))?;
+        Some(Reservation {
+            state: Arc::clone(&self.state),
+            ticket: Some(ticket),
+            kept: Kept {
+                pin: None,
+                pin_falls_back: false,
+            },
+        })
     }
 
     /// Explains how a request would be placed. Counts nothing.

@@ -94,11 +94,20 @@ impl Events {
         }
     }
 
-    /// A peer answered a probe with 429 or too late: it keeps its state.
-    pub fn probe_busy(&self, at: PeerRef<'_>, why: &dyn Display, now: Instant) {
+    /// This host could not send a probe. That says nothing about the peer.
+    pub fn probe_not_sent(&self, at: PeerRef<'_>, why: &dyn Display, now: Instant) {
         let PeerRef { route, peer, name } = at;
-        if self.speaks(Warning::ProbeBusy, at, now) {
-            tracing::warn!(route, %peer, name, why = %why, "peer is busy: its health stays as it was");
+        if self.speaks(Warning::ProbeNotSent, at, now) {
+            tracing::warn!(route, %peer, name, why = %why, "the router could not probe a peer: its health stays as it was");
+        }
+    }
+
+    /// A peer refused the request that its route's `health_check` generates: its health stays as it
+    /// was.
+    pub fn generated_refused(&self, at: PeerRef<'_>, status: u16, now: Instant) {
+        let PeerRef { route, peer, name } = at;
+        if self.speaks(Warning::GeneratedRefused, at, now) {
+            tracing::warn!(route, %peer, name, status, "the engine refuses the generated health check: it tells nothing");
         }
     }
 
@@ -272,7 +281,8 @@ impl Events {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Warning {
-    ProbeBusy,
+    ProbeNotSent,
+    GeneratedRefused,
     RequestFailed,
     StreamBroken,
     PollRefused,
@@ -310,7 +320,7 @@ mod tests {
 
     fn subject(n: usize) -> Subject {
         (
-            Warning::ProbeBusy,
+            Warning::ProbeNotSent,
             "chat".into(),
             PeerKey::new(format!("peer-{n}:1")),
         )

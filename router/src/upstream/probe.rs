@@ -4,6 +4,7 @@
 //! starts and ends tasks and updates the ones that stay, so a reload does not probe all peers at
 //! once. [`verdict`] decides what an answer means; the core decides what a ban means.
 
+mod generate;
 mod models;
 mod prober;
 pub mod verdict;
@@ -23,11 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::generate::{Generator, generate_for};
 use self::prober::Prober;
 use super::poll::{Poller, poll_peer};
 use super::probe_client::{KeptConnection, ProbeClient};
 use crate::state::{Peer, Route, RouteTable};
-use crate::telemetry::events::Events;
+use crate::telemetry::events::{Events, PeerRef};
 use router_config::valid::Engine;
 
 /// First probes are spread over this time, so that a start with many peers makes no burst.
@@ -49,6 +51,7 @@ pub async fn supervise(
     let asker = ProbeClient::new();
     let asking = Asking {
         prober: Arc::new(Prober::new(asker.clone(), Arc::clone(&events))),
+        generator: Arc::new(Generator::new(asker.clone(), Arc::clone(&events))),
         poller: Arc::new(Poller::new(asker, events)),
         first_round,
     };
@@ -93,6 +96,15 @@ impl Assignment {
             .unwrap_or(&self.route.options.health_probe_path.value)
     }
 
+    /// The label of the peer in events.
+    fn peer_ref(&self) -> PeerRef<'_> {
+        PeerRef {
+            route: &self.route.name,
+            peer: &self.peer.spec.key,
+            name: &self.peer.spec.name,
+        }
+    }
+
     /// The latest time of the next probe or poll of the peer itself.
     pub(super) fn next_within(&self) -> Duration {
         let (spec, options) = (&self.peer.spec, &self.route.options);
@@ -112,9 +124,10 @@ impl Assignment {
     }
 }
 
-/// The two kinds of task: probe and poll.
+/// The three kinds of task: probe, generated request and poll.
 struct Asking {
     prober: Arc<Prober>,
+    generator: Arc<Generator>,
     poller: Arc<Poller>,
     first_round: TaskTracker,
 }
@@ -128,8 +141,8 @@ struct Watches {
 
 struct Watch {
     assigned: watch::Sender<Assignment>,
-    /// Health and load are fetched separately, because a slow health check must not age the load.
-    tasks: [AbortHandle; 2],
+    /// Health and load are asked separately, because a slow health check must not age the load.
+    tasks: [AbortHandle; 3],
 }
 
 impl Watches {
@@ -175,13 +188,18 @@ impl Watches {
             asking.first_round.token(),
             seeded(),
         );
+        let generated = generate_for(Arc::clone(&asking.generator), assignments.clone(), seeded());
         let probes = watch_peer(
             Arc::clone(&asking.prober),
             assignments,
             asking.first_round.token(),
             seeded(),
         );
-        let tasks = [self.tasks.spawn(probes), self.tasks.spawn(polls)];
+        let tasks = [
+            self.tasks.spawn(probes),
+            self.tasks.spawn(generated),
+            self.tasks.spawn(polls),
+        ];
         Watch { assigned, tasks }
     }
 

@@ -1,4 +1,4 @@
-//! Requests beside the request path: a GET on a connection that is kept for the next one.
+//! Requests beside the request path, on a connection that is kept for the next one.
 //!
 //! Each request drives its own connection. No task is spawned or woken for it, and between two
 //! requests only the stream remains. This is how the router polls hundreds of engines each second.
@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
-use http_body_util::Empty;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::Builder;
 use parking_lot::Mutex;
@@ -38,7 +38,9 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!(
     " (probe)"
 ));
 
-/// Sends GET requests. It uses no proxy, redirect, compression or time-out: the caller has one
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Sends the router's own requests. It uses no proxy, redirect, compression or time-out: the caller has one
 /// time-out over the whole.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeClient {
@@ -50,7 +52,7 @@ pub(super) struct ProbeClient {
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     uri: Uri,
-    request: Request<Empty<Bytes>>,
+    request: Request<Full<Bytes>>,
 }
 
 /// The kind of request.
@@ -98,7 +100,7 @@ pub(super) struct Answer<'l> {
     status: StatusCode,
     headers: HeaderMap,
     body: Incoming,
-    wire: Driven<Stream, Empty<Bytes>>,
+    wire: Driven<Stream, Full<Bytes>>,
     line: &'l KeptConnection,
     kept_as: Option<(Scheme, Authority)>,
 }
@@ -117,7 +119,7 @@ impl ProbeClient {
     pub(super) fn new() -> Self {
         let mut http = Builder::new();
         http.read_buf_exact_size(Some(READ_SIZE));
-        // A request has no body, so its head goes out in one piece.
+        // Requests are small, so each goes out in one piece.
         http.writev(false);
         Self {
             connector: Connector::new(),
@@ -132,7 +134,7 @@ impl ProbeClient {
     ///
     /// # Errors
     /// When no new connection can be made, or a new one gives no answer.
-    pub(super) async fn get<'l>(
+    pub(super) async fn ask<'l>(
         &self,
         line: &'l KeptConnection,
         question: Question<'_>,
@@ -177,7 +179,7 @@ impl Endpoint {
     /// The page at an absolute `uri`; `authorization` is the peer's credential.
     pub(super) fn new(uri: Uri, authorization: Option<&HeaderValue>) -> Self {
         let path = uri.path_and_query().cloned();
-        let mut request = Request::new(Empty::new());
+        let mut request = Request::new(Full::default());
         *request.uri_mut() = path
             .unwrap_or_else(|| PathAndQuery::from_static("/"))
             .into();
@@ -192,6 +194,15 @@ impl Endpoint {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }
         Self { uri, request }
+    }
+
+    /// The same place, for a POST of this JSON.
+    pub(super) fn posting(mut self, json: Bytes) -> Self {
+        *self.request.method_mut() = Method::POST;
+        let headers = self.request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, JSON);
+        *self.request.body_mut() = Full::new(json);
+        self
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use serde_json::{Value, json};
 use system_tests::peer::{COMPLETION, Peer, Refusing};
+use system_tests::router::Router;
 use system_tests::wait::until_answer;
 
 use crate::common::{CHAT, CHAT_PATH, setup};
@@ -140,4 +142,95 @@ async fn a_silent_engine_that_is_the_only_one_is_a_504() {
     assert_eq!(error["code"], "upstream_timeout");
     assert_eq!(error["timeout"], "first_byte_timeout");
     assert_eq!(error["limit_s"], 0.1);
+}
+
+/// The state of each peer of the route `r` in file order, as `/_routes` shows it.
+async fn states(router: &Router) -> Vec<String> {
+    let routes = router.admin_get("/_routes").await.json();
+    let peers = routes["routes"][0]["pools"][0]["peers"].as_array().cloned();
+    let state = |peer: Value| peer["state"].as_str().unwrap_or("healthy").to_owned();
+    peers.unwrap_or_default().into_iter().map(state).collect()
+}
+
+async fn until_state(router: &Router, peer: usize, wanted: &str) {
+    until_answer(&format!("peer {peer} to be {wanted}"), async || {
+        (states(router).await.get(peer)? == wanted).then_some(())
+    })
+    .await;
+}
+
+const GENERATE: &str = "health_check: {kind: generate, idle: 50ms, timeout: 200ms}\n\
+    health_check_interval: 50ms\neject: {consecutive: 2, time: 1s}\nslow_start: 0s";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_engine_is_asked_for_one_token_of_its_own_model() {
+    let peer = Peer::plain().await;
+    let route = format!("peers: [{{address: {}}}]\n{GENERATE}\n", peer.address);
+    let _router = setup().route("r", &route).start().await;
+    // The first one may come before the list of models is known.
+    let seen = peer.arrived(3).await.pop().unwrap();
+    assert_eq!(seen.target, "/v1/chat/completions");
+    let body: Value = serde_json::from_slice(&seen.body).unwrap();
+    assert_eq!(
+        (&body["max_tokens"], &body["model"]),
+        (&json!(1), &json!("tiny"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generated_requests_find_a_hung_engine_and_bring_it_back_without_a_client() {
+    let answers = Arc::new(AtomicU16::new(0));
+    let bad = {
+        let answers = answers.clone();
+        Peer::spawn(move |_, mut exchange| {
+            let answers = answers.load(Ordering::SeqCst);
+            async move {
+                match answers {
+                    0 => exchange.gone().await,
+                    status => exchange.reply(status, &[], COMPLETION).await,
+                }
+                exchange
+            }
+        })
+        .await
+    };
+    let good = Peer::plain().await;
+    let router = setup()
+        .route("r", &two(&bad, &good, GENERATE))
+        .start()
+        .await;
+    until_state(&router, 0, "ejected").await;
+    let page = router.admin_get("/metrics").await.text();
+    let healthy = |peer: &Peer| {
+        format!(
+            "llm_router_peer_healthy{{route=\"r\",peer=\"{}\"}}",
+            peer.address
+        )
+    };
+    assert!(page.contains(&format!("{} 0", healthy(&bad))), "{page}");
+    assert!(page.contains(&format!("{} 1", healthy(&good))), "{page}");
+    answers.store(200, Ordering::SeqCst);
+    until_state(&router, 0, "healthy").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_without_an_answer_is_a_state_and_keeps_the_engine_in() {
+    let slow = Peer::spawn_with_probes(|seen, mut exchange| async move {
+        match seen.is_probe() {
+            true => exchange.gone().await,
+            false => exchange.reply(200, &[], COMPLETION).await,
+        }
+        exchange
+    })
+    .await;
+    let route = format!(
+        "peers: [{{address: {}}}]\nhealth_check_interval: 50ms\nhealth_timeout: 50ms\n",
+        slow.address
+    );
+    let router = setup().route("r", &route).start().await;
+    until_state(&router, 0, "busy").await;
+    let routes = router.admin_get("/_routes").await.json();
+    let why = routes["routes"][0]["pools"][0]["peers"][0]["why"].to_string();
+    assert!(why.contains("probe silent 0 s"), "{why}");
+    assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
 }

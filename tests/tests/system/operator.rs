@@ -517,7 +517,7 @@ async fn a_route_whose_peers_are_all_banned_is_explained() {
     })
     .await;
     assert!(
-        explained.contains("the ban of dead ends by itself in"),
+        explained.contains("a probe of a banned peer would have to succeed"),
         "{explained}"
     );
 }

@@ -134,18 +134,11 @@ fn room(route: &Route, pool: &Pool, add: &mut impl FnMut(&'static str, String, S
     let of = of_model(pool);
     let enabled = || pool.peers.iter().filter(|peer| peer.enabled);
     let banned = enabled().filter(|peer| peer.banned);
-    for Peer {
-        name,
-        peer,
-        ban_left_s,
-        ..
-    } in banned
-    {
-        let left = ban_left_s.map_or(String::new(), |left| format!(" for {left} s more"));
+    for Peer { name, peer, .. } in banned {
         add(
             "banned_peer",
             format!(
-                "peer {name} ({peer}) is banned{left}: it could not be reached or failed its probe"
+                "peer {name} ({peer}) is banned until a probe succeeds: it could not be reached or failed its probe"
             ),
             "llmctl route check --probe".to_owned(),
         );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::admin::{Auth, Keys, KeysInForce, Peer, Pool, Problem, Route, RouteStatus};
+use proto::admin::{Auth, Keys, KeysInForce, Peer, PeerState, Pool, Problem, Route, RouteStatus};
 
 use super::recent::{PeerRecent, Recent};
 use super::seen::Seen;
@@ -220,20 +220,21 @@ fn failed(seen: Option<&PeerRecent>) -> Cell {
 fn state(peer: &Peer) -> Cell {
     match (peer.enabled, peer.banned) {
         (false, _) => ("disabled".to_owned(), Paint::Dim),
-        (true, true) => {
-            let left = peer
-                .ban_left_s
-                .map_or(String::new(), |left| format!(", {left} s left"));
-            (format!("banned{left}"), Paint::Red)
-        }
+        (true, true) => ("banned".to_owned(), Paint::Red),
         (true, false) if !peer.state.is_healthy() => {
             let paint = if peer.state.is_out() {
                 Paint::Red
             } else {
                 Paint::Yellow
             };
-            let since = peer.state_s.map_or(String::new(), |s| format!(" {s} s"));
-            (format!("{}{since}", peer.state.as_str()), paint)
+            let (state, since) = (peer.state.as_str(), peer.state_s);
+            let text = match (&peer.why, peer.state) {
+                (Some(why), PeerState::Busy | PeerState::Held | PeerState::Stale) => {
+                    format!("{state}: {}", tame(why))
+                }
+                _ => since.map_or(state.to_owned(), |s| format!("{state} {s} s")),
+            };
+            (text, paint)
         }
         (true, false) if peer.draining => ("draining".to_owned(), Paint::Yellow),
         (true, false) if peer.in_flight >= peer.max => ("full".to_owned(), Paint::Yellow),

@@ -34,7 +34,7 @@ pub(crate) fn eject(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Opt
     Some(Some(spec))
 }
 
-fn part<T>(reader: &mut Reader, node: &Node, option: &OptionDef<T>) -> Option<T> {
+pub(super) fn part<T>(reader: &mut Reader, node: &Node, option: &OptionDef<T>) -> Option<T> {
     match node.get(option.meta.key) {
         Some(value) => reader.key(option.meta.key, |reader| option.read(reader, value)),
         None => option.builtin(),

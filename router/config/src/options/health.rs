@@ -1,5 +1,6 @@
 //! When peers that fail or hang lose their requests, and how they get them back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use router_core::health::EjectSpec;
@@ -7,8 +8,8 @@ use router_core::health::EjectSpec;
 use super::define::options;
 use super::signals::SHARE;
 use super::{Kind, Meta, OptionDef, option, within};
-use crate::check;
-use crate::valid::HangAfter;
+use crate::check::{self, Choice};
+use crate::valid::{CheckKind, GenerateApi, GenerateCheck, HangAfter};
 
 options! {
     /// `eject` and what goes with it.
@@ -30,6 +31,11 @@ options! {
         /// 504. An answer that is not streamed begins after its last token: leave time for all of
         /// it.
         first_byte_timeout: Option<Duration> = option("first_byte_timeout", FIRST_BYTE).default("off");
+
+        /// Asks each peer for one token when no request has succeeded there for a while, and while
+        /// it is suspect or has served its ejection, so that no client's request has to try it.
+        /// `off`: only `health_probe_path` is asked.
+        health_check: Option<GenerateCheck> = option("health_check", Kind::HealthCheck).default("off");
 
         /// How long a peer that comes back takes to reach its full number of slots.
         slow_start: Duration = option("slow_start", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(3_600), off: false })
@@ -96,3 +102,60 @@ pub(crate) static EJECT_MAX_SHARE: OptionDef<f64> =
     OptionDef::new("health", "max_share", Kind::Number(SHARE), check::number)
         .default("0.5")
         .doc("Share of a tier's enabled peers that may be suspect or ejected at once, rounded down. One may go wherever two are left, and never the last one.");
+
+/// The keys of `health_check`.
+pub(crate) static HEALTH_CHECK: &[&Meta] = &[
+    &HEALTH_CHECK_KIND.meta,
+    &HEALTH_CHECK_IDLE.meta,
+    &HEALTH_CHECK_TIMEOUT.meta,
+    &HEALTH_CHECK_API.meta,
+    &HEALTH_CHECK_MODEL.meta,
+];
+
+/// `health_check.kind`.
+pub(crate) static HEALTH_CHECK_KIND: OptionDef<CheckKind> = OptionDef::new(
+    "health",
+    "kind",
+    Kind::Choice(CheckKind::words),
+    check::choice,
+)
+.default("generate")
+.doc("`generate`: a request for one token.");
+/// `health_check.idle`.
+pub(crate) static HEALTH_CHECK_IDLE: OptionDef<Duration> =
+    OptionDef::new("health", "idle", within(10, 24), check::duration)
+        .default("60s")
+        .doc("A peer on which nothing runs is asked when it has begun no answer for so long, at the pace of `health_check_interval`.");
+/// `health_check.timeout`.
+pub(crate) static HEALTH_CHECK_TIMEOUT: OptionDef<Duration> =
+    OptionDef::new("health", "timeout", within(10, 1), check::duration)
+        .default("30s")
+        .doc("How long the whole answer may take; then it counts as no first byte.");
+/// `health_check.api`.
+pub(crate) static HEALTH_CHECK_API: OptionDef<GenerateApi> = OptionDef::new(
+    "health",
+    "api",
+    Kind::Choice(GenerateApi::words),
+    check::choice,
+)
+.default("chat")
+.doc("The API that is asked: `chat`: `/v1/chat/completions`; `completions`, `responses`, `messages` and `embeddings`: the path of that name.");
+/// `health_check.model`.
+pub(crate) static HEALTH_CHECK_MODEL: OptionDef<Arc<str>> =
+    OptionDef::new("health", "model", Kind::Text, check::text)
+        .inherits("the pool's, else the first one that the peer lists")
+        .doc("The model that is asked for.");
+
+impl Choice for CheckKind {
+    const WORDS: &'static [(&'static str, Self)] = &[("generate", Self::Generate)];
+}
+
+impl Choice for GenerateApi {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("chat", Self::Chat),
+        ("completions", Self::Completions),
+        ("responses", Self::Responses),
+        ("messages", Self::Messages),
+        ("embeddings", Self::Embeddings),
+    ];
+}

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, DEFAULTS, EJECT, KEYS, Kind, MAIN, METRIC_ROW, Meta,
-    PEER, ROUTE, RULE, SERVER,
+    BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, DEFAULTS, EJECT, HEALTH_CHECK, KEYS, Kind, MAIN,
+    METRIC_ROW, Meta, PEER, ROUTE, RULE, SERVER,
 };
 
 /// The text of `docs/options.md`.
@@ -38,6 +38,7 @@ pub fn markdown() -> String {
         ("ttft_metrics[]`, `tps_metrics[]", METRIC_ROW),
         ("session_prio_table[]", BUCKET),
         ("eject", EJECT),
+        ("health_check", HEALTH_CHECK),
         ("reject_rules[]", RULE),
     ];
     for (heading, keys) in rows {

@@ -15,7 +15,7 @@ use super::Meta;
 use crate::check::{self, Choice, Reader};
 use crate::tree::Node;
 use crate::units::{show_duration, show_size};
-use crate::valid::{Bodies, BodyPath, HangAfter};
+use crate::valid::{Bodies, BodyPath, CheckKind, GenerateCheck, HangAfter};
 
 /// The type of an option's value.
 pub(crate) trait OptionValue: Sized {
@@ -59,6 +59,7 @@ values! {
     Option<Arc<[Metric]>>: check::metrics, |rows| or_off(rows, |rows| rows.iter().map(metric).collect());
     Option<Arc<[Bucket]>>: check::buckets, |rows| or_off(rows, |rows| rows.iter().map(bucket).collect());
     Option<EjectSpec>: check::eject, |eject| or_off(eject, eject_parts);
+    Option<GenerateCheck>: check::health_check, |check| or_off(check, health_check_parts);
     HangAfter: hang_after, |HangAfter(after)| after.as_ref().map_or(json!("built-in"), duration);
     Bodies: check::bodies, |bodies| json!(bodies.to_string());
     Arc<[BodyPath]>: check::body_paths, |paths| paths.iter().map(|path| json!(path.to_string())).collect();
@@ -134,6 +135,19 @@ fn eject_parts(eject: &EjectSpec) -> Value {
         "time_max": duration(&eject.time_max),
         "max_share": number(&eject.max_share),
     })
+}
+
+fn health_check_parts(check: &GenerateCheck) -> Value {
+    let mut shown = json!({
+        "kind": CheckKind::Generate.show(),
+        "idle": duration(&check.idle),
+        "timeout": duration(&check.timeout),
+        "api": check.api.show(),
+    });
+    if let Some(model) = &check.model {
+        shown["model"] = json!(model);
+    }
+    shown
 }
 
 /// A row of `session_prio_table`.

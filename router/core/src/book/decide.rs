@@ -3,7 +3,7 @@
 //! `gates.rs` decides whether a request may come in, `view.rs` chooses its peer; both only read.
 //! This file applies the resulting changes, so that an explanation and a decision are the same.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 
@@ -127,16 +127,48 @@ impl Book {
         now: Instant,
     ) -> Option<Ticket> {
         let slot = self.peers.find(peer)?;
+        self.occupy_unplaced(resolved, slot, AnswerKind::Other, now)
+    }
+
+    /// Reserves a unit on a peer for a request that the router generates, if the peer needs one: it
+    /// is idle and has given no first byte for `idle`, or it is suspect, or it is being probed and
+    /// no other probe is under way. The outcome is reported like that of a client's request; the
+    /// ticket is never retried. `None` also for a peer that cannot answer now. O(the peer's places).
+    pub fn generate(
+        &mut self,
+        resolved: &ResolvedRoute,
+        peer: &PeerKey,
+        idle: Duration,
+        now: Instant,
+    ) -> Option<Ticket> {
+        let slot = self.peers.find(peer)?;
+        let state = self.peers.get_mut(slot);
+        state.health.pass(now);
+        let is_idle = state.in_flight == 0 && !state.reading.shows_saturation();
+        let needs_it = state.health.needs_generated(is_idle, idle, now);
+        if !needs_it || state.ban.is_active(now) {
+            return None;
+        }
+        self.occupy_unplaced(resolved, slot, AnswerKind::Whole, now)
+    }
+
+    fn occupy_unplaced(
+        &mut self,
+        resolved: &ResolvedRoute,
+        slot: u32,
+        kind: AnswerKind,
+        now: Instant,
+    ) -> Option<Ticket> {
         let (pool, index) = *resolved.places.of(slot).first()?;
         let spec = &resolved.spec.pools[pool].peers[index];
         let pool_slot = resolved.members[pool].pool;
         let epoch = self.epoch(now);
         self.pools.get_mut(pool_slot).drain.start(epoch, now);
         self.pools.hold(pool_slot);
-        let attempt = self.occupy(slot, AnswerKind::Other, now);
+        let attempt = self.occupy(slot, kind, now);
         Some(Ticket {
             attempt: Some(attempt),
-            kind: AnswerKind::Other,
+            kind,
             slot,
             pool_slot,
             pool,

@@ -64,6 +64,22 @@ impl Book {
         change
     }
 
+    /// Records the result of a probe that was sent at `asked`. Returns the resulting change, as
+    /// [`observe`](Self::observe).
+    pub fn probed(
+        &mut self,
+        resolved: &ResolvedRoute,
+        peer: &PeerKey,
+        evidence: Evidence,
+        asked: Instant,
+        now: Instant,
+    ) -> Option<Change> {
+        let slot = self.peers.find(peer)?;
+        let probes = &mut self.peers.get_mut(slot).probes;
+        probes.record(evidence, asked, now);
+        self.observe(resolved, peer, evidence, now)
+    }
+
     /// Records the result of a poll of a peer's engine. A good result ends a ban that came from a
     /// failed connection. `None` for a peer that no route names any more, and where the route does
     /// not poll.

@@ -422,6 +422,10 @@ impl<'a> View<'a> {
             let left = state.ban.left(self.now);
             let freshness = freshness(self.route, state, self.now);
             let load = load(self.route, spec, state, freshness);
+            let silent_s = |while_it_is| {
+                let silent = state.reading.silent_for(self.now).unwrap_or_default();
+                (freshness == Some(while_it_is)).then_some(silent.as_secs())
+            };
             PeerFacts {
                 peer: spec.key.clone(),
                 name: spec.name.to_string(),
@@ -434,13 +438,9 @@ impl<'a> View<'a> {
                 ban_left_s: left.map(|left| left.as_secs_f64().ceil() as u64),
                 load: self.route.load.map(|_| load.in_flight),
                 freshness,
-                held_s: (freshness == Some(Freshness::Held)).then(|| {
-                    state
-                        .reading
-                        .silent_for(self.now)
-                        .unwrap_or_default()
-                        .as_secs()
-                }),
+                held_s: silent_s(Freshness::Held),
+                stale_s: silent_s(Freshness::Stale),
+                probe: state.probes.facts(self.now),
                 health: state.health.facts(self.now),
                 sessions: self
                     .route

@@ -3,22 +3,22 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-/// An observation of a probe or of the request path about a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Evidence {
-    /// The probe got a 2xx.
-    Healthy,
-    /// The probe got 429 or no answer in time: the peer is alive but busy, and its state stays as
-    /// it is.
-    Busy,
-    /// The probe got anything else.
-    Failed,
-    /// The address refuses, is unreachable, does not resolve, or fails TLS: no request can succeed
-    /// there now.
-    Unreachable,
+words! {
+    /// An observation of a probe or of the request path about a peer.
+    pub enum Evidence {
+        /// The probe got a 2xx.
+        Healthy = "healthy",
+        /// The probe got 429: the peer is alive but busy, and its ban stays as it is.
+        Busy = "busy",
+        /// The probe got no answer in time. A loaded engine is not taken for a dead one, so the ban
+        /// stays as it is.
+        Silent = "silent",
+        /// The probe got anything else.
+        Failed = "failed",
+        /// The address refuses, is unreachable, does not resolve, or fails TLS: no request can
+        /// succeed there now.
+        Unreachable = "unreachable",
+    }
 }
 
 /// A change of a peer's state, for the edge to log and count once.
@@ -66,7 +66,7 @@ impl Ban {
         let before = self.is_active(now);
         match evidence {
             Evidence::Healthy => self.until = None,
-            Evidence::Busy => {}
+            Evidence::Busy | Evidence::Silent => {}
             Evidence::Failed | Evidence::Unreachable => {
                 self.until = now.checked_add(ttl).or(now.checked_add(FAR));
                 self.is_for_connection = evidence == Evidence::Unreachable;

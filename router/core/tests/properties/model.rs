@@ -86,7 +86,7 @@ impl Model {
         let peer = self.peers.get_mut(key)?;
         match evidence {
             Evidence::Healthy => peer.banned_until = None,
-            Evidence::Busy => {}
+            Evidence::Busy | Evidence::Silent => {}
             Evidence::Failed | Evidence::Unreachable => peer.banned_until = Some(now + ttl),
         }
         match (before, self.is_banned(key, now)) {

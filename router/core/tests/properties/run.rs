@@ -41,6 +41,7 @@ pub(crate) fn any_step(
     let evidence = prop_oneof![
         3 => Just(Evidence::Failed),
         1 => Just(Evidence::Busy),
+        1 => Just(Evidence::Silent),
         2 => Just(Evidence::Healthy),
     ];
     prop_oneof![

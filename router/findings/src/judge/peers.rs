@@ -258,7 +258,9 @@ impl Look<'_> {
                     "{who} is stale: its metrics are silent or unusable, and it gets no requests"
                 ),
             ),
-            PeerState::Healthy | PeerState::Returning | PeerState::Unknown => return None,
+            PeerState::Healthy | PeerState::Returning | PeerState::Busy | PeerState::Unknown => {
+                return None;
+            }
         };
         let events = Events {
             since: lasts.and_then(|lasts| self.now.checked_sub(lasts)),

@@ -25,6 +25,7 @@ fn peer(address: &str) -> Peer {
         ban_left_s: None,
         state: PeerState::Healthy,
         state_s: None,
+        why: None,
         gpu: None,
     }
 }

@@ -11,6 +11,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 use router_bodylog::BodyLog;
 use router_core::decision::PeerFacts;
+use router_core::health::HealthState;
 use router_core::load::Freshness;
 
 use super::bodylog;
@@ -163,7 +164,7 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         "1 while a peer is alive, too busy to be read, and taken for full.",
         each(|peer| u64::from(peer.freshness == Some(Freshness::Held))),
     )?;
-    // A disabled peer is neither healthy nor banned: it is not probed.
+    // A disabled peer has no state: it is not probed.
     let enabled = seen.iter().flat_map(|seen| {
         seen.peers
             .iter()
@@ -171,16 +172,27 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
             .map(move |(key, peer)| {
                 (
                     seen.labels("peer", key),
-                    ConstGauge::new(u64::from(!peer.banned)),
+                    ConstGauge::new(u64::from(is_healthy(peer))),
                 )
             })
     });
     family(
         encoder,
         "llm_router_peer_healthy",
-        "1 while an enabled peer is not banned.",
+        "1 while an enabled peer may get requests: it is not banned, ejected, stale or being probed.",
         enabled,
     )
+}
+
+/// Whether a peer may get requests. A suspect peer keeps its sessions, and a held one takes a
+/// request.
+fn is_healthy(peer: &PeerFacts) -> bool {
+    let is_readable = peer.freshness.is_none_or(Freshness::is_candidate);
+    let is_out = matches!(
+        peer.health.state,
+        HealthState::Ejected | HealthState::Probing
+    );
+    !peer.banned && is_readable && !is_out
 }
 
 fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {

@@ -454,7 +454,7 @@ impl Poller {
             (true, AskError::Broken(_)) => Fetched::Hung,
             (false, _) => Fetched::Dead,
         };
-        let answer = match self.asker.get(line, question, connected).await {
+        let answer = match self.asker.ask(line, question, connected).await {
             Ok(answer) => answer,
             Err(error) => return failed(error),
         };

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-use router_core::pool::Evidence;
+use std::time::Instant;
 
 use super::verdict::{Outcome, verdict};
 use super::{Assignment, models};
-use crate::telemetry::events::{Events, PeerRef};
+use crate::clock::now;
+use crate::telemetry::events::Events;
 use crate::upstream::here::is_exhausted;
 use crate::upstream::probe_client::{Answer, AskError, Endpoint, ProbeClient, Question, Read};
 
@@ -43,11 +43,12 @@ impl Prober {
         let path = at.path();
         let timeout = at.route.options.health_timeout.value;
         let lists_models = path == MODELS_PATH;
+        let asked_at = now();
         let mut heard = None;
         let asked = tokio::time::timeout(timeout, async {
             let answer = self.get(at, path).await?;
             let status = answer.status();
-            self.record(at, Outcome::Status(status.as_u16()), &status);
+            self.record(at, asked_at, Outcome::Status(status.as_u16()), &status);
             heard = Some(status);
             Ok(body(answer, lists_models).await)
         });
@@ -63,41 +64,29 @@ impl Prober {
             }
             (Some(_), _) => {}
             (None, Ok(Err(NoAnswer::Asked(error)))) if is_exhausted(&error) => {
-                self.record(at, Outcome::NotAsked, &root_cause(&error));
+                self.events
+                    .probe_not_sent(at.peer_ref(), &root_cause(&error), now());
             }
             (None, Ok(Err(NoAnswer::Asked(error)))) if !error.is_time_out() => {
-                self.record(at, Outcome::Failed, &root_cause(&error));
+                self.record(at, asked_at, Outcome::Failed, &root_cause(&error));
             }
             (None, Ok(Err(NoAnswer::Address(error)))) => {
-                self.record(at, Outcome::Failed, &error);
+                self.record(at, asked_at, Outcome::Failed, &error);
             }
             (None, _) => {
                 let why = format!("no answer within {timeout:?}");
-                self.record(at, Outcome::TimedOut, &why);
+                self.record(at, asked_at, Outcome::TimedOut, &why);
             }
         }
     }
 
-    fn record(&self, at: &Assignment, outcome: Outcome, why: &dyn Display) {
+    fn record(&self, at: &Assignment, asked_at: Instant, outcome: Outcome, why: &dyn Display) {
         let evidence = verdict(outcome);
         let key = &at.peer.spec.key;
-        let peer = PeerRef {
-            route: &at.route.name,
-            peer: key,
-            name: &at.peer.spec.name,
-        };
-        if let Some(change) = at.route.observe(key, evidence) {
-            self.events.peer_changed(peer, change, why);
+        if let Some(change) = at.route.probed(key, evidence, asked_at) {
+            self.events.peer_changed(at.peer_ref(), change, why);
         }
-        match evidence {
-            Evidence::Busy => {
-                self.events
-                    .probe_busy(peer, why, tokio::time::Instant::now().into_std());
-            }
-            Evidence::Healthy | Evidence::Failed | Evidence::Unreachable => {
-                tracing::debug!(route = &*at.route.name, peer = %key, ?evidence, why = %why, "peer probed");
-            }
-        }
+        tracing::debug!(route = &*at.route.name, peer = %key, evidence = evidence.as_str(), why = %why, "peer probed");
     }
 
     /// Fetches the peer's model list when the probe's path does not provide it.
@@ -135,7 +124,7 @@ impl Prober {
         };
         Ok(self
             .asker
-            .get(&at.line, question, &AtomicBool::default())
+            .ask(&at.line, question, &AtomicBool::default())
             .await?)
     }
 }

@@ -9,20 +9,18 @@ pub enum Outcome {
     Status(u16),
     /// No answer within `health_timeout`, connecting included.
     TimedOut,
-    /// This host had no descriptor or no memory for the probe.
-    NotAsked,
     /// The peer refused, is unreachable, does not resolve, fails TLS, closed the connection, or
     /// does not speak HTTP.
     Failed,
 }
 
-/// 2xx is healthy. 429 and slowness mean busy, so that a loaded engine is not taken for a dead one.
-/// A probe that this host could not send counts as busy too. Anything else, redirects included, is a
-/// failure.
+/// 2xx is healthy. 429 means busy and a late answer silent: neither changes a ban, so that a loaded
+/// engine is not taken for a dead one. Anything else, redirects included, is a failure.
 pub fn verdict(outcome: Outcome) -> Evidence {
     match outcome {
         Outcome::Status(200..=299) => Evidence::Healthy,
-        Outcome::Status(429) | Outcome::TimedOut | Outcome::NotAsked => Evidence::Busy,
+        Outcome::Status(429) => Evidence::Busy,
+        Outcome::TimedOut => Evidence::Silent,
         Outcome::Status(_) => Evidence::Failed,
         Outcome::Failed => Evidence::Unreachable,
     }
@@ -42,8 +40,7 @@ mod tests {
             );
         }
         assert_eq!(verdict(Outcome::Status(429)), Evidence::Busy);
-        assert_eq!(verdict(Outcome::TimedOut), Evidence::Busy);
-        assert_eq!(verdict(Outcome::NotAsked), Evidence::Busy);
+        assert_eq!(verdict(Outcome::TimedOut), Evidence::Silent);
         for status in [
             100, 199, 300, 301, 401, 403, 404, 408, 428, 430, 500, 503, 599,
         ] {

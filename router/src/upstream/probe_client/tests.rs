@@ -120,7 +120,7 @@ async fn get(
     line: &KeptConnection,
     question: Question<'_>,
 ) -> Result<String, AskError> {
-    let answer = asker.get(line, question, &AtomicBool::default()).await?;
+    let answer = asker.ask(line, question, &AtomicBool::default()).await?;
     let mut page = Vec::new();
     answer
         .read(100, |chunk| page.extend_from_slice(chunk))
@@ -174,7 +174,7 @@ async fn nobody_there_is_told_apart_from_a_broken_answer() {
     drop(listener);
     let connected = AtomicBool::default();
     let (asker, line) = (asker(), KeptConnection::default());
-    let error = asker.get(&line, soon(&place), &connected);
+    let error = asker.ask(&line, soon(&place), &connected);
     let error = error.await.unwrap_err();
     assert!(matches!(error, AskError::Connect(_)), "{error}");
     assert!(!connected.into_inner());
@@ -225,7 +225,7 @@ async fn questions_that_meet_have_a_connection_each() {
     let server = Server::spawn(Then::Stay(SHORT)).await;
     let connected = AtomicBool::default();
     let first = asker
-        .get(&line, soon(&server.place), &connected)
+        .ask(&line, soon(&server.place), &connected)
         .await
         .unwrap();
     assert_eq!(
@@ -247,7 +247,7 @@ async fn a_redirect_is_the_answer() {
     let server = Server::spawn(Then::Stay(away)).await;
     let connected = AtomicBool::default();
     let answer = asker
-        .get(&line, soon(&server.place), &connected)
+        .ask(&line, soon(&server.place), &connected)
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::TEMPORARY_REDIRECT);
@@ -261,7 +261,7 @@ async fn what_is_too_long_is_given_up_with_its_connection() {
         for (max, read) in [(4, Read::TooLong), (5, Read::Whole)] {
             let connected = AtomicBool::default();
             let answer = asker
-                .get(&line, soon(&server.place), &connected)
+                .ask(&line, soon(&server.place), &connected)
                 .await
                 .unwrap();
             let mut taken = 0;
@@ -285,7 +285,7 @@ async fn an_answer_that_is_left_keeps_its_connection_only_if_it_is_all_there() {
         let server = Server::spawn(Then::Stay(answer)).await;
         for _ in 0..2 {
             let connected = AtomicBool::default();
-            let answer = asker.get(&line, soon(&server.place), &connected);
+            let answer = asker.ask(&line, soon(&server.place), &connected);
             answer.await.unwrap().leave();
         }
         assert_eq!(server.connections(), connections);

@@ -168,23 +168,10 @@ impl Case {
             ),
             Refusal::NoHealthyPeer { peers: 0, .. } => "the route needs a peer".to_owned(),
             Refusal::NoHealthyPeer { .. } => {
-                let next = self
-                    .explanation
-                    .peers
-                    .iter()
-                    .filter(|p| p.enabled && p.banned)
-                    .min_by_key(|p| p.ban_left_s);
-                match next {
-                    Some(PeerFacts {
-                        name,
-                        ban_left_s: Some(left),
-                        ..
-                    }) => format!(
-                        "a probe would have to succeed; else the ban of {} ends by itself in {left} s",
-                        tame(name)
-                    ),
-                    Some(_) => "a probe would have to succeed".to_owned(),
-                    None => self.without_bans().to_owned(),
+                let peers = &self.explanation.peers;
+                match peers.iter().any(|peer| peer.enabled && peer.banned) {
+                    true => "a probe of a banned peer would have to succeed".to_owned(),
+                    false => self.without_bans().to_owned(),
                 }
             }
         }

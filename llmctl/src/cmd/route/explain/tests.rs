@@ -26,6 +26,8 @@ fn peer(number: u32) -> PeerFacts {
         enabled: true,
         draining: false,
         banned: false,
+        stale_s: None,
+        probe: None,
         ban_left_s: None,
         load: None,
         freshness: None,
@@ -247,7 +249,7 @@ fn a_full_pool_says_what_would_have_admitted_the_request() {
 }
 
 #[test]
-fn without_a_usable_peer_the_next_end_of_a_ban_is_named() {
+fn without_a_usable_peer_a_probe_of_a_banned_one_has_to_succeed() {
     let refusal = Refusal::NoHealthyPeer {
         peers: 2,
         banned: 2,
@@ -266,7 +268,7 @@ fn without_a_usable_peer_the_next_end_of_a_ban_is_named() {
         vec![banned(1, 200), banned(2, 30)],
     ));
     assert!(
-        text.contains("the ban of gpu-2 ends by itself in 30 s"),
+        text.contains("a probe of a banned peer would have to succeed"),
         "{text}"
     );
 }

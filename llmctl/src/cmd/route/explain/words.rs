@@ -34,12 +34,7 @@ pub(super) fn called(name: &str, address: &str) -> String {
 pub(super) fn state_of(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     match (peer.enabled, peer.banned, peer.candidate) {
         (false, _, _) => ("disabled".to_owned(), Paint::Dim),
-        (true, true, _) => {
-            let left = peer
-                .ban_left_s
-                .map_or(String::new(), |left| format!(", {left} s left"));
-            (format!("banned{left}"), Paint::Red)
-        }
+        (true, true, _) => ("banned until a probe succeeds".to_owned(), Paint::Red),
         (true, false, true) if peer.held_s.is_some() => {
             let held_s = peer.held_s.unwrap_or_default();
             let text = format!("held: its metrics have been silent for {held_s} s");
@@ -49,7 +44,10 @@ pub(super) fn state_of(peer: &PeerFacts, active: Option<i64>) -> (String, Paint)
             (health_words(&peer.health), Paint::Red)
         }
         (true, false, true) if peer.in_flight >= peer.slots => ("full".to_owned(), Paint::Yellow),
-        (true, false, true) => ("candidate".to_owned(), Paint::Green),
+        (true, false, true) => match peer.probe.and_then(|probe| probe.silent_s) {
+            Some(silent_s) => (format!("busy: probe silent {silent_s} s"), Paint::Yellow),
+            None => ("candidate".to_owned(), Paint::Green),
+        },
         (true, false, false) => passed_over(peer, active),
     }
 }
@@ -73,16 +71,19 @@ fn health_words(health: &HealthFacts) -> String {
 fn passed_over(peer: &PeerFacts, active: Option<i64>) -> (String, Paint) {
     let unread = peer.freshness.and_then(|freshness| match freshness {
         Freshness::Fresh | Freshness::Held => None,
-        Freshness::Stale => Some("stale: its engine's load is not known"),
-        Freshness::Dead => Some("dead: its engine refuses connections"),
-        Freshness::Loading => Some("its engine is loading its model"),
-        Freshness::Misconfigured => Some("its engine refuses our credential"),
+        Freshness::Stale => Some(match peer.stale_s {
+            Some(stale_s) => format!("stale: metrics silent for {stale_s} s"),
+            None => "stale: its engine's load is not known".to_owned(),
+        }),
+        Freshness::Dead => Some("dead: its engine refuses connections".to_owned()),
+        Freshness::Loading => Some("its engine is loading its model".to_owned()),
+        Freshness::Misconfigured => Some("its engine refuses our credential".to_owned()),
     });
     if peer.draining {
         let text = "draining: it keeps its sessions and gets nothing else";
         (text.to_owned(), Paint::Yellow)
     } else if let Some(unread) = unread {
-        (unread.to_owned(), Paint::Red)
+        (unread, Paint::Red)
     } else if active.is_some_and(|active| peer.priority < active) {
         ("standby: a higher tier is active".to_owned(), Paint::Plain)
     } else {

@@ -69,7 +69,11 @@ fn every() -> Vec<(&'static str, &'static Meta, Check)> {
 /// A value that every kind of option rejects.
 fn wrong_type(kind: &Kind) -> &'static str {
     match kind {
-        Kind::ApiKeys | Kind::Thresholds(_) | Kind::Eject | Kind::Section(_) => "[1, 2]",
+        Kind::ApiKeys
+        | Kind::Thresholds(_)
+        | Kind::Eject
+        | Kind::HealthCheck
+        | Kind::Section(_) => "[1, 2]",
         _ => "{a: 1}",
     }
 }
@@ -126,6 +130,16 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "{window: off}",
             "{time: 0s}",
             "{max_share: half}",
+        ],
+        Kind::HealthCheck => vec![
+            "5",
+            "on",
+            "~",
+            "{kind: models}",
+            "{idle: 0s}",
+            "{timeout: off}",
+            "{api: chats}",
+            "{model: []}",
         ],
         Kind::Metrics => vec![
             "5",
@@ -406,6 +420,7 @@ fn good(meta: &Meta) -> &'static str {
         }
         Kind::Metrics => "[{metric: avg, threshold: 0}, {metric: p95, q: .95, threshold: 8000}]",
         Kind::Eject => "{consecutive: 3, time: 10s}",
+        Kind::HealthCheck => "{kind: generate, idle: 30s, model: m}",
         Kind::Buckets => "[[1, .5, 1], {min_turn: 2, share: 1, tol: 1.5}]",
         Kind::Bodies => "truncate(64k)",
         Kind::BodyPaths => "[messages.*.content, input.0]",
