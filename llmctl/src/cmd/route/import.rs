@@ -10,36 +10,47 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use router_config::Env;
-use router_config::import::{Imported, llm_proxy};
-use router_config::report::{Machine, Problem, Severity};
+use router_config::import::{self, Imported};
+use router_config::report::{Machine, Problem};
 use serde::Serialize;
 
 use super::files::excerpts;
-use super::new::judged;
 use crate::exit::{Ended, Failure};
 use crate::render::{Format, Screen};
 
 /// What `llmctl route import` takes.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A FILE is a configuration of llm-proxy; chat.yaml becomes the route chat. Its own defaults are
-written out, so that the route behaves as the proxy did. What has no place in a route file is
-reported with its line, as a warning. Accepted keys are written as digests: set the variables
-they come from. A file that exists is never overwritten; with an error nothing is written.
+#[command(after_help = "A FILE is one of these; its content says which:
+  a route of llm-openresty (`register_route`; Lua is read as literals, never run)
+  a configuration of llm-proxy (`backends`) or of LiteLLM (`model_list`)
+  a script or unit with a command of vllm-router or of the SGLang router
+
+A command may also stand behind `--`. What has no place in a route file is a warning with its
+line. Keys that clients send are written as digests: set the variables that hold them. A file that
+exists is never overwritten. With an error nothing is written.
 
 Examples:
+  llmctl route import conf.d/routes/session_route_chat.conf --out routes
+  llmctl route import --name chat --out routes -- vllm-router --worker-urls http://a:8000
   llmctl route import /etc/llm-proxy/chat.yaml --out routes
   llmctl route import proxy.yaml --name chat --out routes
-  PROXY_API_KEY=... llmctl route import chat.yaml code.yaml --out routes --output json"
-)]
+  PROXY_API_KEY=... llmctl route import chat.yaml code.yaml --out routes --output json")]
 pub struct ImportArgs {
     /// Files to import
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "command")]
     pub files: Vec<PathBuf>,
+    /// A command line to import instead of a file
+    #[arg(
+        value_name = "COMMAND",
+        last = true,
+        conflicts_with = "files",
+        requires = "name"
+    )]
+    pub command: Vec<String>,
     /// Directory of route files to write into; it is made if it is missing
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Name of the route, of one FILE; the file's stem where it is not given
+    /// Name of the route, of one FILE. Default: the name in the file, else the file's stem
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -67,11 +78,19 @@ pub fn run(args: &ImportArgs, screen: &mut Screen) -> Result<Ended, Failure> {
             "--name goes with one FILE: every route has a name of its own".to_owned(),
         ));
     }
+    let (env, name) = (Env::default(), args.name.as_deref());
+    let mut all: Vec<_> = args
+        .files
+        .iter()
+        .map(|path| (path.clone(), import::file(path, name, &env)))
+        .collect();
+    if !args.command.is_empty() {
+        let imported = import::command(&args.command, name.unwrap_or_default(), &env);
+        all.push((PathBuf::from("command line"), imported));
+    }
     let mut outcomes = Vec::new();
-    for file in &args.files {
-        let name = args.name.clone().unwrap_or_else(|| route_name(file));
-        let imported = llm_proxy(file, &name, &Env::default());
-        let written = write(&imported, &name, &args.out);
+    for (file, imported) in &all {
+        let written = write(imported, &args.out);
         if screen.format() != Format::Json {
             let text = excerpts(&imported.problems, screen.colour());
             screen.text(&text);
@@ -99,37 +118,12 @@ pub fn run(args: &ImportArgs, screen: &mut Screen) -> Result<Ended, Failure> {
     Ok(if all { Ended::Fine } else { Ended::Wrong })
 }
 
-/// The environment, plus a placeholder for each variable of the route file that is not set here.
-/// The import keeps variable references; the router's own environment provides the values.
-fn completed(text: &str) -> Env {
-    // A value that is valid as number, port, host and text.
-    const PLACEHOLDER: &str = "1";
-    let names = text.split("${").skip(1).filter_map(|rest| {
-        let (name, _) = rest.split_once(['}', ':'])?;
-        Some((name.to_owned(), PLACEHOLDER.to_owned()))
-    });
-    let set = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Env::fixed(names.chain(set))
-}
-
-/// The file's stem, converted to a valid route name.
-fn route_name(file: &Path) -> String {
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let allowed = |c: char| match c.to_ascii_lowercase() {
-        c if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') => c,
-        _ => '-',
-    };
-    stem.chars().map(allowed).collect()
-}
-
 /// Writes the route file, after the router's own check accepts it.
-fn write(imported: &Imported, name: &str, directory: &Path) -> Result<PathBuf, String> {
+fn write(imported: &Imported, directory: &Path) -> Result<PathBuf, String> {
+    let name = &imported.name;
     let text = imported.text.as_deref();
     let text = text.ok_or("it has errors")?;
-    let problems = judged(name, text, completed(text)).map_err(|failure| failure.to_string())?;
-    let errors = problems.iter().filter(|p| p.severity != Severity::Warning);
-    if let Some(error) = errors.map(Problem::title).next() {
+    if let Some(error) = imported.flaw(&Env::default()) {
         return Err(format!(
             "the route `{name}` would be invalid: {error}; --name gives it another name"
         ));
@@ -166,8 +160,7 @@ mod tests {
     fn any_file_name_imports_and_unset_variables_are_carried_over() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("proxy.yaml");
-        let sample =
-            "backends: [{name: a, url: 'http://10.0.0.1:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
+        let sample = "backends: [{name: a, url: 'http://${IMPORT_TEST_HOST}:8080', api_key: '${IMPORT_TEST_KEY}'}]\n";
         fs::write(&from, sample).unwrap();
         let out = directory.path().join("routes");
         let (shown, ended) = import(&[&from], &out);
@@ -175,6 +168,7 @@ mod tests {
         assert_eq!(ended, Ended::Wrong);
         let args = ImportArgs {
             files: vec![from],
+            command: Vec::new(),
             out: out.clone(),
             name: Some("chat".to_owned()),
         };
@@ -192,6 +186,7 @@ mod tests {
     fn import(files: &[&Path], out: &Path) -> (String, Ended) {
         let args = ImportArgs {
             files: files.iter().map(|file| file.to_path_buf()).collect(),
+            command: Vec::new(),
             out: out.to_owned(),
             name: None,
         };

@@ -12,8 +12,9 @@ use crate::options::{
     BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TLS, BODYLOG_TLS_CA_FILE, BODYLOG_TLS_CERT_FILE,
     BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
     DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
-    MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTES, SERVER, SERVER_MAX_BODY_SIZE,
-    SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS, TRUSTED_PROXIES,
+    MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES, SERVER,
+    SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS,
+    TRUSTED_PROXIES,
 };
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -30,6 +31,14 @@ pub(crate) struct Base {
     pub(crate) request_timeout_set: bool,
     /// `session_ttl` for routes where no file sets it.
     pub(crate) session_ttl: Duration,
+}
+
+impl Base {
+    /// What a route file builds on where there is no main file.
+    pub(crate) fn of_no_file() -> Self {
+        let ttl = ROUTE_OPTIONS.session_ttl.builtin().unwrap_or_default();
+        main_file(&mut Reader::new(), None, &Node::empty(), ttl).base
+    }
 }
 
 /// The main file's content, best effort. If errors were reported, it serves only to check other

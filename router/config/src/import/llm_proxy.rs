@@ -20,7 +20,7 @@ use crate::options::{
     WEIGHT,
 };
 use crate::report::{Problem, Severity};
-use crate::tree::Value;
+use crate::tree::{Node, Value};
 use crate::units::show_duration;
 
 const TOP: [&str; 3] = ["server", "routing", "backends"];
@@ -65,10 +65,15 @@ const BACKEND: [&str; 9] = [
 /// Allowed values of `routing.strategy`.
 const STRATEGIES: [&str; 3] = ["least_busy", "round_robin", "idle_aware"];
 
+/// Whether a tree is a configuration of llm-proxy.
+pub(super) fn is_config(root: &Node) -> bool {
+    root.get("backends").is_some()
+}
+
 /// Converts an llm-proxy configuration to a route file of this name. `env` completes its variables,
 /// but only for the check: in the result they stay variables, set or not. The accepted keys are an
 /// exception; their digests are written.
-pub fn llm_proxy(path: &Path, name: &str, env: &Env) -> Imported {
+pub(super) fn llm_proxy(path: &Path, name: &str, env: &Env) -> Imported {
     let parsed = read(path).and_then(|read| parse(path, read.text));
     let (text, written) = match parsed {
         Ok(parsed) => parsed,

@@ -6,7 +6,7 @@ use crate::tree::{Key, Node, Value};
 
 /// Code of every remark of an import: a setting is not converted, and the text says where it
 /// belongs.
-const NOT_CARRIED_OVER: &str = "not-carried-over";
+pub(super) const NOT_CARRIED_OVER: &str = "not-carried-over";
 
 /// A value as written, and with its variables expanded. Both trees have the same shape.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use super::llm_proxy::llm_proxy;
 use super::*;
 use crate::load::{RoutesAt, Sources, load};
 use crate::report::{Style, render};
@@ -12,7 +13,12 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn variables() -> Env {
-    Env::fixed([("PROXY_API_KEY", "sk-proxy"), ("LLAMA_API_KEY", "sk-llama")])
+    Env::fixed([
+        ("PROXY_API_KEY", "sk-proxy"),
+        ("LLAMA_API_KEY", "sk-llama"),
+        ("GPU_B", "10.0.0.12"),
+        ("ENGINE_KEY", "sk-engine"),
+    ])
 }
 
 /// The report, with paths relative to the repository.
@@ -157,5 +163,201 @@ fn a_file_of_something_else_is_refused_as_a_whole() {
         assert_eq!(imported.text, None, "{text}");
         let shown = report(&imported);
         assert!(shown.contains(why) || why == "line", "{text}: {shown}");
+    }
+}
+
+/// Converts a fixture with the name that the file gives its route.
+fn converted(name: &str) -> Imported {
+    file(&fixture(name), None, &variables())
+}
+
+#[test]
+fn a_route_of_openresty_becomes_a_route_with_the_same_options() {
+    let imported = converted("session_route_chat.conf");
+    assert_eq!(imported.name, "chat", "{}", report(&imported));
+    let text = imported.text.as_deref().unwrap();
+    insta::assert_snapshot!("openresty", text);
+    insta::assert_snapshot!("openresty_report", report(&imported));
+    assert!(imported.holds_secret && !report(&imported).contains("secret"));
+    let route = route(text);
+    let peers = &route.pools[0].peers;
+    assert_eq!((peers.len(), peers[0].max_concurrency), (3, 64));
+    assert_eq!(peers[2].key.to_string(), "[fd00::3]:8000");
+}
+
+#[test]
+fn lua_that_is_no_literal_is_refused_where_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().join("session_route_x.conf");
+    let lua =
+        |body: &str| format!("set_by_lua_block $i {{\n_G.register_route(\"x\", {body})\n}}\n");
+    for (body, why) in [
+        (
+            "function() return { peers = load_peers() } end",
+            "found `load_peers`",
+        ),
+        ("function() for i = 1, 3 do end end", "`return`"),
+        ("make_route", "`function` is missing"),
+        (
+            "function() return { peers = { {\"h\"} }, api_keys = { [\"sk-plain\"] = 'a' } } end",
+            "a host and a port",
+        ),
+        (
+            "function() return { peers = {}, ttft_limit_ms = 'fast' } end",
+            "ttft_limit_ms",
+        ),
+    ] {
+        std::fs::write(&at, lua(body)).unwrap();
+        let imported = file(&at, None, &variables());
+        let shown = report(&imported);
+        assert_eq!(imported.text, None, "{body}: {shown}");
+        assert!(
+            shown.contains(why) && !shown.contains("sk-plain"),
+            "{body}: {shown}"
+        );
+        assert!(shown.contains("session_route_x.conf:2:"), "{body}: {shown}");
+    }
+}
+
+#[test]
+fn an_empty_route_of_openresty_stays_open_and_without_peers() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().join("session_route_x.conf");
+    let lua = "_G.register_route('x', function() return { peers = {}, api_keys = {} } end)";
+    std::fs::write(&at, lua).unwrap();
+    let text = file(&at, None, &variables()).text.unwrap();
+    assert!(text.contains("peers: []\napi_keys: {}\n"), "{text}");
+}
+
+#[test]
+fn a_command_line_of_vllm_router_becomes_a_route() {
+    let imported = converted("vllm-router.sh");
+    assert_eq!(imported.name, "vllm-router");
+    let text = imported
+        .text
+        .as_deref()
+        .unwrap_or_else(|| panic!("{}", report(&imported)));
+    insta::assert_snapshot!("vllm_router", text);
+    insta::assert_snapshot!("vllm_router_report", report(&imported));
+    assert!(imported.holds_secret && !report(&imported).contains("secret"));
+    let limits: Vec<_> = [22, 21, 21]
+        .map(|limit| format!("max_concurrency: {limit}"))
+        .into();
+    assert!(limits.iter().all(|limit| text.contains(limit)), "{text}");
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn each_policy_of_a_command_line_has_its_counterpart() {
+    for (line, expected) in [
+        ("vllm-router", "affinity_fallback: prefix"),
+        (
+            "vllm-router --policy sticky_least_loaded",
+            "affinity: sticky_least_loaded",
+        ),
+        ("vllm-router --policy round_robin", "balance: round_robin"),
+        (
+            "/usr/bin/vllm-router --policy power_of_two",
+            "balance: power_of_two",
+        ),
+        (
+            "sglang-router launch --policy random",
+            "balance: power_of_two",
+        ),
+        (
+            "python3 -m sglang_router.launch_router --policy manual --max-idle-secs 60",
+            "session_ttl: 60s",
+        ),
+        ("smg launch --policy manual", "x-smg-routing-key"),
+        (
+            "vllm-router --disable-circuit-breaker --disable-retries",
+            "eject: off",
+        ),
+        (
+            "vllm-router --max-concurrent-requests 8 --queue-size 0",
+            "full_policy: reject",
+        ),
+    ] {
+        let all = words(&format!("{line} --worker-urls http://a:1 http://b:1"));
+        let imported = command(&all, "chat", &variables());
+        let text = imported
+            .text
+            .as_deref()
+            .unwrap_or_else(|| panic!("{}", report(&imported)));
+        assert!(text.contains(expected), "{line}:\n{text}");
+        route(text);
+    }
+}
+
+#[test]
+fn a_command_line_that_cannot_be_a_route_says_why() {
+    for (line, why) in [
+        (
+            "vllm-router --policy round_robin",
+            "`--worker-urls` is missing or empty",
+        ),
+        (
+            "vllm-router --worker-urls http://a:1 --policy fastest",
+            "unknown policy `fastest`",
+        ),
+        ("vllm-router --worker-urls a:1", "peers[0].url"),
+        (
+            "vllm-router --worker-urls http://a:1 --queue-size many",
+            "expected a whole number, found `many`",
+        ),
+        (
+            "vllm-router --worker-urls http://a:1 --policy",
+            "takes one value, found 0",
+        ),
+        (
+            "vllm-router --vllm-pd-disaggregation --prefill http://a:1 --decode http://b:1",
+            "prefill and decode",
+        ),
+        ("nginx -g daemon", "no command of vllm-router"),
+    ] {
+        let imported = command(&words(line), "chat", &variables());
+        let shown = report(&imported);
+        assert_eq!(imported.text, None, "{line}: {shown}");
+        assert!(shown.contains(why), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn the_self_hosted_models_of_litellm_become_pools() {
+    let imported = converted("litellm.yaml");
+    let text = imported
+        .text
+        .as_deref()
+        .unwrap_or_else(|| panic!("{}", report(&imported)));
+    insta::assert_snapshot!("litellm", text);
+    insta::assert_snapshot!("litellm_report", report(&imported));
+    assert!(!imported.holds_secret && !text.contains("secret"), "{text}");
+    assert!(
+        !report(&imported).contains("secret"),
+        "{}",
+        report(&imported)
+    );
+    let route = route(text);
+    assert_eq!(route.pools.len(), 1);
+    assert_eq!(route.pools[0].peers.len(), 2);
+}
+
+#[test]
+fn a_file_of_no_known_router_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for text in [
+        "",
+        "peers: []\n",
+        "upstream x { server a:1; }\n",
+        "model_list: []\n",
+    ] {
+        let at = directory.path().join("x.conf");
+        std::fs::write(&at, text).unwrap();
+        let imported = file(&at, None, &variables());
+        assert_eq!(imported.text, None, "{text}");
+        assert!(!imported.problems.is_empty());
     }
 }
