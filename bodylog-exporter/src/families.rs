@@ -3,6 +3,7 @@
 //! Counters carry no start time: the formats have one, but the encoders of the metrics library leave
 //! it out. Native histograms carry theirs.
 
+mod catalogue;
 mod encode;
 mod own;
 mod polled;
@@ -16,7 +17,6 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use self::encode::Writer;
@@ -41,8 +41,6 @@ impl Page {
                 poll_prefix: poll_prefix.to_owned(),
                 is_open_metrics,
             }));
-            let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-            registry.register("bodylog_exporter_build", "What is running", build);
             registry
         };
         Self {
@@ -73,6 +71,7 @@ struct Everything {
 
 impl Collector for Everything {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        catalogue::own::BUILD.info(&mut encoder, env!("CARGO_PKG_VERSION"))?;
         let mut writer = Writer::new(&mut encoder, self.is_open_metrics);
         let committed = self.shared.committed();
         if let Some(committed) = &committed {

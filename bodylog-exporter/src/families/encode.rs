@@ -1,21 +1,19 @@
 //! The parts that every family is made of.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeMetric, MetricEncoder, NativeHistogram, NativeHistogramBuckets,
-    NoLabelSet,
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NativeHistogram,
+    NativeHistogramBuckets, NoLabelSet,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::histogram::{Edges, Histogram};
+use service::families::{Family, Values};
 
-/// Labels of one series, in the order the page shows them.
-pub(super) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
+use crate::histogram::{Edges, Histogram};
 
 /// Values below this lie in the zero bucket of a native histogram: client_golang's default, 2^-128.
 const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
@@ -39,81 +37,77 @@ impl<'e, 'd> Writer<'e, 'd> {
         }
     }
 
-    /// A family of counters; `name` without `_total`, which the encoders add.
-    pub(super) fn counters<'a>(
+    /// A family of counters.
+    pub(super) fn counters<'a, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = (Labels<'a>, u64)>,
+        family: &Family<N>,
+        series: impl IntoIterator<Item = (Values<'a, N>, u64)>,
     ) -> fmt::Result {
         let series = series
             .into_iter()
-            .map(|(labels, value)| (labels, ConstCounter::new(value)));
-        self.family(name, "_total", help, series)
+            .map(|(values, count)| (family.labelled(values), ConstCounter::new(count)));
+        self.family(family.name, "_total", family.help, series)
     }
 
     /// A family of counters whose name, without `_total`, is also a histogram's. OpenMetrics names
     /// families without the suffix and allows a name once; there these are of unknown type, under
     /// the name that their samples have everywhere.
-    pub(super) fn counters_beside_a_histogram<'a>(
+    pub(super) fn counters_beside_a_histogram<'a, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = (Labels<'a>, u64)>,
+        family: &Family<N>,
+        series: impl IntoIterator<Item = (Values<'a, N>, u64)>,
     ) -> fmt::Result {
         if !self.is_open_metrics {
-            return self.counters(name, help, series);
+            return self.counters(family, series);
         }
         let series = series
             .into_iter()
-            .map(|(labels, value)| (labels, Untyped(value)));
-        self.family(&format!("{name}_total"), "", help, series)
+            .map(|(values, count)| (family.labelled(values), Untyped(count)));
+        self.family(&format!("{}_total", family.name), "", family.help, series)
     }
 
     /// A family of gauges.
-    pub(super) fn gauges<'a>(
+    pub(super) fn gauges<'a, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = (Labels<'a>, f64)>,
+        family: &Family<N>,
+        series: impl IntoIterator<Item = (Values<'a, N>, f64)>,
     ) -> fmt::Result {
         let series = series
             .into_iter()
-            .map(|(labels, value)| (labels, ConstGauge::new(value)));
-        self.family(name, "", help, series)
+            .map(|(values, value)| (family.labelled(values), ConstGauge::new(value)));
+        self.family(family.name, "", family.help, series)
     }
 
     /// One unlabelled counter.
-    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.counters(name, help, [(Labels::new(), value)])
+    pub(super) fn counter(&mut self, family: &Family<0>, value: u64) -> fmt::Result {
+        self.counters(family, [([], value)])
     }
 
     /// One unlabelled gauge.
-    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.gauges(name, help, [(Labels::new(), value)])
+    pub(super) fn gauge(&mut self, family: &Family<0>, value: f64) -> fmt::Result {
+        self.gauges(family, [([], value)])
     }
 
     /// A family of histograms.
-    pub(super) fn histograms<'a>(
+    pub(super) fn histograms<'a, const N: usize>(
         &mut self,
-        name: &str,
-        help: &str,
+        family: &Family<N>,
         edges: Edges,
-        series: impl IntoIterator<Item = (Labels<'a>, &'a Histogram)>,
+        series: impl IntoIterator<Item = (Values<'a, N>, &'a Histogram)>,
     ) -> fmt::Result {
         let series = series
             .into_iter()
-            .map(|(labels, histogram)| (labels, Shown { histogram, edges }));
-        self.family(name, "", help, series)
+            .map(|(values, histogram)| (family.labelled(values), Shown { histogram, edges }));
+        self.family(family.name, "", family.help, series)
     }
 
     /// Writes one family; nothing if it has no series.
-    fn family<'a, M: EncodeMetric>(
+    pub(super) fn family<L: EncodeLabelSet, M: EncodeMetric>(
         &mut self,
         name: &str,
         suffix: &str,
         help: &str,
-        series: impl IntoIterator<Item = (Labels<'a>, M)>,
+        series: impl IntoIterator<Item = (L, M)>,
     ) -> fmt::Result {
         let mut series = series.into_iter().peekable();
         let Some((_, first)) = series.peek() else {

@@ -1,18 +1,59 @@
 //! `openresty_*`: what routers report about themselves. The names are llm-openresty's, so that its
 //! dashboards keep working; the prefix can be changed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::encode::{Labels, Writer};
+use prometheus_client::encoding::EncodeMetric;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use service::families::Family;
+
+use super::catalogue::{POLL_PREFIX, own, polled as families};
+use super::encode::Writer;
 use super::own::seconds;
 use crate::aggregate::{Refusals, View};
-use crate::poll::{ENDPOINTS, Limiter, Polled, RoutePoll, RouterPoll};
+use crate::poll::{ENDPOINTS, Limiter, PeerState, Polled, RoutePoll, RouteState, RouterPoll};
 
 /// Reasons for which every polled route has a counter, at zero from the start.
 const REASONS: [&str; 3] = ["concurrency", "ttft", "tps"];
 
-type Gauge = (Labels<'static>, f64);
+/// Labels of one series: those of its family, and `router` where several are polled.
+type Labels = Vec<(&'static str, Cow<'static, str>)>;
+
+/// Where a reading comes from.
+#[derive(Clone, Copy, Debug)]
+struct Place<'p> {
+    service: &'p str,
+    route: &'p str,
+    /// Only if several routers are polled: with one, the series are those of llm-openresty.
+    router: Option<&'p str>,
+}
+
+impl Place<'_> {
+    /// The labels of `family`; `more` are the values of those besides `service` and `route`.
+    fn labels<const N: usize>(
+        self,
+        family: &Family<N>,
+        more: impl IntoIterator<Item = Cow<'static, str>>,
+    ) -> Labels {
+        let mut more = more.into_iter();
+        let mut labels = Labels::with_capacity(N + 1);
+        for name in family.labels {
+            let value = match name {
+                "service" => self.service.to_owned().into(),
+                "route" => self.route.to_owned().into(),
+                _ => more.next().unwrap_or_default(),
+            };
+            labels.push((name, value));
+            if let ("route", Some(router)) = (name, self.router) {
+                labels.push(("router", router.to_owned().into()));
+            }
+        }
+        labels
+    }
+}
 
 pub(super) fn write(
     writer: &mut Writer<'_, '_>,
@@ -43,220 +84,181 @@ struct Polling<'p> {
 }
 
 impl Polling<'_> {
-    /// Every route with its labels. The router is a label only if several are polled: with one, the
-    /// series are those of llm-openresty.
-    fn each<T>(&self, get: impl Fn(&RoutePoll, Labels<'static>) -> Vec<T>) -> Vec<T> {
-        let is_alone = self.polled.routers.len() == 1;
+    /// What `get` finds in each route of each router.
+    fn each<T>(&self, get: impl Fn(&RoutePoll, Place<'_>) -> Vec<T>) -> Vec<T> {
         let mut found = Vec::new();
         for RouterPoll { router, routes, .. } in &self.polled.routers {
             for (name, route) in routes {
-                found.extend(get(route, self.labels(is_alone, router, name)));
+                found.extend(get(route, self.place(router, name)));
             }
         }
         found
     }
 
-    fn gauges(
+    /// The service of a route is the cluster's, else the route's own name.
+    fn place<'p>(&'p self, router: &'p str, route: &'p str) -> Place<'p> {
+        let service = self.view.and_then(|view| view.services.get(route));
+        Place {
+            service: service.map_or(route, |service| &**service),
+            route,
+            router: (self.polled.routers.len() > 1).then_some(router),
+        }
+    }
+
+    /// Writes a family; `--poll-prefix` replaces the beginning of a polled family's name.
+    fn family<const N: usize, M: EncodeMetric>(
         &self,
         writer: &mut Writer<'_, '_>,
-        name: &str,
-        help: &str,
-        get: impl Fn(&RoutePoll, Labels<'static>) -> Vec<Gauge>,
+        family: &Family<N>,
+        suffix: &str,
+        series: impl IntoIterator<Item = (Labels, M)>,
     ) -> fmt::Result {
-        writer.gauges(&format!("{}{name}", self.prefix), help, self.each(get))
+        let name = match family.name.strip_prefix(POLL_PREFIX) {
+            Some(name) => Cow::Owned(format!("{}{name}", self.prefix)),
+            None => Cow::Borrowed(family.name),
+        };
+        writer.family(&name, suffix, family.help, series)
+    }
+
+    /// Writes a family of gauges: `get` returns the values of a route, each with its further labels.
+    fn gauges<const N: usize, L: IntoIterator<Item = Cow<'static, str>>>(
+        &self,
+        writer: &mut Writer<'_, '_>,
+        family: &Family<N>,
+        get: impl Fn(&RoutePoll) -> Vec<(L, f64)>,
+    ) -> fmt::Result {
+        let series = self.each(|route, place| {
+            let values = get(route).into_iter();
+            values
+                .map(|(more, value)| (place.labels(family, more), ConstGauge::new(value)))
+                .collect()
+        });
+        self.family(writer, family, "", series)
     }
 
     fn routes(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        type Get = fn(&crate::poll::RouteState) -> Option<f64>;
-        let families: [(&str, &str, Get); 3] = [
-            (
-                "route_active_level",
-                "Priority of the tier in use.",
-                |state| state.active_level,
-            ),
-            (
-                "route_active_limit",
-                "Room of the tier in use, requests.",
-                |state| state.limit,
-            ),
-            (
-                "route_healthy_peers",
-                "Usable peers of the tier in use.",
-                |state| state.healthy_peers_in_level,
-            ),
+        type Get = fn(&RouteState) -> Option<f64>;
+        let of_routes: [(&Family<2>, Get); 3] = [
+            (&families::ROUTE_ACTIVE_LEVEL, |state| state.active_level),
+            (&families::ROUTE_ACTIVE_LIMIT, |state| state.limit),
+            (&families::ROUTE_HEALTHY_PEERS, |state| {
+                state.healthy_peers_in_level
+            }),
         ];
-        for (name, help, get) in families {
-            self.gauges(writer, name, help, |route, labels| {
+        for (family, get) in of_routes {
+            self.gauges(writer, family, |route| {
                 let value = route.state.value.as_ref().and_then(get);
-                value.map(|value| (labels, value)).into_iter().collect()
+                value.map(|value| ([], value)).into_iter().collect()
             })?;
         }
         Ok(())
     }
 
     fn peers(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        type Get = fn(&crate::poll::PeerState) -> Option<f64>;
-        let families: [(&str, &str, Get); 3] = [
-            ("peer_active_conns", "Requests on the peer.", |peer| {
-                peer.active
-            }),
-            ("peer_banned", "1 while the peer is banned.", |peer| {
-                peer.banned
-            }),
-            (
-                "peer_max_concurrency",
-                "Most requests the peer may have.",
-                |peer| peer.max,
-            ),
+        type Get = fn(&PeerState) -> Option<f64>;
+        let of_peers: [(&Family<5>, Get); 3] = [
+            (&families::PEER_ACTIVE_CONNS, |peer| peer.active),
+            (&families::PEER_BANNED, |peer| peer.banned),
+            (&families::PEER_MAX_CONCURRENCY, |peer| peer.max),
         ];
-        for (name, help, get) in families {
-            self.gauges(writer, name, help, |route, labels| {
-                let Some(state) = &route.state.value else {
-                    return Vec::new();
-                };
-                let peers = state.peers().into_iter().filter_map(|peer| {
+        for (family, get) in of_peers {
+            self.gauges(writer, family, |route| {
+                let peers = route.state.value.iter().flat_map(RouteState::peers);
+                let series = peers.filter_map(|peer| {
                     let value = get(&peer)?;
-                    let mut labels = labels.clone();
-                    labels.push(("peer", peer.peer.into()));
-                    labels.push(("name", peer.name.into()));
-                    labels.push(("priority", peer.priority.into()));
-                    Some((labels, value))
+                    Some((
+                        [peer.peer.into(), peer.name.into(), peer.priority.into()],
+                        value,
+                    ))
                 });
-                peers.collect()
+                series.collect()
             })?;
         }
         Ok(())
     }
 
     fn limiters(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        let active = |limiter: &Option<Limiter>, labels| {
+        let active = |limiter: &Option<Limiter>| {
             let active = limiter.as_ref().and_then(|limiter| limiter.active);
-            let value = active.map(|active| (labels, f64::from(u8::from(active))));
+            let value = active.map(|active| ([], f64::from(u8::from(active))));
             value.into_iter().collect()
         };
-        self.gauges(
-            writer,
-            "tps_limiter_active",
-            "1 while the output rate is watched.",
-            |route, labels| active(&route.tps.value, labels),
-        )?;
-        self.gauges(
-            writer,
-            "ttft_limiter_active",
-            "1 while the time to the first token is watched.",
-            |route, labels| active(&route.ttft.value, labels),
-        )?;
+        self.gauges(writer, &families::TPS_LIMITER_ACTIVE, |route| {
+            active(&route.tps.value)
+        })?;
+        self.gauges(writer, &families::TTFT_LIMITER_ACTIVE, |route| {
+            active(&route.ttft.value)
+        })?;
         type Get = fn(&Limiter) -> &BTreeMap<String, f64>;
-        let by_model = |limiter: &Option<Limiter>, get: Get, labels: Labels<'static>| {
+        let by_model = |limiter: &Option<Limiter>, get: Get| {
             let numbers = limiter.as_ref().map(get).into_iter().flatten();
-            let numbers = numbers.map(|(model, value)| {
-                let mut labels = labels.clone();
-                labels.push(("model", model.clone().into()));
-                (labels, *value)
-            });
+            let numbers = numbers.map(|(model, value)| ([model.clone().into()], *value));
             numbers.collect()
         };
-        self.gauges(
-            writer,
-            "ttft_ewma_ms",
-            "Average time to the first token, milliseconds.",
-            |route, labels| by_model(&route.ttft.value, |limiter| &limiter.ewma_ms, labels),
-        )?;
-        let families: [(&str, &str, Get); 6] = [
-            ("tps_ewma", "Average output rate, tokens per second.", |l| {
-                &l.ewma_tps
+        self.gauges(writer, &families::TTFT_EWMA_MS, |route| {
+            by_model(&route.ttft.value, |limiter| &limiter.ewma_ms)
+        })?;
+        let of_rates: [(&Family<3>, Get); 6] = [
+            (&families::TPS_EWMA, |limiter| &limiter.ewma_tps),
+            (&families::ADAPTIVE_CC, |limiter| &limiter.adaptive_cc),
+            (&families::ADAPTIVE_CC_MIN, |limiter| {
+                &limiter.adaptive_cc_min
             }),
-            ("adaptive_cc", "Adaptive concurrency limit.", |l| {
-                &l.adaptive_cc
+            (&families::ADAPTIVE_CC_MAX, |limiter| {
+                &limiter.adaptive_cc_max
             }),
-            ("adaptive_cc_min", "Its floor.", |l| &l.adaptive_cc_min),
-            ("adaptive_cc_max", "Its ceiling.", |l| &l.adaptive_cc_max),
-            (
-                "adaptive_cc_conc",
-                "Requests in flight as it reads them.",
-                |l| &l.adaptive_cc_conc,
-            ),
-            ("adaptive_cc_rej", "Refusals it has not used yet.", |l| {
-                &l.adaptive_cc_rej
+            (&families::ADAPTIVE_CC_CONC, |limiter| {
+                &limiter.adaptive_cc_conc
+            }),
+            (&families::ADAPTIVE_CC_REJ, |limiter| {
+                &limiter.adaptive_cc_rej
             }),
         ];
-        for (name, help, get) in families {
-            self.gauges(writer, name, help, |route, labels| {
-                by_model(&route.tps.value, get, labels)
-            })?;
+        for (family, get) in of_rates {
+            self.gauges(writer, family, |route| by_model(&route.tps.value, get))?;
         }
         Ok(())
     }
 
-    fn calls(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        let Self { polled, prefix, .. } = self;
-        writer.gauge(
-            &format!("{prefix}poll_up"),
-            "1 when every call of the last round was answered.",
-            f64::from(u8::from(polled.is_up == Some(true))),
-        )?;
-        if let Some(at) = polled.last_success_ms {
-            writer.gauge(
-                &format!("{prefix}poll_last_success_seconds"),
-                "When every call of a round was last answered, Unix time.",
-                seconds(at),
-            )?;
-        }
-        writer.counter(
-            &format!("{prefix}poll_errors"),
-            "Rounds in which some call was not answered.",
-            polled.errors,
-        )?;
-        let up = self.each(|route, labels| {
-            let calls = ENDPOINTS
-                .into_iter()
-                .zip(route.up())
-                .map(|(endpoint, is_up)| {
-                    let mut labels = without_service(&labels);
-                    labels.push(("endpoint", endpoint.into()));
-                    (labels, f64::from(u8::from(is_up)))
-                });
-            calls.collect()
-        });
-        writer.gauges(
-            "bodylog_exporter_poll_up",
-            "1 when the call of the last round was answered.",
-            up,
-        )?;
-        let now_ms = chrono::Utc::now().timestamp_millis();
-        let age = self.each(|route, labels| {
-            let age = route.answered_ms().map(|at| seconds(now_ms - at));
-            let series = age.map(|age| (without_service(&labels), age.max(0.0)));
-            series.into_iter().collect()
-        });
-        writer.gauges(
-            "bodylog_exporter_poll_age_seconds",
-            "Age of the oldest last answer of the route.",
-            age,
+    fn gauge(&self, writer: &mut Writer<'_, '_>, family: &Family<0>, value: f64) -> fmt::Result {
+        self.family(
+            writer,
+            family,
+            "",
+            [(Labels::new(), ConstGauge::new(value))],
         )
     }
 
-    /// The service of a route: from the cluster, else its own name.
-    fn labels(&self, is_alone: bool, router: &str, route: &str) -> Labels<'static> {
-        let service = self.view.and_then(|view| view.services.get(route));
-        let service = service.map_or(route, |service| &**service);
-        let mut labels: Labels<'static> = vec![
-            ("service", service.to_owned().into()),
-            ("route", route.to_owned().into()),
-        ];
-        if !is_alone {
-            labels.push(("router", router.to_owned().into()));
+    fn calls(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
+        let polled = self.polled;
+        let is_up = f64::from(u8::from(polled.is_up == Some(true)));
+        self.gauge(writer, &families::POLL_UP, is_up)?;
+        if let Some(at) = polled.last_success_ms {
+            self.gauge(writer, &families::POLL_LAST_SUCCESS_SECONDS, seconds(at))?;
         }
-        labels
+        let errors = ConstCounter::new(polled.errors);
+        self.family(
+            writer,
+            &families::POLL_ERRORS,
+            "_total",
+            [(Labels::new(), errors)],
+        )?;
+        self.gauges(writer, &own::POLL_UP, |route| {
+            let calls = ENDPOINTS.into_iter().zip(route.up());
+            calls
+                .map(|(endpoint, is_up)| ([endpoint.into()], f64::from(u8::from(is_up))))
+                .collect()
+        })?;
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        self.gauges(writer, &own::POLL_AGE_SECONDS, |route| {
+            let age = route.answered_ms().map(|at| seconds(now_ms - at));
+            age.map(|age| ([], age.max(0.0))).into_iter().collect()
+        })
     }
 
     /// Refusals, from the committed counts, so that a router's restart does not reset them.
     fn refused(&self, writer: &mut Writer<'_, '_>) -> fmt::Result {
-        let Self {
-            polled,
-            view,
-            prefix,
-        } = self;
+        let Self { polled, view, .. } = self;
         let refusals = view.map(|view| &view.refusals);
         let is_alone = polled.routers.len() <= 1;
         // Without the router as a label its counters are one sum, including those of a router that
@@ -277,19 +279,10 @@ impl Polling<'_> {
             *counts.entry(key(router, route, reason)).or_default() += total;
         }
         let series = counts.into_iter().map(|((router, route, reason), total)| {
-            let mut labels = self.labels(is_alone, router, route);
-            labels.push(("reason", reason.to_owned().into()));
-            (labels, total)
+            let place = self.place(router, route);
+            let labels = place.labels(&families::REJECTED, [reason.to_owned().into()]);
+            (labels, ConstCounter::new(total))
         });
-        writer.counters(
-            &format!("{prefix}rejected"),
-            "Requests refused, as the routers count.",
-            series,
-        )
+        self.family(writer, &families::REJECTED, "_total", series)
     }
-}
-
-fn without_service(labels: &Labels<'static>) -> Labels<'static> {
-    let labels = labels.iter().filter(|(name, _)| *name != "service");
-    labels.cloned().collect()
 }

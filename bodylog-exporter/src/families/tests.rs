@@ -507,3 +507,12 @@ fn before_the_first_epoch_the_page_is_still_a_page() {
     assert!(!page.contains("bodylog_requests"));
     assert!(!page.contains("_resolver_"), "no cluster is asked");
 }
+
+#[test]
+fn the_docs_hold_the_families() {
+    use super::catalogue::{cluster, own, polled, traffic};
+    use service::families::reference::pin;
+
+    let tables = [own::ALL, traffic::ALL, cluster::ALL, polled::ALL];
+    pin("bodylog-exporter", &tables).unwrap();
+}

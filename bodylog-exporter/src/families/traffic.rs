@@ -1,32 +1,33 @@
 //! `bodylog_*`: metrics from rows.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use super::encode::{Labels, Writer};
+use service::families::{Family, Values};
+
+use super::catalogue::traffic;
+use super::encode::Writer;
 use crate::aggregate::View;
 use crate::aggregate::labels::{STATUS_CLASSES, STREAMS, prompt_bucket_label};
 use crate::aggregate::series::{Plain, Series, TRUNCATION_CAUSES};
 use crate::aggregate::{TENANT_TOKEN_KINDS, TenantSeries};
 use crate::histogram::Edges;
 
-fn base(series: &Series) -> Labels<'_> {
+fn base(series: &Series) -> Values<'_, 4> {
     let labels = &series.labels;
     let service = labels.service.as_ref().unwrap_or(&labels.route);
-    vec![
-        ("service", (&**service).into()),
-        ("route", (&*labels.route).into()),
-        ("backend", (&*labels.backend).into()),
-        ("model", (&*labels.model).into()),
+    [
+        (&**service).into(),
+        (&*labels.route).into(),
+        (&*labels.backend).into(),
+        (&*labels.model).into(),
     ]
 }
 
-fn with<'a>(
-    mut labels: Labels<'a>,
-    name: &'static str,
-    value: impl Into<std::borrow::Cow<'a, str>>,
-) -> Labels<'a> {
-    labels.push((name, value.into()));
-    labels
+/// The base labels and one more.
+fn with<'a>(series: &'a Series, value: impl Into<Cow<'a, str>>) -> Values<'a, 5> {
+    let [service, route, backend, model] = base(series);
+    [service, route, backend, model, value.into()]
 }
 
 pub(super) fn write(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
@@ -53,11 +54,12 @@ fn requests(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
         cells
             .filter(|(_, _, count)| *count > 0)
             .map(|(class, stream, count)| {
-                let labels = with(base(series), "status_class", class);
-                (with(labels, "stream", stream), count)
+                let [service, route, backend, model] = base(series);
+                let labels = [service, route, backend, model, class.into(), stream.into()];
+                (labels, count)
             })
     });
-    writer.counters("bodylog_requests", "Requests recorded.", series)
+    writer.counters(&traffic::REQUESTS, series)
 }
 
 fn tokens_and_bytes(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
@@ -66,41 +68,13 @@ fn tokens_and_bytes(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
             .iter()
             .map(move |series| (base(series), get(series)))
     };
-    writer.counters_beside_a_histogram(
-        "bodylog_prompt_tokens",
-        "Tokens of prompts.",
-        of(|s| s.tokens[0]),
-    )?;
-    writer.counters_beside_a_histogram(
-        "bodylog_completion_tokens",
-        "Tokens of answers.",
-        of(|s| s.tokens[1]),
-    )?;
-    writer.counters(
-        "bodylog_cached_tokens",
-        "Tokens of prompts that came from a prefix cache.",
-        of(|s| s.tokens[2]),
-    )?;
-    writer.counters(
-        "bodylog_reasoning_tokens",
-        "Tokens of answers that were reasoning.",
-        of(|s| s.tokens[3]),
-    )?;
-    writer.counters(
-        "bodylog_total_tokens",
-        "Tokens of prompts and answers.",
-        of(|s| s.tokens[4]),
-    )?;
-    writer.counters(
-        "bodylog_req_bytes",
-        "Bytes of request bodies.",
-        of(|s| s.req_bytes),
-    )?;
-    writer.counters(
-        "bodylog_resp_bytes",
-        "Bytes of response bodies.",
-        of(|s| s.resp_bytes),
-    )
+    writer.counters_beside_a_histogram(&traffic::PROMPT_TOKENS_COUNT, of(|s| s.tokens[0]))?;
+    writer.counters_beside_a_histogram(&traffic::COMPLETION_TOKENS_COUNT, of(|s| s.tokens[1]))?;
+    writer.counters(&traffic::CACHED_TOKENS, of(|s| s.tokens[2]))?;
+    writer.counters(&traffic::REASONING_TOKENS, of(|s| s.tokens[3]))?;
+    writer.counters(&traffic::TOTAL_TOKENS, of(|s| s.tokens[4]))?;
+    writer.counters(&traffic::REQ_BYTES, of(|s| s.req_bytes))?;
+    writer.counters(&traffic::RESP_BYTES, of(|s| s.resp_bytes))
 }
 
 fn outcomes(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
@@ -108,16 +82,11 @@ fn outcomes(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
         series
             .finish
             .iter()
-            .map(|(reason, count)| (with(base(series), "finish_reason", &**reason), *count))
+            .map(|(reason, count)| (with(series, &**reason), *count))
     });
+    writer.counters(&traffic::FINISH_REASON, finished)?;
     writer.counters(
-        "bodylog_finish_reason",
-        "Answers by why they ended; none is a 200 that was not seen to end.",
-        finished,
-    )?;
-    writer.counters(
-        "bodylog_retries",
-        "Attempts beyond the first.",
+        &traffic::RETRIES,
         view.series.iter().map(|s| (base(s), s.retries)),
     )?;
     let truncated = view.series.iter().flat_map(|series| {
@@ -125,105 +94,72 @@ fn outcomes(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
             .truncated
             .iter()
             .zip(TRUNCATION_CAUSES)
-            .map(|(count, cause)| (with(base(series), "cause", cause), *count))
+            .map(|(count, cause)| (with(series, cause), *count))
     });
+    writer.counters(&traffic::TRUNCATED, truncated)?;
     writer.counters(
-        "bodylog_truncated",
-        "Answers that are not whole: cut by the engine (no_finish) or the client (client_abort), or stored in part (capture).",
-        truncated,
-    )?;
-    writer.counters(
-        "bodylog_usage_missing",
-        "Successful requests whose answer names no tokens.",
+        &traffic::USAGE_MISSING,
         view.series.iter().map(|s| (base(s), s.usage_missing)),
     )
 }
 
 fn histograms(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
-    let rt =
-        view.series.iter().flat_map(|series| {
-            series.rt.iter().zip(STREAMS).filter_map(|(h, stream)| {
-                Some((with(base(series), "stream", stream), h.as_deref()?))
-            })
-        });
-    writer.histograms(
-        "bodylog_rt_seconds",
-        "Arrival of a request to the end of its answer.",
-        Edges::Seconds,
-        rt,
-    )?;
+    let rt = view.series.iter().flat_map(|series| {
+        series
+            .rt
+            .iter()
+            .zip(STREAMS)
+            .filter_map(|(h, stream)| Some((with(series, stream), h.as_deref()?)))
+    });
+    writer.histograms(&traffic::RT_SECONDS, Edges::Seconds, rt)?;
     let ttft = view.series.iter().flat_map(|series| {
         series.ttft.iter().map(|(bucket, h)| {
-            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(bucket));
+            let labels = with(series, prompt_bucket_label(bucket));
             (labels, h)
         })
     });
-    writer.histograms(
-        "bodylog_ttft_seconds",
-        "Arrival of a request to the first chunk of its stream, by length of the prompt.",
-        Edges::Seconds,
-        ttft,
-    )?;
+    writer.histograms(&traffic::TTFT_SECONDS, Edges::Seconds, ttft)?;
     let rate = view.series.iter().flat_map(|series| {
         series.output_rate.iter().map(|(bucket, h)| {
-            let labels = with(base(series), "prompt_bucket", prompt_bucket_label(bucket));
+            let labels = with(series, prompt_bucket_label(bucket));
             (labels, h)
         })
     });
-    writer.histograms(
-        "bodylog_output_tok_per_second",
-        "Completion tokens over the whole request, of at least 16 tokens in 0.5 s, by length of the prompt.",
-        Edges::Rate,
-        rate,
-    )?;
+    writer.histograms(&traffic::OUTPUT_TOK_PER_SECOND, Edges::Rate, rate)?;
     for which in Plain::ALL {
-        let (name, help) = named(which);
         let series = view.series.iter().filter_map(|series| {
             let histogram = series.plain[which as usize].as_deref()?;
             Some((base(series), histogram))
         });
-        writer.histograms(name, help, which.edges(), series)?;
+        writer.histograms(named(which), which.edges(), series)?;
     }
     Ok(())
 }
 
-fn named(which: Plain) -> (&'static str, &'static str) {
+fn named(which: Plain) -> &'static Family<4> {
     match which {
-        Plain::OverallRate => (
-            "bodylog_overall_output_tok_per_second",
-            "Completion tokens over the whole request, of successes.",
-        ),
-        Plain::DecodeRate => (
-            "bodylog_decode_output_tok_per_second",
-            "Completion tokens over the time from first to last chunk, of successes that took more than 0.3 s for it.",
-        ),
-        Plain::Tpot => (
-            "bodylog_tpot_seconds",
-            "Time per output token after the first, of streams.",
-        ),
-        Plain::PromptTokens => ("bodylog_prompt_tokens", "Tokens of a prompt."),
-        Plain::CompletionTokens => ("bodylog_completion_tokens", "Tokens of an answer."),
-        Plain::Overhead => (
-            "bodylog_router_overhead_seconds",
-            "Waiting for a slot and connecting to the peer.",
-        ),
+        Plain::OverallRate => &traffic::OVERALL_OUTPUT_TOK_PER_SECOND,
+        Plain::DecodeRate => &traffic::DECODE_OUTPUT_TOK_PER_SECOND,
+        Plain::Tpot => &traffic::TPOT_SECONDS,
+        Plain::PromptTokens => &traffic::PROMPT_TOKENS,
+        Plain::CompletionTokens => &traffic::COMPLETION_TOKENS,
+        Plain::Overhead => &traffic::ROUTER_OVERHEAD_SECONDS,
     }
 }
 
-fn tenant(series: &TenantSeries) -> Labels<'_> {
+fn tenant(series: &TenantSeries) -> Values<'_, 3> {
     let labels = &series.labels;
     let service = labels.service.as_ref().unwrap_or(&labels.route);
-    vec![
-        ("service", (&**service).into()),
-        ("route", (&*labels.route).into()),
-        ("tenant", (&*labels.tenant).into()),
+    [
+        (&**service).into(),
+        (&*labels.route).into(),
+        (&*labels.tenant).into(),
     ]
 }
 
 fn tenants(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
     writer.counters(
-        "bodylog_tenant_requests",
-        "Requests recorded, by owner of the key.",
+        &traffic::TENANT_REQUESTS,
         view.tenants.iter().map(|s| (tenant(s), s.requests)),
     )?;
     let tokens = view.tenants.iter().flat_map(|series| {
@@ -231,28 +167,23 @@ fn tenants(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
             .tokens
             .iter()
             .zip(TENANT_TOKEN_KINDS)
-            .map(|(count, kind)| (with(tenant(series), "kind", kind), *count))
+            .map(|(count, kind)| {
+                let [service, route, tenant] = tenant(series);
+                ([service, route, tenant, kind.into()], *count)
+            })
     });
-    writer.counters(
-        "bodylog_tenant_tokens",
-        "Tokens, by owner of the key and kind.",
-        tokens,
-    )
+    writer.counters(&traffic::TENANT_TOKENS, tokens)
 }
 
 fn rejects(writer: &mut Writer<'_, '_>, view: &View) -> fmt::Result {
     let series = view.rejects.iter().map(|rejected| {
         let key = &rejected.key;
-        let labels: Labels<'_> = vec![
-            ("route", (&*key.route).into()),
-            ("status", key.status.to_string().into()),
-            ("reason", (&*key.reason).into()),
+        let labels = [
+            (&*key.route).into(),
+            key.status.to_string().into(),
+            (&*key.reason).into(),
         ];
         (labels, rejected.count)
     });
-    writer.counters(
-        "bodylog_rejects",
-        "Requests the router refused itself.",
-        series,
-    )
+    writer.counters(&traffic::REJECTS, series)
 }

@@ -7,6 +7,7 @@ pub mod buffers;
 pub mod cli;
 pub mod clock;
 pub mod exposition;
+pub mod families;
 pub mod files;
 pub mod healthcheck;
 pub mod limits;

@@ -3,15 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use prometheus_client::metrics::histogram::Histogram;
+use service::families::histogram;
 
 /// Bounds of the acknowledgement histogram, seconds.
 const ACK_BOUNDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 ];
-
-/// Most buckets of a native histogram.
-const NATIVE_BUCKETS_MAX: usize = 160;
 
 /// The reason a record or a frame was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +79,7 @@ impl Default for Counters {
             damaged_bytes: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             is_connected: AtomicBool::new(false),
-            ack_seconds: Histogram::new_classic_and_native(
-                ACK_BOUNDS,
-                NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS_MAX),
-            ),
+            ack_seconds: histogram(ACK_BOUNDS),
         }
     }
 }

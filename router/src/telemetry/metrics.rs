@@ -4,6 +4,7 @@
 
 mod backends;
 mod bodylog;
+mod catalogue;
 mod encode;
 mod gates;
 mod live;
@@ -23,7 +24,6 @@ use router_core::load::Report;
 use router_core::pool::PeerKey;
 
 pub use backends::Backends;
-pub(crate) use encode::{Labels, family, gauge};
 pub use live::Live;
 pub use page::Page;
 pub use placement::{Reason, WaitTimer};

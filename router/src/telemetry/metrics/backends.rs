@@ -13,8 +13,10 @@ use proto::admin::{self, Backend, RouteLoad};
 use router_core::decision::PeerFacts;
 use router_core::load::{Freshness, Idle};
 
-use super::encode::{Labels, family};
-use super::placement::{self, Names, SeenPlacements};
+use service::families::{Family, Values};
+
+use super::catalogue::proxy;
+use super::placement::{self, Families, SeenPlacements};
 use crate::state::Route;
 
 /// The state of some routes at one scrape.
@@ -26,15 +28,14 @@ pub struct Backends {
     request_seconds: Vec<Histogram>,
 }
 
-const NAMES: Names = Names {
-    peer: "backend",
+static FAMILIES: Families = Families {
     by_name: true,
-    polls: "proxy_backend_polls",
-    selected: "proxy_selected",
-    evicted: "proxy_sessions_evicted",
-    expired: "proxy_sessions_expired",
-    wait_seconds: "proxy_wait_seconds",
-    ttfb_seconds: "proxy_ttfb_seconds",
+    polls: &proxy::BACKEND_POLLS,
+    selected: &proxy::SELECTED,
+    evicted: &proxy::SESSIONS_EVICTED,
+    expired: &proxy::SESSIONS_EXPIRED,
+    wait_seconds: &proxy::WAIT_SECONDS,
+    ttfb_seconds: &proxy::TTFB_SECONDS,
 };
 
 impl Backends {
@@ -138,124 +139,75 @@ fn backend(route: &Route, facts: &PeerFacts, placements: &SeenPlacements) -> Bac
 impl Collector for Backends {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        for (name, help, of) in GAUGES {
+        for (family, of) in GAUGES {
             let series = self.backends.iter().filter_map(|backend| {
                 let value = of(backend)?;
                 Some((labels(backend), ConstGauge::new(value)))
             });
-            family(encoder, name, help, series)?;
+            family.write(encoder, series)?;
         }
-        placement::encode(encoder, &NAMES, &self.placements)?;
+        placement::encode(encoder, &FAMILIES, &self.placements)?;
         self.routes(encoder)
     }
 }
 
 impl Backends {
     fn routes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let route = |load: &RouteLoad| ("route", load.route.clone().into());
-        family(
+        proxy::WAITING.write(
             encoder,
-            "proxy_waiting",
-            "Requests that wait for a slot of a full pool.",
-            self.routes
-                .iter()
-                .map(|load| (vec![route(load)], ConstGauge::new(u64::from(load.waiting)))),
+            self.routes.iter().map(|load| {
+                (
+                    [(&*load.route).into()],
+                    ConstGauge::new(u64::from(load.waiting)),
+                )
+            }),
         )?;
-        family(
+        proxy::REJECTED.write(
             encoder,
-            "proxy_rejected",
-            "Requests that no peer was chosen for, by the error's code.",
             self.routes.iter().flat_map(|load| {
                 load.rejected.iter().map(move |(reason, count)| {
-                    let labels: Labels<'_> = vec![route(load), ("reason", reason.into())];
+                    let labels = [(&*load.route).into(), reason.into()];
                     (labels, ConstCounter::new(*count))
                 })
             }),
         )?;
         let histograms = self.routes.iter().zip(&self.request_seconds);
-        family(
+        proxy::REQUEST_SECONDS.write(
             encoder,
-            "proxy_request_seconds",
-            "Arrival of a request to the last byte of its answer.",
-            histograms.map(|(load, seconds)| (vec![route(load)], seconds.clone())),
+            histograms.map(|(load, seconds)| ([(&*load.route).into()], seconds.clone())),
         )?;
         let requests = self.routes.iter().flat_map(|load| {
             load.requests.iter().map(move |(code, count)| {
-                let labels: Labels<'_> = vec![route(load), ("code", code.to_string().into())];
+                let labels = [(&*load.route).into(), code.to_string().into()];
                 (labels, ConstCounter::new(*count))
             })
         });
-        family(
-            encoder,
-            "proxy_requests",
-            "Requests finished, by the status sent to the client.",
-            requests,
-        )
+        proxy::REQUESTS.write(encoder, requests)
     }
 }
 
-/// Name, help, and the value if there is one.
-type Gauge = (&'static str, &'static str, fn(&Backend) -> Option<f64>);
+/// The value, if there is one.
+type Value = fn(&Backend) -> Option<f64>;
 
-const GAUGES: [Gauge; 11] = [
-    (
-        "proxy_backend_busy",
-        "Requests that the engine said it had, whoever sent them.",
-        |b| b.busy.map(f64::from),
-    ),
-    (
-        "proxy_backend_external",
-        "Those of the engine's requests that others sent.",
-        |b| b.external.map(f64::from),
-    ),
-    (
-        "proxy_backend_in_flight",
-        "The router's own requests on it.",
-        |b| Some(b.in_flight.into()),
-    ),
-    ("proxy_backend_load", "What placement compares.", |b| {
-        Some(b.load.into())
+static GAUGES: [(&Family<2>, Value); 11] = [
+    (&proxy::BACKEND_BUSY, |b| b.busy.map(f64::from)),
+    (&proxy::BACKEND_EXTERNAL, |b| b.external.map(f64::from)),
+    (&proxy::BACKEND_IN_FLIGHT, |b| Some(b.in_flight.into())),
+    (&proxy::BACKEND_LOAD, |b| Some(b.load.into())),
+    (&proxy::BACKEND_SLOTS, |b| Some(b.slots.into())),
+    (&proxy::BACKEND_SLOTS_REPORTED, |b| {
+        b.slots_reported.map(f64::from)
     }),
-    (
-        "proxy_backend_slots",
-        "Requests it runs at once, as placement takes it.",
-        |b| Some(b.slots.into()),
-    ),
-    (
-        "proxy_backend_slots_reported",
-        "Requests it runs at once, as the engine says.",
-        |b| b.slots_reported.map(f64::from),
-    ),
-    (
-        "proxy_backend_fresh",
-        "1 while its last sample is recent, or where it is not polled.",
-        |b| Some(u8::from(b.fresh).into()),
-    ),
-    (
-        "proxy_backend_held",
-        "1 while it is alive, too busy to be read, and taken for full.",
-        |b| Some(u8::from(b.held).into()),
-    ),
-    (
-        "proxy_backend_sample_age_seconds",
-        "Age of its last sample.",
-        |b| b.sample_age_seconds,
-    ),
-    (
-        "proxy_backend_idle_seconds",
-        "How long it has had nothing to do; absent when it never had.",
-        |b| b.idle_seconds,
-    ),
-    (
-        "proxy_sessions",
-        "Sessions that live on it, where they are remembered.",
-        |b| b.sessions.map(f64::from),
-    ),
+    (&proxy::BACKEND_FRESH, |b| Some(u8::from(b.fresh).into())),
+    (&proxy::BACKEND_HELD, |b| Some(u8::from(b.held).into())),
+    (&proxy::BACKEND_SAMPLE_AGE_SECONDS, |b| b.sample_age_seconds),
+    (&proxy::BACKEND_IDLE_SECONDS, |b| b.idle_seconds),
+    (&proxy::SESSIONS, |b| b.sessions.map(f64::from)),
 ];
 
-fn labels(backend: &Backend) -> Labels<'_> {
-    vec![
-        ("route", backend.route.as_str().into()),
-        ("backend", backend.backend.as_str().into()),
+fn labels(backend: &Backend) -> Values<'_, 2> {
+    [
+        backend.route.as_str().into(),
+        backend.backend.as_str().into(),
     ]
 }

@@ -10,7 +10,9 @@ use router_core::book::status::{
 };
 use router_core::signal::Signal;
 
-use super::encode::{Labels, family};
+use service::families::{Family, Values};
+
+use super::catalogue::router;
 use super::route::NONE;
 use crate::state::Route;
 
@@ -50,12 +52,8 @@ impl SeenGates {
         names.zip(self.limits_set)
     }
 
-    fn labels<const N: usize>(&self, more: [(&'static str, &str); N]) -> Labels<'static> {
-        let route = ("route", self.route.clone().into());
-        let more = more
-            .into_iter()
-            .map(|(name, value)| (name, value.to_owned().into()));
-        std::iter::once(route).chain(more).collect()
+    fn model<'a>(&'a self, model: &'a str) -> Values<'a, 2> {
+        [(&*self.route).into(), model.into()]
     }
 }
 
@@ -76,35 +74,15 @@ pub(super) fn encode<'s>(
 fn rooms(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Result {
     let each = |of: fn(&Protection) -> f64| {
         seen.iter().flat_map(move |seen| {
-            seen.pools.iter().map(move |(model, now)| {
-                (seen.labels([("model", model)]), ConstGauge::new(of(now)))
-            })
+            seen.pools
+                .iter()
+                .map(move |(model, now)| (seen.model(model), ConstGauge::new(of(now))))
         })
     };
-    family(
-        encoder,
-        "llm_router_limit",
-        "Concurrency limit of a pool in force: the sum over the active tier's unbanned peers, or the adaptive limit below it, before rt_limit_factor.",
-        each(|now| now.limit),
-    )?;
-    family(
-        encoder,
-        "llm_router_pool_in_flight",
-        "Requests in flight on the peers that the limit counts.",
-        each(|now| now.in_flight as f64),
-    )?;
-    family(
-        encoder,
-        "llm_router_waiting",
-        "Requests that wait for a slot of a full pool.",
-        each(|now| f64::from(now.waiting)),
-    )?;
-    family(
-        encoder,
-        "llm_router_cluster_avg",
-        "Five-minute average of a pool's requests in flight.",
-        each(|now| now.average.mean),
-    )
+    router::LIMIT.write(encoder, each(|now| now.limit))?;
+    router::POOL_IN_FLIGHT.write(encoder, each(|now| now.in_flight as f64))?;
+    router::WAITING.write(encoder, each(|now| f64::from(now.waiting)))?;
+    router::CLUSTER_AVG.write(encoder, each(|now| now.average.mean))
 }
 
 /// The differences between the two signals' families.
@@ -112,43 +90,25 @@ struct SignalFamilies {
     of: fn(&Protection) -> &SignalState,
     /// Divisor for a value of the core.
     unit: f64,
-    ewma: (&'static str, &'static str),
-    threshold: (&'static str, &'static str),
-    tripped: (&'static str, &'static str),
+    ewma: &'static Family<3>,
+    threshold: &'static Family<3>,
+    tripped: &'static Family<2>,
 }
 
-const SIGNALS: [SignalFamilies; 2] = [
+static SIGNALS: [SignalFamilies; 2] = [
     SignalFamilies {
         of: |now| &now.ttft,
         unit: MS,
-        ewma: (
-            "llm_router_ttft_ewma_seconds",
-            "Smoothed time to first token of a pool; NaN while nothing was measured lately.",
-        ),
-        threshold: (
-            "llm_router_ttft_threshold_seconds",
-            "At this average the TTFT gate refuses; +Inf without a threshold.",
-        ),
-        tripped: (
-            "llm_router_ttft_tripped",
-            "1 while the TTFT gate refuses, probe slots aside.",
-        ),
+        ewma: &router::TTFT_EWMA_SECONDS,
+        threshold: &router::TTFT_THRESHOLD_SECONDS,
+        tripped: &router::TTFT_TRIPPED,
     },
     SignalFamilies {
         of: |now| &now.tps,
         unit: 1.0,
-        ewma: (
-            "llm_router_tps_ewma",
-            "Smoothed decode rate of a pool, tokens per second; NaN while nothing was measured lately.",
-        ),
-        threshold: (
-            "llm_router_tps_threshold",
-            "At this average the decode rate gate refuses; 0 without a threshold.",
-        ),
-        tripped: (
-            "llm_router_tps_tripped",
-            "1 while the decode rate gate refuses, probe slots aside.",
-        ),
+        ewma: &router::TPS_EWMA,
+        threshold: &router::TPS_THRESHOLD,
+        tripped: &router::TPS_TRIPPED,
     },
 ];
 
@@ -159,33 +119,30 @@ fn signals(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Res
                 seen.pools.iter().flat_map(move |(model, now)| {
                     let metrics = (families.of)(now).metrics.iter();
                     metrics.map(move |metric| {
-                        let labels = seen.labels([("model", model), ("metric", &metric.name)]);
+                        let labels = [(&*seen.route).into(), model.into(), (&*metric.name).into()];
                         let value = value(metric.ewma, metric.threshold, families.unit);
                         (labels, ConstGauge::new(value))
                     })
                 })
             })
         };
-        let (name, help) = families.ewma;
         // An average of 0 would look like a dead fleet.
         let ewma = metrics(|ewma, _, unit| ewma.map_or(f64::NAN, |ewma| ewma / unit));
-        family(encoder, name, help, ewma)?;
-        let (name, help) = families.threshold;
+        families.ewma.write(encoder, ewma)?;
         let threshold = metrics(|_, threshold, unit| match threshold {
             Some(threshold) => threshold / unit,
             // A threshold that no average reaches: above every time, below every rate.
             None if unit == MS => f64::INFINITY,
             None => 0.0,
         });
-        family(encoder, name, help, threshold)?;
-        let (name, help) = families.tripped;
+        families.threshold.write(encoder, threshold)?;
         let tripped = seen.iter().flat_map(|seen| {
             seen.pools.iter().map(move |(model, now)| {
                 let is_tripped = u64::from((families.of)(now).tripped);
-                (seen.labels([("model", model)]), ConstGauge::new(is_tripped))
+                (seen.model(model), ConstGauge::new(is_tripped))
             })
         });
-        family(encoder, name, help, tripped)?;
+        families.tripped.write(encoder, tripped)?;
     }
     Ok(())
 }
@@ -195,34 +152,17 @@ fn adaptive(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Re
         seen.iter().flat_map(move |seen| {
             seen.pools.iter().filter_map(move |(model, now)| {
                 let state = now.adaptive.as_ref()?;
-                Some((seen.labels([("model", model)]), ConstGauge::new(of(state))))
+                Some((seen.model(model), ConstGauge::new(of(state))))
             })
         })
     };
-    family(
+    router::ADAPTIVE_LIMIT.write(
         encoder,
-        "llm_router_adaptive_limit",
-        "Adaptive concurrency limit of a pool: the stored value, else the start point.",
         each(|state| state.stored.unwrap_or(state.init as f64)),
     )?;
-    family(
-        encoder,
-        "llm_router_adaptive_limit_min",
-        "Floor of the adaptive limit.",
-        each(|state| state.min as f64),
-    )?;
-    family(
-        encoder,
-        "llm_router_adaptive_limit_max",
-        "Ceiling of the adaptive limit.",
-        each(|state| state.max as f64),
-    )?;
-    family(
-        encoder,
-        "llm_router_adaptive_has_signal",
-        "1 while a signal moves the adaptive limit; without one it stands still.",
-        each(|state| f64::from(u8::from(state.has_signal))),
-    )
+    router::ADAPTIVE_LIMIT_MIN.write(encoder, each(|state| state.min as f64))?;
+    router::ADAPTIVE_LIMIT_MAX.write(encoder, each(|state| state.max as f64))?;
+    router::ADAPTIVE_HAS_SIGNAL.write(encoder, each(|state| f64::from(u8::from(state.has_signal))))
 }
 
 fn trips(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Result {
@@ -233,14 +173,14 @@ fn trips(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Resul
             tps,
         } = seen.trips;
         let counts = [("concurrency", concurrency), ("ttft", ttft), ("tps", tps)];
-        counts.map(|(gate, count)| (seen.labels([("gate", gate)]), ConstCounter::new(count)))
+        counts.map(|(gate, count)| {
+            (
+                [(&*seen.route).into(), gate.into()],
+                ConstCounter::new(count),
+            )
+        })
     });
-    family(
-        encoder,
-        "llm_router_rate_limit_trips",
-        "Requests let through that tripped a gate while load_rate_limit was off. Never part of the refusals.",
-        series,
-    )
+    router::RATE_LIMIT_TRIPS.write(encoder, series)
 }
 
 fn priority(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Result {
@@ -254,27 +194,21 @@ fn priority(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Re
     let graded = seen.iter().flat_map(|seen| {
         buckets(seen).into_iter().flat_map(move |(bucket, tally)| {
             results(&tally).map(|(result, count)| {
-                let labels = seen.labels([("bucket", &bucket), ("result", result)]);
+                let labels = [(&*seen.route).into(), bucket.clone().into(), result.into()];
                 (labels, ConstCounter::new(count))
             })
         })
     });
-    family(
-        encoder,
-        "llm_router_session_prio_requests",
-        "Requests graded by their session's turn, by the first turn of the bucket.",
-        graded,
-    )?;
+    router::SESSION_PRIO_REQUESTS.write(encoder, graded)?;
     let without = seen.iter().flat_map(|seen| {
-        results(&seen.priority.no_header)
-            .map(|(result, count)| (seen.labels([("result", result)]), ConstCounter::new(count)))
+        results(&seen.priority.no_header).map(|(result, count)| {
+            (
+                [(&*seen.route).into(), result.into()],
+                ConstCounter::new(count),
+            )
+        })
     });
-    family(
-        encoder,
-        "llm_router_session_prio_nohdr",
-        "Requests without a usable session header while session_prio was on.",
-        without,
-    )?;
+    router::SESSION_PRIO_NOHDR.write(encoder, without)?;
     let tokens = seen.iter().flat_map(|seen| {
         buckets(seen).into_iter().flat_map(move |(bucket, tally)| {
             let kinds = [
@@ -282,15 +216,10 @@ fn priority(encoder: &mut DescriptorEncoder<'_>, seen: &[&SeenGates]) -> fmt::Re
                 ("cached", tally.cached_tokens),
             ];
             kinds.map(|(kind, count)| {
-                let labels = seen.labels([("bucket", &bucket), ("kind", kind)]);
+                let labels = [(&*seen.route).into(), bucket.clone().into(), kind.into()];
                 (labels, ConstCounter::new(count))
             })
         })
     });
-    family(
-        encoder,
-        "llm_router_session_prio_tokens",
-        "Prompt tokens of graded requests, and how many of them came from a cache.",
-        tokens,
-    )
+    router::SESSION_PRIO_TOKENS.write(encoder, tokens)
 }

@@ -15,12 +15,13 @@ use router_core::health::HealthState;
 use router_core::load::Freshness;
 
 use super::bodylog;
-use super::encode::{Labels, family, gauge};
+use super::catalogue::router;
 use super::gates::{self, SeenGates};
-use super::placement::{self, Names, SeenPlacements};
+use super::placement::{self, Families, SeenPlacements};
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
 use service::budget::ByteBudget;
+use service::families::Values;
 
 const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
     KeyFileStatus::Ok,
@@ -29,15 +30,14 @@ const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
     KeyFileStatus::Empty,
 ];
 
-const NAMES: Names = Names {
-    peer: "peer",
+static FAMILIES: Families = Families {
     by_name: false,
-    polls: "llm_router_polls",
-    selected: "llm_router_selected",
-    evicted: "llm_router_sessions_evicted",
-    expired: "llm_router_sessions_expired",
-    wait_seconds: "llm_router_wait_seconds",
-    ttfb_seconds: "llm_router_ttfb_seconds",
+    polls: &router::POLLS,
+    selected: &router::SELECTED,
+    evicted: &router::SESSIONS_EVICTED,
+    expired: &router::SESSIONS_EXPIRED,
+    wait_seconds: &router::WAIT_SECONDS,
+    ttfb_seconds: &router::TTFB_SECONDS,
 };
 
 /// The families of the current table.
@@ -83,23 +83,13 @@ impl Collector for Live {
             .routes()
             .map(|route| SeenPlacements::of(route))
             .collect();
-        placement::encode(encoder, &NAMES, &placements)?;
+        placement::encode(encoder, &FAMILIES, &placements)?;
         configuration(encoder, &table)?;
         bodylog::families(encoder, &self.bodylog.status())?;
         let used = self.budget.used() as f64;
-        gauge(
-            encoder,
-            "llm_router_buffered_bytes",
-            "Request body bytes held in memory.",
-            used,
-        )?;
+        router::BUFFERED_BYTES.gauge(encoder, used)?;
         let limit = table.server.max_buffered_bytes as f64;
-        gauge(
-            encoder,
-            "llm_router_buffered_bytes_limit",
-            "Most request body bytes held in memory.",
-            limit,
-        )
+        router::BUFFERED_BYTES_LIMIT.gauge(encoder, limit)
     }
 }
 
@@ -114,15 +104,12 @@ impl<'t> Seen<'t> {
         }
     }
 
-    fn label(&self) -> Labels<'static> {
-        vec![("route", self.route.name.to_string().into())]
+    fn label(&self) -> Values<'_, 1> {
+        [(&*self.route.name).into()]
     }
 
-    fn labels(&self, name: &'static str, value: &str) -> Labels<'static> {
-        vec![
-            ("route", self.route.name.to_string().into()),
-            (name, value.to_owned().into()),
-        ]
+    fn labels<'a>(&'a self, value: &'a str) -> Values<'a, 2> {
+        [(&*self.route.name).into(), value.into()]
     }
 }
 
@@ -131,37 +118,21 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
         seen.iter().flat_map(move |seen| {
             seen.peers
                 .iter()
-                .map(move |(key, peer)| (seen.labels("peer", key), ConstGauge::new(of(peer))))
+                .map(move |(key, peer)| (seen.labels(key), ConstGauge::new(of(peer))))
         })
     };
-    family(
+    router::IN_FLIGHT.write(encoder, each(|peer| u64::from(peer.in_flight)))?;
+    router::PEER_LOAD.write(
         encoder,
-        "llm_router_in_flight",
-        "Requests reserved on a peer and not finished.",
-        each(|peer| u64::from(peer.in_flight)),
-    )?;
-    family(
-        encoder,
-        "llm_router_peer_load",
-        "Requests on a peer: the router's own, and others' where its engine is polled.",
         each(|peer| u64::from(peer.load.unwrap_or(peer.in_flight))),
     )?;
-    family(
+    router::PEER_SLOTS.write(encoder, each(|peer| u64::from(peer.slots)))?;
+    router::PEER_FRESH.write(
         encoder,
-        "llm_router_peer_slots",
-        "Requests a peer runs at once, as placement takes it.",
-        each(|peer| u64::from(peer.slots)),
-    )?;
-    family(
-        encoder,
-        "llm_router_peer_fresh",
-        "1 while a peer's last load sample is recent, or where it is not polled.",
         each(|peer| u64::from(peer.freshness.is_none_or(|now| now == Freshness::Fresh))),
     )?;
-    family(
+    router::PEER_HELD.write(
         encoder,
-        "llm_router_peer_held",
-        "1 while a peer is alive, too busy to be read, and taken for full.",
         each(|peer| u64::from(peer.freshness == Some(Freshness::Held))),
     )?;
     // A disabled peer has no state: it is not probed.
@@ -170,18 +141,11 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
             .iter()
             .filter(|(_, peer)| peer.enabled)
             .map(move |(key, peer)| {
-                (
-                    seen.labels("peer", key),
-                    ConstGauge::new(u64::from(is_healthy(peer))),
-                )
+                let healthy = u64::from(is_healthy(peer));
+                (seen.labels(key), ConstGauge::new(healthy))
             })
     });
-    family(
-        encoder,
-        "llm_router_peer_healthy",
-        "1 while an enabled peer may get requests: it is not banned, ejected, stale or being probed.",
-        enabled,
-    )
+    router::PEER_HEALTHY.write(encoder, enabled)
 }
 
 /// Whether a peer may get requests. A suspect peer keeps its sessions, and a held one takes a
@@ -196,29 +160,23 @@ fn is_healthy(peer: &PeerFacts) -> bool {
 }
 
 fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
-    family(
+    router::SESSIONS.write(
         encoder,
-        "llm_router_sessions",
-        "Sessions remembered; placement by hash remembers none.",
         seen.iter().map(|seen| {
             let pools = seen.route.pool_ids();
             let sessions: u64 = pools.map(|pool| seen.route.memory(pool).sessions).sum();
             (seen.label(), ConstGauge::new(sessions))
         }),
     )?;
-    family(
+    router::LIMIT_FACTOR.write(
         encoder,
-        "llm_router_limit_factor",
-        "rt_limit_factor: multiplies llm_router_limit before requests in flight are compared with it.",
         seen.iter().map(|seen| {
             let factor = seen.route.options.rt_limit_factor.value;
             (seen.label(), ConstGauge::new(factor))
         }),
     )?;
-    family(
+    router::OVERRIDE_ACTIVE.write(
         encoder,
-        "llm_router_override_active",
-        "1 while a switch or a limit is set, or a peer's units are held back, on the running router.",
         seen.iter().flat_map(|seen| {
             let switches = Switch::ALL
                 .into_iter()
@@ -226,12 +184,7 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
             switches
                 .chain(seen.gates.limits_set())
                 .chain([("active-conns", seen.route.holds_back())])
-                .map(|(name, is_set)| {
-                    (
-                        seen.labels("switch", name),
-                        ConstGauge::new(u64::from(is_set)),
-                    )
-                })
+                .map(|(name, is_set)| (seen.labels(name), ConstGauge::new(u64::from(is_set))))
         }),
     )
 }
@@ -240,27 +193,14 @@ fn configuration(encoder: &mut DescriptorEncoder<'_>, table: &RouteTable) -> fmt
     let valid = table.entries.iter().map(|entry| {
         let is_valid = matches!(entry, Entry::Ready { stale, .. } if stale.is_empty());
         (
-            vec![("route", entry.name().to_string().into())],
+            [entry.name().to_string().into()],
             ConstGauge::new(u64::from(is_valid)),
         )
     });
-    family(
-        encoder,
-        "llm_router_route_valid",
-        "1 while a route's file on disk is the version in force.",
-        valid,
-    )?;
+    router::ROUTE_VALID.write(encoder, valid)?;
     let statuses = KEY_FILE_STATUSES.into_iter().map(|status| {
         let is_now = table.keys.status == status;
-        (
-            vec![("status", status.as_str().into())],
-            ConstGauge::new(u64::from(is_now)),
-        )
+        ([status.as_str().into()], ConstGauge::new(u64::from(is_now)))
     });
-    family(
-        encoder,
-        "llm_router_key_file_status",
-        "1 for what the last read of the key file found.",
-        statuses,
-    )
+    router::KEY_FILE_STATUS.write(encoder, statuses)
 }

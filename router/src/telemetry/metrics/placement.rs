@@ -15,7 +15,8 @@ use router_core::book::MemoryState;
 use router_core::decision::{Facts, Mode};
 use router_core::load::Report;
 
-use super::encode::{Labels, family};
+use service::families::{Family, Values};
+
 use super::route::{NONE, RouteMetrics};
 use crate::state::Route;
 
@@ -231,108 +232,79 @@ impl SeenPlacements {
     }
 }
 
-/// The names that one page uses.
-pub(super) struct Names {
-    /// Label of a peer.
-    pub(super) peer: &'static str,
-    /// Whether the label is the peer's name instead of its `host:port`.
+/// The families of one page.
+pub(super) struct Families {
+    /// Whether the label of a peer is its name instead of its `host:port`.
     pub(super) by_name: bool,
-    pub(super) polls: &'static str,
-    pub(super) selected: &'static str,
-    pub(super) evicted: &'static str,
-    pub(super) expired: &'static str,
-    pub(super) wait_seconds: &'static str,
-    pub(super) ttfb_seconds: &'static str,
+    pub(super) polls: &'static Family<3>,
+    pub(super) selected: &'static Family<4>,
+    pub(super) evicted: &'static Family<2>,
+    pub(super) expired: &'static Family<2>,
+    pub(super) wait_seconds: &'static Family<1>,
+    pub(super) ttfb_seconds: &'static Family<1>,
 }
 
 /// Writes every family.
 pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
-    names: &Names,
+    families: &Families,
     seen: &[SeenPlacements],
 ) -> fmt::Result {
-    peers(encoder, names, seen)?;
+    peers(encoder, families, seen)?;
     let losses = |of: fn(&MemoryState) -> u64| {
         seen.iter().flat_map(move |seen| {
             seen.memories.iter().map(move |(model, memory)| {
-                let labels: Labels<'_> = vec![
-                    ("route", seen.route.as_str().into()),
-                    ("model", model.as_str().into()),
-                ];
+                let labels = [seen.route.as_str().into(), model.as_str().into()];
                 (labels, ConstCounter::new(of(memory)))
             })
         })
     };
-    family(
-        encoder,
-        names.evicted,
-        "Remembered sessions pushed out by max_sessions.",
-        losses(|memory| memory.evicted),
-    )?;
-    family(
-        encoder,
-        names.expired,
-        "Remembered sessions that were idle for session_ttl.",
-        losses(|memory| memory.expired),
-    )?;
-    let label =
-        |seen: &SeenPlacements| -> Labels<'static> { vec![("route", seen.route.clone().into())] };
+    families
+        .evicted
+        .write(encoder, losses(|memory| memory.evicted))?;
+    families
+        .expired
+        .write(encoder, losses(|memory| memory.expired))?;
+    let label = |seen: &SeenPlacements| -> Values<'static, 1> { [seen.route.clone().into()] };
     let waits = seen.iter();
-    family(
+    families.wait_seconds.write(
         encoder,
-        names.wait_seconds,
-        "Waits for a slot of a full pool, however they ended.",
         waits.map(|seen| (label(seen), seen.metrics.wait_seconds.clone())),
     )?;
     let answers = seen.iter();
-    family(
+    families.ttfb_seconds.write(
         encoder,
-        names.ttfb_seconds,
-        "Arrival of a request to the first body byte of a peer's answer.",
         answers.map(|seen| (label(seen), seen.metrics.ttfb_seconds.clone())),
     )
 }
 
 fn peers(
     encoder: &mut DescriptorEncoder<'_>,
-    names: &Names,
+    families: &Families,
     seen: &[SeenPlacements],
 ) -> fmt::Result {
     let (mut polls, mut selected) = (Vec::new(), Vec::new());
     for route in seen {
         for (key, name) in &route.peers {
-            let peer = if names.by_name { name } else { key };
-            let labels = || -> Labels<'_> {
-                vec![
-                    ("route", route.route.as_str().into()),
-                    (names.peer, peer.as_str().into()),
-                ]
-            };
+            let peer = if families.by_name { name } else { key };
+            let (route_label, peer) = (route.route.as_str(), peer.as_str());
             for ((strategy, reason), count) in route.selected(key) {
-                let mut labels = labels();
-                labels.push(("strategy", strategy.into()));
-                labels.push(("reason", reason.as_str().into()));
+                let labels = [
+                    route_label.into(),
+                    peer.into(),
+                    strategy.into(),
+                    reason.as_str().into(),
+                ];
                 selected.push((labels, ConstCounter::new(count)));
             }
             for (result, count) in route.by_result(key).into_iter().flatten() {
-                let mut labels = labels();
-                labels.push(("result", result.into()));
+                let labels = [route_label.into(), peer.into(), result.into()];
                 polls.push((labels, ConstCounter::new(count)));
             }
         }
     }
-    family(
-        encoder,
-        names.polls,
-        "Polls of an engine's load, by what they found.",
-        polls,
-    )?;
-    family(
-        encoder,
-        names.selected,
-        "Requests placed on a peer, by balance and by why; a retry elsewhere is not counted again.",
-        selected,
-    )
+    families.polls.write(encoder, polls)?;
+    families.selected.write(encoder, selected)
 }
 
 #[cfg(test)]

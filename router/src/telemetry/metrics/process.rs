@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use super::encode::{Labels, family, gauge};
+use super::catalogue::process as families;
 
 /// Reads `/proc/self` at each scrape. Unreadable values are left out of the page.
 #[derive(Debug)]
@@ -23,52 +23,22 @@ impl Collector for ProcessCollector {
         if let Ok(stat) = process.stat() {
             let ticks = number(procfs::ticks_per_second());
             let cpu = (number(stat.utime) + number(stat.stime)) / ticks;
-            family(
-                encoder,
-                "process_cpu_seconds",
-                "User and system CPU time spent.",
-                [(Labels::new(), ConstCounter::new(cpu))],
-            )?;
+            families::CPU_SECONDS.write(encoder, [([], ConstCounter::new(cpu))])?;
             let resident = number(stat.rss) * number(procfs::page_size());
-            gauge(
-                encoder,
-                "process_resident_memory_bytes",
-                "Resident memory.",
-                resident,
-            )?;
-            gauge(
-                encoder,
-                "process_virtual_memory_bytes",
-                "Virtual memory.",
-                number(stat.vsize),
-            )?;
+            families::RESIDENT_MEMORY_BYTES.gauge(encoder, resident)?;
+            families::VIRTUAL_MEMORY_BYTES.gauge(encoder, number(stat.vsize))?;
             if let Ok(boot) = procfs::boot_time_secs() {
                 let start = number(boot) + number(stat.starttime) / ticks;
-                gauge(
-                    encoder,
-                    "process_start_time_seconds",
-                    "When the process started, Unix time.",
-                    start,
-                )?;
+                families::START_TIME_SECONDS.gauge(encoder, start)?;
             }
         }
         if let Ok(open) = process.fd_count() {
-            gauge(
-                encoder,
-                "process_open_fds",
-                "Open file descriptors.",
-                number(open as u64),
-            )?;
+            families::OPEN_FDS.gauge(encoder, number(open as u64))?;
         }
         if let Ok(limits) = process.limits()
             && let LimitValue::Value(max) = limits.max_open_files.soft_limit
         {
-            gauge(
-                encoder,
-                "process_max_fds",
-                "Limit of open file descriptors.",
-                number(max),
-            )?;
+            families::MAX_FDS.gauge(encoder, number(max))?;
         }
         Ok(())
     }

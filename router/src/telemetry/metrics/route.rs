@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
+use prometheus_client::metrics::histogram::Histogram;
 use router_bodylog::End;
 use router_core::decision::Mode;
 use router_core::pool::PeerKey;
+use service::families::histogram;
 
 use super::placement::PeerPlacements;
 use super::refusals::{Gate, Refusals, Unplaced};
@@ -24,10 +25,6 @@ const MODELS_MAX: usize = 64;
 /// Maximum length of a model name that becomes a label, bytes. Longer names are counted as
 /// [`OTHER`].
 const MODEL_BYTES_MAX: usize = 128;
-
-/// Sparse buckets of one native histogram, as client_golang's documentation suggests; beyond this
-/// number the resolution halves.
-const NATIVE_BUCKETS_MAX: usize = 160;
 
 /// Label value for an absent value.
 pub(super) const NONE: &str = "-";
@@ -311,12 +308,4 @@ impl Counters {
             }
         }
     }
-}
-
-/// A histogram with classic buckets at `bounds`, and native buckets.
-pub(crate) fn histogram(bounds: impl IntoIterator<Item = f64>) -> Histogram {
-    Histogram::new_classic_and_native(
-        bounds,
-        NativeHistogramConfig::default().max_buckets(NATIVE_BUCKETS_MAX),
-    )
 }

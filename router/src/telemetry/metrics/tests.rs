@@ -411,3 +411,12 @@ fn the_tally_of_reloads_remembers_the_last_good_one() {
         "{page}"
     );
 }
+
+#[test]
+fn the_docs_hold_the_families() {
+    use catalogue::{process, proxy, router};
+    use service::families::reference::pin;
+
+    pin("Router", &[router::ALL, process::ALL]).unwrap();
+    pin("Router, peers as placement sees them", &[proxy::ALL]).unwrap();
+}
