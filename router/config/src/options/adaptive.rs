@@ -18,53 +18,52 @@ options! {
     pub struct AdaptiveOptions, declared in ADAPTIVE: AdaptiveTable;
 
     "adaptive" {
-        /// A pool's limit follows its TTFT and decode rate, between a floor and the sum of its
-        /// peers' maxima. Without a
-        /// threshold for one of the two the static limit holds.
+        /// Whether a pool's limit follows its TTFT and decode rate, between a floor and the sum of
+        /// its peers' maxima. Without a threshold for one of the two, the static limit holds.
         enabled: bool = switch("adaptive_cc").default("false");
 
-        /// Between two steps of the limit.
+        /// Time between two steps of the limit.
         interval: Duration = option("adaptive_cc_interval", within(10, 24)).inherits("`tps_window`").advanced();
 
-        /// Multiplies the limit in a step of overload or slack.
+        /// Factor of the limit in a step of overload or slack.
         dec: f64 = option("adaptive_cc_dec", Kind::Number(Bounds::between(0.0, 1.0))).default("0.97").advanced();
 
-        /// Multiplies the limit in a step that is healthy and pressed.
+        /// Factor of the limit in a step that is healthy and under pressure.
         inc: f64 = option("adaptive_cc_inc", Kind::Number(Bounds::above(1.0, 10.0))).default("1.02").advanced();
 
-        /// The floor in slots; beats `adaptive_cc_min_frac`.
+        /// The floor in slots. It takes precedence over `adaptive_cc_min_frac`.
         min: Option<u32> = option("adaptive_cc_min", SLOTS_OR_OFF).default("off");
 
         /// The floor as a share of a pool's static maximum.
         min_frac: f64 = option("adaptive_cc_min_frac", Kind::Number(SHARE)).default("0.4");
 
-        /// Where the limit starts, in slots; beats `adaptive_cc_init_frac`.
+        /// Where the limit starts, in slots. It takes precedence over `adaptive_cc_init_frac`.
         init: Option<u32> = option("adaptive_cc_init", SLOTS_OR_OFF).default("off");
 
-        /// Where the limit starts, as a share of a pool's static maximum; `off`: at the floor.
+        /// Where the limit starts, as a share of a pool's static maximum. `off`: at the floor.
         init_frac: Option<f64> = option("adaptive_cc_init_frac", Kind::NumberOrOff(SHARE)).default("off");
 
         /// The limit grows only while this share of it is in use.
         pressure_frac: f64 = option("adaptive_cc_pressure_frac", Kind::Number(SHARE)).default("0.9").advanced();
 
-        /// Below this share in use the limit follows load down. Less than
+        /// Below this share in use, the limit follows the load down. It must be less than
         /// `adaptive_cc_pressure_frac`.
         slack_frac: f64 = option("adaptive_cc_slack_frac", Kind::Number(Bounds::between(0.0, 1.0)))
             .default("0.7")
             .advanced();
 
-        /// Slots kept above what is in use.
+        /// How many slots the limit stays above what is in use.
         headroom: f64 = option("adaptive_cc_abs", Kind::Number(Bounds::within(0.0, 1_000_000.0)))
             .default("5")
             .advanced();
 
-        /// Life of a limit that no step renews, with `adaptive_cc_hold_when_idle: false`.
+        /// How long a limit holds that no step renews, with `adaptive_cc_hold_when_idle: false`.
         ttl: Duration = option("adaptive_cc_ttl", within(10, 24)).default("300s").advanced();
 
-        /// TTFT moves the limit too; false: the decode rate alone.
+        /// Whether TTFT moves the limit too. When false, only the decode rate does.
         use_ttft: bool = switch("adaptive_cc_use_ttft").default("true");
 
-        /// Low traffic neither shrinks nor expires the limit.
+        /// When true, low traffic neither shrinks the limit nor lets it expire.
         hold_when_idle: bool = switch("adaptive_cc_hold_when_idle").default("true");
     }
 }

@@ -14,25 +14,25 @@ options! {
     pub struct BodylogOptions, declared in BODYLOG: BodylogTable;
 
     "bodylog" {
-        /// The switch behind `/_bodylog_toggle`: requests and responses are recorded. Nothing is
-        /// while `bodylog.listener` of the main file is unset.
+        /// The switch behind `/_bodylog_toggle`: whether requests and answers are recorded. Nothing
+        /// is recorded while `bodylog.listener` of the main file is unset.
         enabled: bool = switch("bodylog").default("true");
 
-        /// The share of requests that is recorded, percent; fractions count. Errors, truncated
-        /// responses and requests slower than `bodylog_slow` are recorded all the same.
+        /// Percentage of requests that is recorded; fractions are allowed. Errors, truncated
+        /// answers and requests slower than `bodylog_slow` are always recorded.
         pct: f64 = option("bodylog_pct", Kind::Number(Bounds::within(0.0, 100.0))).default("100");
 
-        /// Requests that took longer are recorded whatever `bodylog_pct` says.
+        /// Requests that took longer are always recorded, whatever `bodylog_pct` says.
         slow: Option<Duration> = option("bodylog_slow", Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(24 * 3600), off: true })
             .default("60s");
 
-        /// What is kept of the two bodies: `full` (10 MiB of the request; of the response the first
-        /// 1536 KiB and the last 512 KiB), `truncate(<size>)` (so much of each, the response
-        /// divided the same way), or `none`.
+        /// How much of the two bodies is kept. `full`: 10 MiB of the request, and of the answer the
+        /// first 1536 KiB and the last 512 KiB. `truncate(<size>)`: this much of each, with the
+        /// answer divided in the same way. `none`: nothing.
         bodies: Bodies = option("bodylog_bodies", Kind::Bodies).default("full");
 
-        /// Values of JSON bodies that are recorded as `[REDACTED]`: names and list indices joined
-        /// by dots, `*` for every member or element.
+        /// Values of JSON bodies that are recorded as `[REDACTED]`: paths of names and list indices
+        /// joined by dots, with `*` for every member or element.
         redact_paths: Arc<[BodyPath]> = option("bodylog_redact_paths", Kind::BodyPaths).default("[]");
     }
 }

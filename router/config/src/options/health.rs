@@ -16,13 +16,14 @@ options! {
     pub struct HealthOptions, declared in HEALTH: HealthTable;
 
     "health" {
-        /// When failed answers take a peer out: 5xx, connections and streams that break off, no
-        /// first byte in time. 4xx, 429 and clients that leave do not count. `off`: never.
+        /// When failed answers take a peer out of service. 5xx, broken connections and streams, and
+        /// a missing first byte count. 4xx, 429 and clients that leave do not count. `off`: never.
         eject: Option<EjectSpec> = option("eject", Kind::Eject)
             .default("{consecutive: 5, share: 0.5, minimum: 10, window: 30s, time: 30s, time_max: 5m, max_share: 0.5}");
 
-        /// A peer that gives no first byte for so long while requests wait, and for more than twice
-        /// its longest recent wait, is suspect: it keeps its sessions and gets nothing else.
+        /// A peer is suspect when it sends no first byte for this long while requests wait, and for
+        /// more than twice its longest recent wait. A suspect peer keeps its sessions and gets
+        /// nothing else.
         hang_after: HangAfter = option("hang_after", within(1_000, 24))
             .inherits("60s while the engine's metrics show load and no progress, else 5m");
 

@@ -15,46 +15,47 @@ options! {
     pub struct LoadOptions, declared in LOAD: LoadTable;
 
     "load" {
-        /// What a peer's load is: `in_flight`: the router's own requests; `engine`: its engine's
-        /// metrics are polled, so that others' requests count too. `balance: least_busy` and
-        /// `idle_aware` imply `engine`.
+        /// What counts as a peer's load. `in_flight`: the requests of this router. `engine`: the
+        /// router polls the engine's metrics, so that requests of others count too. `balance:
+        /// least_busy` and `idle_aware` imply `engine`.
         signal: LoadSignal = choice("load_signal").default("in_flight");
 
-        /// Between two polls of an engine; it is never polled for a request.
+        /// Time between two polls of an engine. A request never causes a poll.
         poll_interval: Duration = option("poll_interval", within(10, 1)).default("1s");
 
-        /// The longest that a poll may take.
+        /// The longest time for one poll.
         poll_timeout: Duration = option("poll_timeout", within(10, 1)).default("2s");
 
-        /// A peer whose last sample is older is not fresh.
+        /// Age at which a peer's last sample is no longer fresh.
         stale_after: Duration = option("stale_after", within(10, 24)).default("3s");
 
-        /// What becomes of a peer whose metrics do not answer while it lives: `hold`: it stays a
-        /// candidate, taken for full, for at most `hold_max`; `exclude`: it is out. A prefilling
-        /// llama.cpp may not answer for as long as the prefill lasts.
+        /// What happens to a peer whose metrics do not answer although it is alive. `hold`: it
+        /// stays a candidate that counts as full, for at most `hold_max`. `exclude`: it is no
+        /// candidate. A llama.cpp may not answer for as long as a prefill lasts.
         stale_policy: StalePolicy = choice("stale_policy").default("hold");
 
-        /// The longest, from its last sample, that a peer is held.
+        /// How long a peer may be held, counted from its last sample.
         hold_max: Duration = option("hold_max", within(10, 24)).default("60s");
 
-        /// `corrected`: own requests that a sample has seen are counted once; `additive`: the
-        /// sample and own requests are added.
+        /// How a sample and the router's own requests become a load. `corrected`: own requests that
+        /// the sample already contains are counted once. `additive`: both are added.
         model: LoadModel = choice("load_model").default("corrected");
 
-        /// How `least_busy` and `idle_aware` compare loads: `off`: as counts; `slots`: as load ÷
+        /// How `least_busy` and `idle_aware` compare loads. `off`: as counts. `slots`: as load ÷
         /// slots, for peers with unequal slots.
         normalize: Normalize = choice("normalize").default("off");
 
-        /// A request whose `model` some peers list, as an id or an alias, goes to one of these; a
-        /// session's home among the others counts as banned.
+        /// Whether the model pins. A request whose `model` is listed by some peers, as an id or an
+        /// alias, goes to one of those. A session whose home does not list the model is placed as
+        /// if its home were banned.
         pin_model: bool = switch("pin_model").inherits("true with `load_signal: engine`, else false");
 
-        /// When every peer that lists the model is out: `any` peer serves it; `same_model` and
-        /// `none`: 503.
+        /// What happens when every peer that lists the model is out. `any`: any peer serves it.
+        /// `same_model` and `none`: 503.
         pin_fallback: PinFallback = choice("pin_fallback").default("any");
 
-        /// A model that no peer lists, where models pin: `route` the request as if it named none,
-        /// or `not_found`: 404.
+        /// What happens, where models pin, to a model that no peer lists. `route`: the request is
+        /// placed as if it named none. `not_found`: 404.
         unknown_model: UnknownModel = choice("unknown_model").default("route");
     }
 }

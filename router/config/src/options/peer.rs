@@ -77,12 +77,12 @@ pub(crate) static PEER_NAME: OptionDef<Arc<str>> =
 pub(crate) static PRIORITY: OptionDef<i64> =
     OptionDef::new("peer", "priority", Kind::Integer, check::integer)
         .default("0")
-        .doc("Larger is preferred; the peers of one number form a tier.");
+        .doc("A larger number is preferred. Peers with the same number form a tier.");
 /// `peers[].max_concurrency`.
 pub(crate) static MAX_CONCURRENCY: OptionDef<Option<u32>> =
     OptionDef::new("peer", "max_concurrency", SLOTS_OR_AUTO, check::slots)
         .default("`default_max`")
-        .doc("How many requests it runs at once. `auto`: what its engine says; `default_max` until it has said it.");
+        .doc("How many requests the peer runs at once. `auto`: what its engine reports, and `default_max` until then.");
 /// `peers[].slots`.
 pub(crate) static PEER_SLOTS: OptionDef<Option<u32>> =
     OptionDef::new("peer", "slots", SLOTS_OR_AUTO, check::slots)
@@ -96,17 +96,17 @@ pub(crate) static WEIGHT: OptionDef<Weight> = OptionDef::new(
     check::weight,
 )
 .default("1")
-.doc("Preference between equally loaded peers (`least_busy`, `idle_aware`); never a share of traffic.");
+.doc("Preference between equally loaded peers (`least_busy`, `idle_aware`). It is no share of traffic.");
 /// `peers[].role`.
 pub(crate) static ROLE: OptionDef<Role> =
     OptionDef::new("peer", "role", Kind::Choice(Role::words), check::choice)
         .default("regular")
-        .doc("What it is for. Requests go to `regular` peers; `prefill` and `decode` ones are known and watched, and take none until requests can be split.");
+        .doc("The part of a request that the peer serves. Requests go to `regular` peers. Peers with the role `prefill` or `decode` are watched but get no requests.");
 /// `peers[].draining`.
 pub(crate) static DRAINING: OptionDef<bool> =
     OptionDef::new("peer", "draining", Kind::Bool, check::boolean)
         .default("false")
-        .doc("Keeps the sessions that live on it and gets no new ones.");
+        .doc("When true, the peer keeps its sessions and gets no new ones.");
 /// `peers[].engine`.
 pub(crate) static ENGINE: OptionDef<Engine> = OptionDef::new(
     "peer",
@@ -122,22 +122,22 @@ pub(crate) static ENGINE: OptionDef<Engine> = OptionDef::new(
 pub(crate) static METRICS_URL: OptionDef<Arc<str>> =
     OptionDef::new("peer", "metrics_url", Kind::PageUrl, check::page_url)
         .default("`/metrics` of the peer")
-        .doc("Where its load page is, for engines that have it elsewhere; a query is allowed.");
+        .doc("The URL of its load page, where an engine has it elsewhere. A query is allowed.");
 /// `peers[].probe`.
 pub(crate) static PROBE: OptionDef<Arc<str>> =
     OptionDef::new("peer", "probe", Kind::UrlPath, check::url_path)
         .default("`health_probe_path`")
-        .doc("What is asked of this peer by the health checks.");
+        .doc("The path that health probes request of this peer.");
 /// `peers[].api_key`.
 pub(crate) static API_KEY: OptionDef<Secret> = OptionDef::new("peer", "api_key", Kind::Secret, check::secret)
     .default("unset")
-    .doc("The bearer token that the router presents to this peer, on requests and probes; it replaces the client's.")
+    .doc("The bearer token that the router sends to this peer, with requests and probes, instead of the client's.")
     .secret();
 /// `peers[].enabled`.
 pub(crate) static ENABLED: OptionDef<bool> =
     OptionDef::new("peer", "enabled", Kind::Bool, check::boolean)
         .default("true")
-        .doc("False: known, but never probed and never chosen.");
+        .doc("When false, the peer is never probed and never chosen.");
 /// `peers[].gpu`.
 pub(crate) static GPU: OptionDef<Arc<str>> = OptionDef::new("peer", "gpu", Kind::Text, check::text)
     .default("unset")

@@ -44,9 +44,9 @@ options! {
     pub struct PriorityOptions, declared in PRIORITY_OPTIONS: PriorityTable;
 
     "priority" {
-        /// The switch behind `/_session_prio_toggle`: under load the turn in `x-phanrouter-session:
-        /// {"session_id":…,"turn":N}` decides; warm sessions keep their place while new ones are
-        /// refused first.
+        /// The switch behind `/_session_prio_toggle`. When it is on, the turn in
+        /// `x-phanrouter-session: {"session_id":…,"turn":N}` decides under load: warm sessions keep
+        /// their place, and new ones are refused first.
         enabled: bool = switch("session_prio").default("false");
 
         /// The share of the concurrency limit that turn 1 may fill; it rises to 1 over the buckets.
@@ -55,28 +55,28 @@ options! {
         /// Where the last bucket starts: turn 1, 2–3, 4–7, … doubling up to this one.
         full_turn: u32 = option("session_prio_full_turn", Kind::Whole { min: 2, max: 1_000_000 }).default("32");
 
-        /// At this multiple of a TTFT threshold (or below a decode rate divided by it) every bucket
-        /// is refused; the last bucket's tolerance.
+        /// At this multiple of a TTFT threshold, or below a decode rate divided by it, every bucket
+        /// is refused. It is the last bucket's tolerance.
         severe: f64 = option("session_prio_severe", Kind::Number(Bounds::within(1.0, 1000.0)))
             .default("1.5")
             .advanced();
 
-        /// Once refused for TTFT, turn 1 is let in again below the threshold times this.
+        /// After a refusal for TTFT, turn 1 is let in again below the threshold times this.
         release: f64 = option("session_prio_release", Kind::Number(SHARE)).default("0.9").advanced();
 
-        /// Probe slots of turn 1 in each window, while no warm request has probed in it.
+        /// How many probes turn 1 may use in each window while no warm request has probed in it.
         t1_probes: u32 = option("session_prio_t1_probes", Kind::Whole { min: 0, max: 1_000_000 })
             .default("1")
             .advanced();
 
-        /// The share of a minute's requests without a usable header above which the log warns.
+        /// The log warns when more than this share of a minute's requests has no usable header.
         warn_frac: f64 = option("session_prio_warn_frac", Kind::Number(Bounds::within(0.0, 1.0)))
             .default("0.2")
             .advanced();
 
-        /// The buckets themselves, in place of what `session_prio_r_new`, `session_prio_full_turn`
-        /// and `session_prio_severe` make: mappings `{min_turn, share, tol}` or triples `[min_turn,
-        /// share, tol]`, from turn 1, ascending.
+        /// The buckets themselves, instead of those that follow from `session_prio_r_new`,
+        /// `session_prio_full_turn` and `session_prio_severe`: mappings `{min_turn, share, tol}` or
+        /// triples `[min_turn, share, tol]`, from turn 1, ascending.
         table: Option<Arc<[Bucket]>> = option("session_prio_table", Kind::Buckets).default("off");
     }
 }

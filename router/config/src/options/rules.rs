@@ -46,7 +46,7 @@ pub(crate) static RULE_STATUS: OptionDef<u32> =
 pub(crate) static RULE_MESSAGE: OptionDef<Arc<str>> =
     OptionDef::new("rule", "message", Kind::Text, check::text)
         .default("a sentence with its name")
-        .doc("What the client is told.");
+        .doc("The text of the error that the client gets.");
 /// `all`.
 pub(crate) static ALL: Meta = Meta {
     key: "all",

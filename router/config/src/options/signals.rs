@@ -58,22 +58,22 @@ options! {
     pub struct SignalOptions, declared in TTFT: SignalTable;
 
     "ttft" {
-        /// The switch behind `/_ttft_toggle`: off, nothing is measured, and neither the gate nor
-        /// the adaptive limit sees this signal.
+        /// The switch behind `/_ttft_toggle`. When it is off, TTFT is not measured, and neither the
+        /// gate nor the adaptive limit sees it.
         enabled: bool = switch("ttft_enabled").default("true");
 
-        /// Refuse while a pool's average time to first token is at or above this, milliseconds. The
-        /// average is smoothed over windows and taken of each window's 80th percentile; no request
-        /// is ever cut for being slow.
+        /// Requests are refused while a pool's average time to first token, in milliseconds, is at
+        /// or above this. The average is taken of each window's 80th percentile and smoothed over
+        /// windows. A running request is never ended for being slow.
         limit: Option<f64> = option("ttft_limit_ms", Kind::NumberOrOff(THRESHOLD)).default("off");
 
-        /// The same by `peers_by_model` key; beats `ttft_limit_ms`.
+        /// Thresholds by key of `peers_by_model`. They take precedence over `ttft_limit_ms`.
         limit_by_model: BTreeMap<Arc<str>, f64> = option("ttft_limit_by_model", Kind::Thresholds(THRESHOLD))
             .default("{}");
 
-        /// A table of metrics that trips the gate when any of them does; beats every other
-        /// threshold, runtime ones included. `q` is the literal quantile, high for the slow end;
-        /// `avg` has none.
+        /// A table of metrics; the gate closes when any of them is at its threshold. It takes
+        /// precedence over every other threshold, runtime ones included. `q` is the quantile
+        /// itself, high for the slow end; `avg` has none.
         metrics: Option<Arc<[Metric]>> = option("ttft_metrics", Kind::Metrics).default("off");
 
         /// Weight of the newest window in the average.
@@ -82,13 +82,13 @@ options! {
         /// Length of one histogram.
         window: Duration = option("ttft_window", within(10, 24)).default("20s").advanced();
 
-        /// Life of the average after its last window; without one the gate is open.
+        /// How long the average holds after its last window. Without an average the gate is open.
         ttl: Duration = option("ttft_ttl", within(10, 24)).default("60s").advanced();
 
-        /// The period of the probe quota.
+        /// Length of a probe window.
         probe_window: Duration = option("ttft_probe_window", within(10, 24)).default("10s").advanced();
 
-        /// Requests let through a pool in each probe window while its gate is tripped.
+        /// How many requests a closed gate lets through in each probe window.
         probe_per_window: u32 = option("ttft_probe_per_window", PROBES).default("5").advanced();
     }
 }
@@ -97,21 +97,21 @@ options! {
     also in TPS: SignalTable;
 
     "tps" {
-        /// The switch behind `/_tps_toggle`: off, nothing is measured, and neither the gate nor the
-        /// adaptive limit sees this signal.
+        /// The switch behind `/_tps_toggle`. When it is off, the decode rate is not measured, and
+        /// neither the gate nor the adaptive limit sees it.
         enabled = switch("tps_enabled").default("true");
 
-        /// Refuse while a pool's average decode rate is at or below this, tokens per second; with
-        /// `adaptive_cc` the limit shrinks below it instead. The average is smoothed over windows
-        /// and taken of each window's 20th percentile.
+        /// Requests are refused while a pool's average decode rate, in tokens per second, is at or
+        /// below this. With `adaptive_cc` the limit shrinks instead. The average is taken of each
+        /// window's 20th percentile and smoothed over windows.
         limit = option("tps_limit_tps", Kind::NumberOrOff(THRESHOLD)).default("off");
 
-        /// The same by `peers_by_model` key; beats `tps_limit_tps`.
+        /// Thresholds by key of `peers_by_model`. They take precedence over `tps_limit_tps`.
         limit_by_model = option("tps_limit_by_model", Kind::Thresholds(THRESHOLD)).default("{}");
 
-        /// A table of metrics that trips when any of them does; beats every other threshold,
-        /// runtime ones included. `q` is the literal quantile, low for the slow end; `avg` has
-        /// none.
+        /// A table of metrics; the gate closes when any of them is at its threshold. It takes
+        /// precedence over every other threshold, runtime ones included. `q` is the quantile
+        /// itself, low for the slow end; `avg` has none.
         metrics = option("tps_metrics", Kind::Metrics).default("off");
 
         /// Weight of the newest window in the average.
