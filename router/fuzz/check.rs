@@ -11,11 +11,33 @@ use bytes::Bytes;
 use router::content::filter::Filter;
 use router::content::postprocess::{Editor, Handler, handler};
 use router::content::splice::Splices;
-use router::content::transform::{IdStrategy, SystemHoist, Wanted, transform};
+use router::content::transform::{IdStrategy, Signs, SystemHoist, Transformed, Wanted, transform};
+use router::content::{Fields, Inspection};
 use router_config::options::Choice;
 use router_config::valid::Postprocess;
 
-use serde::de::IgnoredAny;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The byte order mark of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Checks also that the signs alone decide whether there is something to do.
+fn transformed(body: &[u8], wanted: Wanted) -> Transformed {
+    let fields = Fields::new([]);
+    let Some(mut places) = Inspection::read(&fields, body).places() else {
+        return Transformed::default();
+    };
+    let body = Bytes::copy_from_slice(body);
+    let done = transform(&body, &places, wanted);
+    places.signs = Signs {
+        billing_header: true,
+        system_role: true,
+    };
+    assert_eq!(transform(&body, &places, wanted), done);
+    done
+}
 
 fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
@@ -43,16 +65,94 @@ pub(super) fn scan(bytes: &[u8]) {
             kimi_normalize: Some(strategy),
             system_hoist: SystemHoist::All,
         };
-        let Some(edited) = transform(bytes, wanted).body else {
+        let Some(edited) = transformed(bytes, wanted).body else {
             continue;
         };
+        let edited = edited.joined();
         assert!(edited.len() <= 4 * bytes.len() + (256 << 10));
-        if valid {
-            assert!(is_json(&edited));
-            let again = transform(&edited, wanted);
-            assert!(!again.asked_for_usage);
-            assert_eq!(again.messages_hoisted, 0);
+        assert!(is_json(edited.strip_prefix(MARK).unwrap_or(&edited)));
+        let again = transformed(&edited, wanted);
+        assert!(!again.asked_for_usage);
+        assert_eq!(again.messages_hoisted, 0);
+    }
+}
+
+/// The fields that [`inspect`] reads beside those of every request.
+const READ: [&str; 3] = ["user", "metadata", "tools"];
+
+/// The walk over a request finds what `serde_json` finds, in every text that `serde_json` reads.
+pub(super) fn inspect(bytes: &[u8]) {
+    let fields = Fields::new(READ);
+    let found = Inspection::read(&fields, bytes);
+    let text = bytes.strip_prefix(MARK).unwrap_or(bytes);
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let expected = json.deserialize_map(TopLevel);
+    // Keys read as bytes are not checked for control characters, so all is read once more.
+    let expected = expected.ok().filter(|_| is_json(text));
+    assert_eq!(found.is_object(), expected.is_some());
+    let (Some(expected), Some(places)) = (expected, found.places()) else {
+        return;
+    };
+    for (name, expected) in WANTED.into_iter().zip(expected) {
+        let found = found.top(name);
+        assert_eq!(found, expected.map(RawValue::get), "{name}");
+        let place = |text: &str| text.as_ptr();
+        assert_eq!(found.map(place), expected.map(|raw| place(raw.get())));
+    }
+    assert_eq!(places.end, bytes.trim_ascii_end().len());
+}
+
+/// All that is read for [`inspect`].
+const WANTED: [&str; 6] = [
+    "model",
+    "stream",
+    "stream_options",
+    "user",
+    "metadata",
+    "tools",
+];
+
+struct TopLevel;
+
+impl<'de> Visitor<'de> for TopLevel {
+    type Value = [Option<&'de RawValue>; 6];
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = [None; 6];
+        while let Some(Key(key)) = map.next_key()? {
+            match WANTED.iter().position(|name| *name.as_bytes() == *key) {
+                Some(at) => values[at] = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
         }
+        Ok(values)
+    }
+}
+
+/// A key that may have escapes which no `str` can hold.
+struct Key(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, text: &[u8]) -> Result<Key, E> {
+                Ok(Key(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_bytes(Text)
     }
 }
 
@@ -76,12 +176,26 @@ pub(super) fn splice(bytes: &[u8]) {
         && edits.is_sorted_by(|(_, end, _), (start, ..)| end <= start);
     let expected = (fit && !edits.is_empty()).then(|| {
         let mut out = body.to_vec();
-        for (start, end, with) in edits.into_iter().rev() {
-            out.splice(start..end, with);
+        for (start, end, with) in edits.iter().rev() {
+            out.splice(*start..*end, with.iter().copied());
         }
         out
     });
-    assert_eq!(splices.apply(body), expected);
+    // A long body is sent in pieces.
+    let padding = [b'.'; 5000];
+    let mut long = Splices::default();
+    for (start, end, with) in &edits {
+        long.replace(*start..*end, with.clone());
+    }
+    if fit {
+        let padded = [body, &padding].concat().into();
+        let sliced = long.apply(&padded).map(|parts| parts.joined());
+        let expected = expected.as_ref().map(|body| [body, &padding[..]].concat());
+        assert_eq!(sliced.as_deref(), expected.as_deref());
+    }
+    let body = Bytes::copy_from_slice(body);
+    let edited = splices.apply(&body).map(|parts| parts.joined());
+    assert_eq!(edited.as_deref(), expected.as_deref());
 }
 
 /// Cuts a stream as its first bytes say.

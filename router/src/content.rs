@@ -8,6 +8,7 @@ pub mod filter;
 pub mod inspect;
 pub mod postprocess;
 pub mod prefix;
+mod reader;
 pub mod splice;
 pub mod transform;
 pub mod turn;

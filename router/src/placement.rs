@@ -13,12 +13,18 @@ use router_core::health::AnswerKind;
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
-use crate::content::{Inspection, Turn, prefix};
+use crate::content::{Inspection, Turn, Wanted, prefix};
 use crate::state::{Pin, Route, Switch};
 
 /// Whether health checks use this path: content rules and load gates do not apply to it.
 pub fn is_probe(path: &str) -> bool {
     matches!(path, "/v1/models" | "/v1/models/" | "/health")
+}
+
+/// What the content rules in force need to know of a body.
+pub fn wanted_facts(route: &Route) -> Option<&Wanted> {
+    let wanted = route.rules.wanted()?;
+    route.switch(Switch::RejectRules).value.then_some(wanted)
 }
 
 /// The content rule that refuses a body, and its index, when the rules are on.
@@ -30,7 +36,7 @@ pub fn rule_against<'r>(
     if !route.switch(Switch::RejectRules).value {
         return None;
     }
-    route.rules.first_match(body, inspection.is_object())
+    route.rules.first_match(body, inspection.facts())
 }
 
 /// The facts that one request carries, with the current switches applied.

@@ -12,7 +12,9 @@ mod poll;
 mod pool;
 pub mod probe;
 mod probe_client;
+mod request_body;
 
 pub use body::{PeerBody, Tunnel};
 pub use client::{PeerClient, SendError};
 pub use connect::ConnectTimeout;
+pub use request_body::RequestBody;

@@ -8,15 +8,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use memchr::memchr2;
-
 use crate::json::{is_blank, unescaped};
+use crate::strings;
 
 /// A range of bytes in the body.
 pub type Span = Range<usize>;
-
-/// Strings up to this length are read without calling `memchr`, because most keys are shorter.
-const SHORT: usize = 16;
 
 /// A place in a JSON text, before a value.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +69,7 @@ impl<'b> Cursor<'b> {
                 return None;
             }
             let key = self.at + 1;
-            self.at = text_end(self.body, self.at)?;
+            self.at = strings::end(self.body, self.at)?;
             let key = key..self.at - 1;
             if self.peek()? != b':' {
                 return None;
@@ -192,7 +188,7 @@ pub fn blank_end(body: &[u8], mut at: usize) -> usize {
 /// The position after the value that begins at `start` with `first`.
 fn value_end(body: &[u8], start: usize, first: u8) -> Option<usize> {
     match first {
-        b'"' => text_end(body, start),
+        b'"' => strings::end(body, start),
         b'{' | b'[' => container_end(body, start),
         b',' | b'}' | b']' | b':' => None,
         _ => {
@@ -200,24 +196,6 @@ fn value_end(body: &[u8], start: usize, first: u8) -> Option<usize> {
             let length = body[start..].iter().position(ends);
             Some(length.map_or(body.len(), |length| start + length))
         }
-    }
-}
-
-/// The position after the closing quote of the string whose opening quote is at `start`.
-fn text_end(body: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
-    let short = &body[at..body.len().min(at + SHORT)];
-    let mut found = short.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    loop {
-        at += match found {
-            Some(found) => found,
-            None => memchr2(b'"', b'\\', body.get(at..)?)?,
-        };
-        if body[at] == b'"' {
-            return Some(at + 1);
-        }
-        at += 2;
-        found = None;
     }
 }
 
@@ -229,7 +207,7 @@ fn container_end(body: &[u8], start: usize) -> Option<usize> {
         at = mark(body, at)?;
         match body[at] {
             b'"' => {
-                at = text_end(body, at)?;
+                at = strings::end(body, at)?;
                 continue;
             }
             b'{' | b'[' => depth += 1,

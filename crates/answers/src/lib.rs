@@ -8,6 +8,7 @@ pub mod json;
 pub mod meter;
 pub mod redact;
 pub mod sse;
+pub mod strings;
 mod usage;
 
 pub use meter::Meter;

@@ -20,6 +20,7 @@ mod transforms;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use proto::admin::FLAT_POOL;
@@ -217,7 +218,7 @@ pub fn answer(
     table: &RouteTable,
     route: &str,
     parts: &Parts,
-    body: &[u8],
+    body: &Bytes,
     events: &Events,
     log: &BodyLog,
 ) -> Answer {

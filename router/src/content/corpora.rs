@@ -3,6 +3,10 @@
 #[path = "../../fuzz/check.rs"]
 mod check;
 
+pub(super) fn inspect(bytes: &[u8]) {
+    check::inspect(bytes);
+}
+
 fn each(target: &str, check: fn(&[u8])) {
     let corpus = format!("{}/fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let mut seen = 0;
@@ -16,6 +20,12 @@ fn each(target: &str, check: fn(&[u8])) {
 #[test]
 fn the_scanner_passes_its_check() {
     each("scan", check::scan);
+}
+
+#[test]
+fn the_walk_over_a_request_passes_its_check() {
+    each("inspect", check::inspect);
+    each("scan", check::inspect);
 }
 
 #[test]

@@ -1,18 +1,17 @@
 //! Evaluates the fields of content rules in one body.
 //!
-//! One walk over a body that is known to be valid follows the paths that some rule names. It builds
-//! no tree and skips everything else without recursion. So the depth of a body costs nothing, and
-//! recursion goes only as deep as the longest path, which is bounded. Of duplicate keys the last
-//! one counts.
+//! The paths that some rule names are followed in the same walk that reads the request's fields. It
+//! builds no tree and skips everything else without recursion. So the depth of a body costs
+//! nothing, and recursion goes only as deep as the longest path, which is bounded. Of duplicate
+//! keys the last one counts.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use answers::cursor::{Cursor, Span, is_key};
+use answers::cursor::{Span, is_key};
 use router_core::rules::{Fact, Field, Rules, Step};
-use serde::de::IgnoredAny;
 
 use super::inspect::BorrowedBytes;
+use super::reader::{Reader, decoded};
 
 /// The paths of a route's rules as a tree. Built once per route.
 #[derive(Debug, Default)]
@@ -58,21 +57,24 @@ impl Wanted {
     }
 
     /// The facts of one body, parallel to the rules' fields. `None` for a body that is not a JSON
-    /// object or array in UTF-8; the rules do not apply to it. `is_json` means that the caller has
-    /// already checked that the body is JSON, apart from the bytes in its strings; that saves a
-    /// pass.
-    pub fn read<'b>(&self, body: &'b [u8], is_json: bool) -> Option<Vec<Fact<'b>>> {
+    /// object or array in UTF-8; the rules do not apply to it.
+    pub fn read<'b>(&self, body: &'b [u8]) -> Option<Vec<Fact<'b>>> {
+        let mut reader = Reader::new(body);
         // A check of the first byte saves an upload a pass that cannot find anything.
-        let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
-        if !matches!(first, b'{' | b'[') {
+        if !matches!(reader.peek()?, b'{' | b'[') {
             return None;
         }
-        if !is_json {
-            serde_json::from_slice::<IgnoredAny>(body).ok()?;
-        }
-        let text = str::from_utf8(body).ok()?;
+        let mut reading = self.begin(body)?;
+        reading.value(&self.root, &mut reader)?;
+        reader.end()?;
+        Some(reading.facts)
+    }
+
+    /// Starts to read a body, whose top-level members are then given one by one. `None` when the
+    /// body is not UTF-8.
+    pub(super) fn begin<'b>(&self, body: &'b [u8]) -> Option<Reading<'b>> {
         let mut reading = Reading {
-            text,
+            text: str::from_utf8(body).ok()?,
             facts: vec![Fact::Missing; self.fields],
         };
         if let Some(number) = self.bytes {
@@ -81,8 +83,18 @@ impl Wanted {
         for number in &self.counts {
             reading.facts[*number] = Fact::Number(0.0);
         }
-        reading.value(&self.root, &mut Cursor::new(body))?;
-        Some(reading.facts)
+        Some(reading)
+    }
+
+    /// Takes the value of a top-level member.
+    #[inline]
+    pub(super) fn member<'b>(
+        &self,
+        reading: &mut Reading<'b>,
+        reader: &mut Reader<'b>,
+        key: &[u8],
+    ) -> Option<()> {
+        reading.member(&self.root, reader, key)
     }
 
     /// A top-level list of which fact `number` counts something.
@@ -136,26 +148,26 @@ impl Want {
     }
 }
 
-/// One walk. Its functions take the value before the cursor. `None` ends the walk, which does not
-/// happen in a valid body.
-struct Reading<'b> {
+/// One walk. Its functions take the value before the reader. `None` ends the walk, because the body
+/// is not valid.
+pub(super) struct Reading<'b> {
     text: &'b str,
     facts: Vec<Fact<'b>>,
 }
 
 impl<'b> Reading<'b> {
-    fn value(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
-        let first = cursor.peek()?;
+    fn value(&mut self, want: &Want, reader: &mut Reader<'b>) -> Option<()> {
+        let first = reader.peek()?;
         if !matches!(first, b'{' | b'[') {
-            let value = cursor.skip()?;
+            let value = reader.skip()?;
             self.note(want.value, scalar(&self.text[value]));
             return Some(());
         }
         self.note(want.value, Fact::Composite);
         if first == b'{' {
-            self.object(want, cursor)
+            self.object(want, reader)
         } else {
-            self.list(want, cursor)
+            self.list(want, reader)
         }
     }
 
@@ -165,59 +177,57 @@ impl<'b> Reading<'b> {
         }
     }
 
-    fn object(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
+    fn object(&mut self, want: &Want, reader: &mut Reader<'b>) -> Option<()> {
         if want.below.is_empty() {
-            cursor.skip()?;
+            reader.skip()?;
             return Some(());
         }
-        cursor.members(|cursor, key| {
-            let key = self.key(key);
-            let is_it = |step: &Step| step.name.as_bytes() == &*key;
-            match want.below.iter().find(|(step, _)| is_it(step)) {
-                Some((_, want)) => {
-                    // A duplicate key may have set these facts before.
-                    want.clear(&mut self.facts);
-                    self.value(want, cursor)
-                }
-                None => cursor.skip().map(|_| ()),
-            }
+        reader.members(|reader, key| {
+            let key = decoded(self.text.as_bytes(), key);
+            self.member(want, reader, &key)
         })?;
         Some(())
     }
 
-    /// The decoded bytes of a key, from the text between its quotes.
-    fn key(&self, key: Span) -> Cow<'b, [u8]> {
-        let written = &self.text.as_bytes()[key.clone()];
-        if memchr::memchr(b'\\', written).is_none() {
-            return Cow::Borrowed(written);
+    fn member(&mut self, want: &Want, reader: &mut Reader<'b>, key: &[u8]) -> Option<()> {
+        let is_it = |step: &Step| step.name.as_bytes() == key;
+        match want.below.iter().find(|(step, _)| is_it(step)) {
+            Some((_, want)) => {
+                // A duplicate key may have set these facts before.
+                want.clear(&mut self.facts);
+                self.value(want, reader)
+            }
+            None => reader.skip().map(|_| ()),
         }
-        let quoted = &self.text[key.start - 1..=key.end];
-        let decoded = serde_json::from_str::<BorrowedBytes<'_>>(quoted);
-        decoded.map_or(Cow::Borrowed(written), |key| key.0)
     }
 
-    fn list(&mut self, want: &Want, cursor: &mut Cursor<'b>) -> Option<()> {
+    /// The facts, in the order of the rules' fields.
+    pub(super) fn facts(self) -> Vec<Fact<'b>> {
+        self.facts
+    }
+
+    fn list(&mut self, want: &Want, reader: &mut Reader<'b>) -> Option<()> {
         if want.below.is_empty() && want.length.is_none() && want.chars.is_none() {
-            cursor.skip()?;
+            reader.skip()?;
             return Some(());
         }
         let kept = want.counted_back().map(|(back, _)| back).max().unwrap_or(0);
         let mut last = VecDeque::new();
         let (mut count, mut chars) = (0, 0);
-        cursor.items(|cursor| {
-            cursor.peek()?;
-            let start = cursor.position();
+        reader.items(|reader| {
+            reader.peek()?;
+            let start = reader.position();
             if want.chars.is_some() {
-                let mut ahead = *cursor;
+                let mut ahead = *reader;
                 chars += self.chars_of_message(&mut ahead)?;
                 match want.item(count) {
-                    Some(item) => self.value(item, cursor)?,
-                    None => *cursor = ahead,
+                    Some(item) => self.value(item, reader)?,
+                    None => *reader = ahead,
                 }
             } else {
                 match want.item(count) {
-                    Some(item) => self.value(item, cursor)?,
-                    None => cursor.skip().map(|_| ())?,
+                    Some(item) => self.value(item, reader)?,
+                    None => reader.skip().map(|_| ())?,
                 }
             }
             count += 1;
@@ -233,47 +243,47 @@ impl<'b> Reading<'b> {
         self.note(want.chars, Fact::Number(chars as f64));
         for (back, want) in want.counted_back() {
             if let Some(at) = last.len().checked_sub(back) {
-                self.value(want, &mut Cursor::at(self.text.as_bytes(), last[at]))?;
+                self.value(want, &mut Reader::at(self.text.as_bytes(), last[at]))?;
             }
         }
         Some(())
     }
 
     /// `input_chars`: the code points in the content of a message.
-    fn chars_of_message(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
+    fn chars_of_message(&self, reader: &mut Reader<'b>) -> Option<usize> {
         let body = self.text.as_bytes();
         let mut chars = 0;
-        cursor.members(|cursor, key| {
+        reader.members(|reader, key| {
             if is_key(&body[key], "content") {
-                chars = self.chars_of_content(cursor)?;
+                chars = self.chars_of_content(reader)?;
                 return Some(());
             }
-            cursor.skip().map(|_| ())
+            reader.skip().map(|_| ())
         })?;
         Some(chars)
     }
 
-    fn chars_of_content(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
-        if cursor.peek()? == b'"' {
-            return Some(self.chars(cursor.skip()?));
+    fn chars_of_content(&self, reader: &mut Reader<'b>) -> Option<usize> {
+        if reader.peek()? == b'"' {
+            return Some(self.chars(reader.skip()?));
         }
         let mut chars = 0;
-        cursor.items(|cursor| {
-            chars += self.chars_of_part(cursor)?;
+        reader.items(|reader| {
+            chars += self.chars_of_part(reader)?;
             Some(())
         })?;
         Some(chars)
     }
 
-    fn chars_of_part(&self, cursor: &mut Cursor<'b>) -> Option<usize> {
-        if cursor.peek()? == b'"' {
-            return Some(self.chars(cursor.skip()?));
+    fn chars_of_part(&self, reader: &mut Reader<'b>) -> Option<usize> {
+        if reader.peek()? == b'"' {
+            return Some(self.chars(reader.skip()?));
         }
         let body = self.text.as_bytes();
         let (mut text, mut content) = (None, None);
-        cursor.members(|cursor, key| {
+        reader.members(|reader, key| {
             let key = &body[key];
-            let value = cursor.skip()?;
+            let value = reader.skip()?;
             let string = (body[value.start] == b'"').then_some(value);
             if is_key(key, "text") {
                 text = string;

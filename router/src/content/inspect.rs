@@ -1,28 +1,37 @@
 //! Reads the request JSON in one pass: the few top-level values that a route needs, as slices of
-//! the body.
+//! the body, and where its edits go.
 //!
-//! Everything else is skipped without allocation or recursion, so the depth of a body costs
-//! nothing. A body that is not one JSON object yields nothing: it is forwarded unchanged and only
-//! the headers count. Of duplicate keys the last one counts, as in the engines' parsers.
+//! Everything else is checked and skipped without allocation or recursion, so the depth of a body
+//! costs nothing. A body that is not one JSON object yields nothing: it is forwarded unchanged and
+//! only the headers count. Of duplicate keys the last one counts, as in the engines' parsers.
 
 use std::borrow::Cow;
 use std::fmt;
 
+use answers::cursor::Span;
+use router_core::rules::Fact;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The wanted top-level keys, built once per route table: `model`, `stream` and the first segment
-/// of every body path under which some route looks for a session id.
+use super::facts::Wanted;
+use super::reader::{Reader, decoded};
+use super::transform::{Places, Signs};
+
+/// The wanted top-level keys, built once per route table: [`ALWAYS`] and the first segment of every
+/// body path under which some route looks for a session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     names: Box<[Box<str>]>,
 }
 
+/// The fields that every request is read for.
+pub const ALWAYS: [&str; 3] = ["model", "stream", "stream_options"];
+
 impl Fields {
-    /// `model` and `stream` plus `names`, without duplicates.
+    /// [`ALWAYS`] plus `names`, without duplicates.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut all: Vec<Box<str>> = vec!["model".into(), "stream".into()];
+        let mut all: Vec<Box<str>> = ALWAYS.map(Into::into).into();
         for name in names {
             if !all.iter().any(|have| **have == *name) {
                 all.push(name.into());
@@ -40,8 +49,13 @@ impl Fields {
 #[derive(Debug)]
 pub struct Inspection<'b> {
     fields: &'b Fields,
+    body: &'b [u8],
     /// Parallel to `fields.names`; empty when the body is not a JSON object.
-    values: Vec<Option<&'b RawValue>>,
+    values: Vec<Option<Span>>,
+    /// The end of the object.
+    end: usize,
+    signs: Signs,
+    facts: Option<Vec<Fact<'b>>>,
 }
 
 impl<'b> Inspection<'b> {
@@ -49,18 +63,57 @@ impl<'b> Inspection<'b> {
     pub fn empty(fields: &'b Fields) -> Self {
         Self {
             fields,
+            body: &[],
             values: Vec::new(),
+            end: 0,
+            signs: Signs::default(),
+            facts: None,
         }
     }
 
     /// Reads a body. Bad JSON is not an error here: it yields nothing, and the engine judges it.
     pub fn read(fields: &'b Fields, body: &'b [u8]) -> Self {
-        let mut json = serde_json::Deserializer::from_slice(body);
-        let read = json.deserialize_map(TopLevel { fields });
-        match read {
-            Ok(values) if json.end().is_ok() => Self { fields, values },
-            _ => Self::empty(fields),
+        Self::read_for(fields, None, body)
+    }
+
+    /// Reads a body, and in the same walk the facts that content rules need.
+    pub fn read_for(fields: &'b Fields, wanted: Option<&Wanted>, body: &'b [u8]) -> Self {
+        Self::walk(fields, wanted, body).unwrap_or_else(|| Self::empty(fields))
+    }
+
+    fn walk(fields: &'b Fields, wanted: Option<&Wanted>, body: &'b [u8]) -> Option<Self> {
+        let mut reader = Reader::new(body);
+        if reader.peek()? != b'{' {
+            return None;
         }
+        let mut facts = wanted.and_then(|wanted| Some((wanted, wanted.begin(body)?)));
+        let mut values = vec![None; fields.names.len()];
+        let object = reader.members(|reader, key| {
+            let key = decoded(body, key);
+            reader.peek()?;
+            let start = reader.position();
+            match &mut facts {
+                Some((wanted, facts)) => wanted.member(facts, reader, &key)?,
+                None => {
+                    reader.skip()?;
+                }
+            }
+            if let Some(at) = fields.position(&key) {
+                let value = start..reader.position();
+                str::from_utf8(&body[value.clone()]).ok()?;
+                values[at] = Some(value);
+            }
+            Some(())
+        })?;
+        reader.end()?;
+        Some(Self {
+            fields,
+            body,
+            values,
+            end: object.end,
+            signs: reader.signs(),
+            facts: facts.map(|(_, reading)| reading.facts()),
+        })
     }
 
     /// Whether the body is one JSON object.
@@ -69,17 +122,32 @@ impl<'b> Inspection<'b> {
         !self.values.is_empty()
     }
 
+    /// What an edit of the body needs to know. `None` when the body is not one JSON object.
+    pub fn places(&self) -> Option<Places> {
+        self.is_object().then(|| Places {
+            end: self.end,
+            is_stream: self.stream() == Some(true),
+            stream_options: self.span("stream_options"),
+            signs: self.signs,
+        })
+    }
+
+    /// The facts of an object in UTF-8, if it was read for some.
+    pub fn facts(&self) -> Option<&[Fact<'b>]> {
+        self.facts.as_deref()
+    }
+
     /// The `model`, when it is a string.
     pub fn model(&self) -> Option<Cow<'b, str>> {
         let raw = self.top("model")?;
-        serde_json::from_str::<BorrowedStr<'b>>(raw.get())
+        serde_json::from_str::<BorrowedStr<'b>>(raw)
             .ok()
             .map(|s| s.0)
     }
 
     /// Whether the body asks for a stream. `None` when `stream` is missing or not a boolean.
     pub fn stream(&self) -> Option<bool> {
-        match self.top("stream")?.get() {
+        match self.top("stream")? {
             "true" => Some(true),
             "false" => Some(false),
             _ => None,
@@ -91,38 +159,17 @@ impl<'b> Inspection<'b> {
     /// JSON.
     pub fn text(&self, path: &[Box<str>]) -> Option<Cow<'b, [u8]>> {
         let (first, rest) = path.split_first()?;
-        descend(self.top(first)?.get(), rest)
+        descend(self.top(first)?, rest)
     }
 
     /// The raw value of a wanted top-level field.
-    pub fn top(&self, key: &str) -> Option<&'b RawValue> {
+    pub fn top(&self, key: &str) -> Option<&'b str> {
+        str::from_utf8(&self.body[self.span(key)?]).ok()
+    }
+
+    fn span(&self, key: &str) -> Option<Span> {
         let at = self.fields.position(key.as_bytes())?;
-        self.values.get(at).copied().flatten()
-    }
-}
-
-struct TopLevel<'b> {
-    fields: &'b Fields,
-}
-
-impl<'de> Visitor<'de> for TopLevel<'_> {
-    type Value = Vec<Option<&'de RawValue>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut values = vec![None; self.fields.names.len()];
-        while let Some(key) = map.next_key::<BorrowedBytes<'de>>()? {
-            match self.fields.position(&key.0) {
-                Some(at) => values[at] = Some(map.next_value()?),
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(values)
+        self.values.get(at).cloned().flatten()
     }
 }
 
@@ -372,6 +419,12 @@ mod tests {
         assert_eq!(model(deep.as_bytes()), Some("m".into()));
         let long = format!(r#"{{"x":"{}","model":"m"}}"#, "y".repeat(10 << 20));
         assert_eq!(model(long.as_bytes()), Some("m".into()));
+    }
+
+    #[test]
+    fn a_byte_order_mark_in_front_is_skipped() {
+        assert_eq!(model(b"\xef\xbb\xbf{\"model\":\"m\"}"), Some("m".into()));
+        assert_eq!(model(b" \xef\xbb\xbf{\"model\":\"m\"}"), None);
     }
 
     #[test]

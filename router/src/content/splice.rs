@@ -4,6 +4,56 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use bytes::Bytes;
+
+/// An edited body as the pieces to send, in order: slices of the original and the bytes between
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts(Vec<Bytes>);
+
+/// Most pieces of a body. hyper writes up to 16 buffers with one system call, and the first is the
+/// head.
+const PARTS_MAX: usize = 15;
+
+/// A body up to this length is copied into one piece. That costs less than to send several.
+const COPIED_MAX: usize = 4 << 10;
+
+impl Parts {
+    /// A body without edits.
+    pub fn whole(body: Bytes) -> Self {
+        Self(vec![body])
+    }
+
+    /// The pieces, none of them empty.
+    pub fn as_slice(&self) -> &[Bytes] {
+        &self.0
+    }
+
+    /// The length of the body.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether the body is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The body in one piece: a copy, unless it is in one piece already.
+    pub fn joined(&self) -> Bytes {
+        match &*self.0 {
+            [whole] => whole.clone(),
+            parts => parts.concat().into(),
+        }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.0.push(piece);
+        }
+    }
+}
+
 /// Edits collected in any order. The bytes that they add are bounded.
 #[derive(Debug)]
 pub struct Splices {
@@ -63,15 +113,46 @@ impl Splices {
 
     /// The edited body. `None` when there are no edits, they add too much, one lies outside the
     /// body, or two overlap: a body with contradictory edits stays unchanged.
-    pub fn apply(mut self, body: &[u8]) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        (!self.is_empty() && self.drain_into(body, &mut out)).then_some(out)
+    pub fn apply(mut self, body: &Bytes) -> Option<Parts> {
+        if self.is_empty() {
+            return None;
+        }
+        if body.len() <= COPIED_MAX || 2 * self.len() + 1 > PARTS_MAX {
+            let mut out = Vec::new();
+            let is_done = self.drain_into(body, &mut out);
+            return is_done.then(|| Parts::whole(out.into()));
+        }
+        self.sort();
+        self.parts(body)
+    }
+
+    fn parts(self, body: &Bytes) -> Option<Parts> {
+        let mut parts = Parts(Vec::with_capacity(2 * self.len() + 1));
+        let mut done = 0;
+        for Splice { at, with } in self.edits {
+            let next = at.end.max(at.start);
+            if at.start < done || body.len() < next {
+                return None;
+            }
+            parts.push(body.slice(done..at.start));
+            parts.push(match with {
+                Cow::Borrowed(text) => Bytes::from_static(text),
+                Cow::Owned(text) => text.into(),
+            });
+            done = next;
+        }
+        parts.push(body.slice(done..));
+        Some(parts)
+    }
+
+    fn sort(&mut self) {
+        self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
     }
 
     /// Appends the edited body to `out` and forgets the edits. Returns `false` and leaves `out`
     /// unchanged when an edit lies outside the body or two overlap.
     pub fn drain_into(&mut self, body: &[u8], out: &mut Vec<u8>) -> bool {
-        self.edits.sort_by_key(|edit| (edit.at.start, edit.at.end));
+        self.sort();
         let before = out.len();
         let added: usize = self.edits.iter().map(|edit| edit.with.len()).sum();
         out.reserve(body.len() + added);
@@ -122,37 +203,80 @@ fn write(edits: &[Splice], body: &[u8], out: &mut Vec<u8>) -> Option<()> {
 mod tests {
     use super::*;
 
+    /// The edited body, in one piece and in several.
+    fn apply(edits: impl Fn() -> Splices) -> Option<Vec<u8>> {
+        let short = Bytes::from_static(b"abcdef");
+        let long = [&short[..], &[b'.'; COPIED_MAX]].concat();
+        let copied = edits().apply(&short);
+        let sliced = edits().apply(&long.into());
+        let copied = copied.map(|parts| {
+            assert_eq!(parts.as_slice().len(), 1);
+            parts.joined().to_vec()
+        });
+        let sliced = sliced.map(|parts| {
+            assert!(parts.as_slice().len() > 1);
+            let joined = parts.joined();
+            assert_eq!(parts.len(), joined.len());
+            joined[..joined.len() - COPIED_MAX].to_vec()
+        });
+        assert_eq!(copied, sliced);
+        copied
+    }
+
     #[test]
     fn edits_are_applied_in_the_order_of_the_body() {
-        let mut splices = Splices::default();
-        splices.replace(4..5, &b"E"[..]);
-        splices.insert(0, &b"<"[..]);
-        splices.remove(1..3);
-        splices.insert(6, &b">"[..]);
-        splices.insert(6, &b"!"[..]);
-        assert_eq!(splices.apply(b"abcdef").unwrap(), b"<adEf>!");
+        let edited = apply(|| {
+            let mut splices = Splices::default();
+            splices.replace(4..5, &b"E"[..]);
+            splices.insert(0, &b"<"[..]);
+            splices.remove(1..3);
+            splices.insert(6, &b">"[..]);
+            splices.insert(6, &b"!"[..]);
+            splices
+        });
+        assert_eq!(edited.unwrap(), b"<adEf>!");
     }
 
     #[test]
     fn edits_that_contradict_each_other_change_nothing() {
-        for ranges in [[0..3, 2..4], [1..2, 5..9], [0..4, 1..1]] {
-            let mut splices = Splices::default();
-            for range in ranges {
-                splices.replace(range, &b"x"[..]);
-            }
-            assert_eq!(splices.apply(b"abcdef"), None);
+        for ranges in [[0..3, 2..4], [1..2, 5..9_999], [0..4, 1..1]] {
+            let edited = apply(|| {
+                let mut splices = Splices::default();
+                for range in ranges.clone() {
+                    splices.replace(range, &b"x"[..]);
+                }
+                splices
+            });
+            assert_eq!(edited, None);
         }
     }
 
     #[test]
     fn edits_that_add_more_than_they_may_change_nothing() {
         for (second, fits) in [(&b"xyz"[..], true), (b"wxyz", false)] {
-            let mut splices = Splices::at_most(5);
-            splices.replace(0..3, &b"12"[..]);
-            splices.insert(6, second);
-            splices.remove(4..5);
-            assert_eq!(splices.apply(b"abcdef").is_some(), fits);
+            let edited = apply(|| {
+                let mut splices = Splices::at_most(5);
+                splices.replace(0..3, &b"12"[..]);
+                splices.insert(6, second);
+                splices.remove(4..5);
+                splices
+            });
+            assert_eq!(edited.is_some(), fits);
         }
-        assert_eq!(Splices::default().apply(b"abcdef"), None);
+        assert_eq!(apply(Splices::default), None);
+    }
+
+    #[test]
+    fn many_edits_make_one_piece() {
+        let body = Bytes::from(vec![b'.'; 2 * COPIED_MAX]);
+        for (edits, pieces) in [(1, 3), (7, 15), (8, 1)] {
+            let mut splices = Splices::default();
+            for at in 0..edits {
+                splices.replace(10 * at + 1..10 * at + 2, &b"x"[..]);
+            }
+            let parts = splices.apply(&body).unwrap();
+            assert_eq!(parts.as_slice().len(), pieces);
+            assert_eq!(parts.len(), body.len());
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Corrects requests for the engine: byte-preserving edits, each with a switch of its own.
 //!
-//! One scan finds everything that the transforms look for. Each transform adds splices over the
+//! The walk that reads a request notes where its options are and which edits may apply. Only when
+//! one may, a scan finds everything that it looks for. Each transform adds splices over the
 //! original bytes, and all are applied together. Moving system messages is a second stage over the
 //! result, because the moved text may have been edited. A body that is not a JSON object passes
 //! unchanged, and so does a body that the edits would more than double.
@@ -13,9 +14,12 @@ mod usage;
 
 use std::borrow::Cow;
 
+use answers::cursor::Span;
+use bytes::Bytes;
+
 use self::edit_scan::{EditScan, Notes};
 pub use self::kimi::is_kimi;
-use super::splice::Splices;
+use super::splice::{Parts, Splices};
 pub use router_config::valid::{IdStrategy, SystemHoist};
 
 /// Bytes that edits may add to a body, on top of the body's own length.
@@ -44,11 +48,34 @@ impl Wanted {
     };
 }
 
+/// What the walk over a JSON object noted for the transforms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The position after the object.
+    pub end: usize,
+    /// `stream` is true.
+    pub is_stream: bool,
+    /// `stream_options`.
+    pub stream_options: Option<Span>,
+    /// The edits that may apply.
+    pub signs: Signs,
+}
+
+/// Strings that some edit looks for, wherever they are. Without a sign, the edit has nothing to do,
+/// and nothing is searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// One begins like a billing header.
+    pub billing_header: bool,
+    /// One is `system`.
+    pub system_role: bool,
+}
+
 /// What the transforms changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transformed {
     /// The edited body; `None` when nothing was edited.
-    pub body: Option<Vec<u8>>,
+    pub body: Option<Parts>,
     /// Whether the request was changed to ask for usage that the client had not asked for.
     pub asked_for_usage: bool,
     /// Texts from which a billing header was removed.
@@ -59,12 +86,13 @@ pub struct Transformed {
     pub messages_hoisted: usize,
 }
 
-/// Edits a request's body. Parts that are not understood stay unchanged. Invalid JSON may be edited
-/// if it begins like an object and ends well.
-pub fn transform(body: &[u8], wanted: Wanted) -> Transformed {
-    let mut done = in_place(body, wanted).unwrap_or_default();
-    if wanted.system_hoist != SystemHoist::Off {
-        let edited = done.body.as_deref().map_or(body, |edited| edited);
+/// Edits a request's body, which is one JSON object with these places. Parts that are not
+/// understood stay unchanged.
+pub fn transform(body: &Bytes, places: &Places, wanted: Wanted) -> Transformed {
+    let mut done = in_place(body, places, wanted).unwrap_or_default();
+    if wanted.system_hoist != SystemHoist::Off && places.signs.system_role {
+        let edited = done.body.as_ref().map(Parts::joined);
+        let edited = edited.as_ref().unwrap_or(body);
         if let Some((hoisted, messages)) = moved(edited, wanted.system_hoist) {
             done.body = Some(hoisted);
             done.messages_hoisted = messages;
@@ -74,34 +102,31 @@ pub fn transform(body: &[u8], wanted: Wanted) -> Transformed {
 }
 
 /// The first stage: texts, ids and options.
-fn in_place(body: &[u8], wanted: Wanted) -> Option<Transformed> {
+fn in_place(body: &Bytes, places: &Places, wanted: Wanted) -> Option<Transformed> {
+    let mut splices = room(body);
+    let mut done = Transformed {
+        asked_for_usage: wanted.include_usage && usage::ask(body, places, &mut splices),
+        ..Transformed::default()
+    };
     let notes = Notes {
-        headers: wanted.cch_strip && billing::may_be_in(body),
+        headers: wanted.cch_strip && places.signs.billing_header,
         calls: wanted.kimi_normalize.is_some(),
         systems: SystemHoist::Off,
     };
-    if !(wanted.include_usage || notes.headers || notes.calls) {
-        return None;
+    if notes != Notes::NOTHING
+        && let Some(edit_scan) = EditScan::of(body, notes)
+    {
+        done.headers_stripped = billing::strip(&edit_scan, &mut splices);
+        if let Some(strategy) = wanted.kimi_normalize {
+            done.ids_renamed = kimi::rename(body, &edit_scan, strategy, &mut splices);
+        }
     }
-    let edit_scan = EditScan::of(body, notes)?;
-    let mut splices = room(body);
-    let asked_for_usage = wanted.include_usage && usage::ask(body, &edit_scan, &mut splices);
-    let headers_stripped = billing::strip(&edit_scan, &mut splices);
-    let ids_renamed = match wanted.kimi_normalize {
-        Some(strategy) => kimi::rename(body, &edit_scan, strategy, &mut splices),
-        None => 0,
-    };
-    Some(Transformed {
-        body: Some(splices.apply(body)?),
-        asked_for_usage,
-        headers_stripped,
-        ids_renamed,
-        messages_hoisted: 0,
-    })
+    done.body = Some(splices.apply(body)?);
+    Some(done)
 }
 
 /// The second stage: moves system messages. Returns the body and how many moved.
-fn moved(body: &[u8], hoist: SystemHoist) -> Option<(Vec<u8>, usize)> {
+fn moved(body: &Bytes, hoist: SystemHoist) -> Option<(Parts, usize)> {
     let notes = Notes {
         systems: hoist,
         ..Notes::NOTHING

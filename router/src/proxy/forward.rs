@@ -9,10 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::Full;
 use router_core::health::{AttemptEnd, Failure};
 use router_core::pool::Evidence;
 
@@ -22,7 +20,7 @@ use crate::clock::now;
 use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
 use crate::upstream::client::chain;
-use crate::upstream::{PeerBody, PeerClient, SendError, headers};
+use crate::upstream::{PeerBody, PeerClient, RequestBody, SendError, headers};
 use router_config::units::show_duration;
 
 /// No attempt begins later than this after the first one.
@@ -37,18 +35,18 @@ pub(super) struct Outgoing {
     pub path_and_query: PathAndQuery,
     /// Headers prepared for the upstream hop, except `Host` and the credential.
     pub headers: HeaderMap,
-    /// As received.
-    pub body: Bytes,
+    /// The body, with the edits of the route.
+    pub body: RequestBody,
     /// The router itself checked the client's credential.
     pub validated: bool,
 }
 
 impl Outgoing {
-    fn to(&self, peer: &Peer, forward_auth: bool) -> Result<Request<Full<Bytes>>, ApiError> {
+    fn to(&self, peer: &Peer, forward_auth: bool) -> Result<Request<RequestBody>, ApiError> {
         let unusable =
             |_| ApiError::bad_request("bad_path", "the path is not a valid request target");
         let path = peer.target.below(&self.path_and_query);
-        let mut request = Request::new(Full::new(self.body.clone()));
+        let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = path.map_err(unusable)?.into();
         let mut headers = self.headers.clone();
@@ -216,7 +214,7 @@ const SWITCHED: &str = "the peer changed the protocol unasked";
 async fn attempt(
     client: &PeerClient,
     peer: &Peer,
-    request: Request<Full<Bytes>>,
+    request: Request<RequestBody>,
     fresh: bool,
     deadlines: Deadlines,
 ) -> End {
@@ -388,6 +386,7 @@ mod tests {
     use crate::telemetry::events::Events;
     use crate::testing::Tables;
     use crate::upstream::ConnectTimeout;
+    use bytes::Bytes;
     use service::tls::install_crypto_provider;
 
     /// An engine that answers the first request of each connection and closes the connection at the
@@ -427,7 +426,6 @@ mod tests {
             };
             let asked = Asked {
                 model: None,
-                is_json_object: true,
                 session: "-".into(),
                 source: "none".into(),
             };
@@ -463,7 +461,7 @@ mod tests {
             method: Method::POST,
             path_and_query: PathAndQuery::from_static("/v1/x"),
             headers: HeaderMap::new(),
-            body: Bytes::from_static(b"{}"),
+            body: Bytes::from_static(b"{}").into(),
             validated: false,
         };
         let deadlines = Deadlines {

@@ -37,7 +37,7 @@ use crate::clock::now;
 use crate::content::Inspection;
 use crate::state::{Lifecycle, Phase, RouteTable};
 use crate::upstream::headers::Remote;
-use crate::upstream::{PeerClient, headers};
+use crate::upstream::{PeerClient, RequestBody, headers};
 use service::budget::ByteBudget;
 
 /// The handler of the public port. One per process, shared by all connections.
@@ -347,9 +347,10 @@ impl Proxy {
         let (inspected, question) = inspect(table, authorised, &parts, &bytes, received)?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
         let pool = question.pool;
+        let places = question.inspection.places();
         drop(question);
         let first = slot.peer;
-        let rewritten = rewrite(&inspected, self.budget.buffers(), bytes);
+        let rewritten = rewrite(&inspected, places.as_ref(), &bytes);
         let client = headers::Client {
             peer,
             trusted: &table.server.trusted_proxies,
@@ -377,7 +378,8 @@ impl Proxy {
             Err(error) => return Err(Refused::new(placed, error)),
         };
         // The head has arrived, so the request will not be sent again.
-        self.budget.buffers().give(outgoing.body);
+        drop(outgoing);
+        self.budget.buffers().give(bytes);
         drop(held);
         let options = RelayOptions {
             table,
@@ -450,7 +452,7 @@ fn outgoing(
     request: &Authorised,
     parts: Parts,
     client: headers::Client<'_>,
-    body: Bytes,
+    body: RequestBody,
 ) -> Result<Outgoing, ApiError> {
     let mut map = parts.headers;
     headers::prepare_request(&mut map, client);
@@ -458,7 +460,7 @@ fn outgoing(
         headers::narrow_encodings(&mut map);
     }
     map.insert(respond::REQUEST_ID, request.arrival.id.clone());
-    if body.is_empty() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
+    if body.is_end_stream() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
         // A method that may have a body must state that it has none (RFC 9110 section 8.6).
         map.insert(header::CONTENT_LENGTH, HeaderValue::from(0_u16));
     }

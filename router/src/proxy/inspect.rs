@@ -12,7 +12,7 @@ use super::error::{ApiError, clip};
 use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
 use crate::content::Inspection;
-use crate::placement::{RequestContext, is_probe, rule_against};
+use crate::placement::{RequestContext, is_probe, rule_against, wanted_facts};
 use crate::settled::no_source;
 use crate::state::RouteTable;
 use crate::telemetry::metrics::{Gate, Unplaced};
@@ -42,10 +42,9 @@ pub(super) fn inspect<'a>(
     body: &'a [u8],
     received: Received,
 ) -> Result<(Live<Inspected>, Question<'a>), Box<Refused>> {
-    let inspection = match body {
-        [] => Inspection::empty(&table.fields),
-        body => Inspection::read(&table.fields, body),
-    };
+    let exempt = is_probe(authorised.path());
+    let wanted = wanted_facts(&authorised.route).filter(|_| !exempt);
+    let inspection = Inspection::read_for(&table.fields, wanted, body);
     let in_query = || local::query_value(parts.uri.query(), "model").map(Cow::Owned);
     let model = inspection.model().or_else(in_query);
     let context = RequestContext::of(&authorised.route, &parts.headers, &inspection);
@@ -55,14 +54,13 @@ pub(super) fn inspect<'a>(
             capture.session(&id.table_key());
         }
     }
-    let asked = asked(&inspection, model.as_deref(), &context.session);
+    let asked = asked(model.as_deref(), &context.session);
     let inspected = authorised.next(|authorised| Inspected {
         authorised,
         received,
         asked,
     });
     let route = &inspected.authorised.route;
-    let exempt = is_probe(inspected.authorised.path());
     if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
         route.rules.hit(index);
         route.state.metrics.refused(Gate::Rule, None);
@@ -90,11 +88,10 @@ pub(super) fn inspect<'a>(
     Ok((inspected, question))
 }
 
-fn asked(inspection: &Inspection<'_>, model: Option<&str>, session: &Session<'_>) -> Asked {
+fn asked(model: Option<&str>, session: &Session<'_>) -> Asked {
     Asked {
         // A receipt outlives its request, so the client's text in it is bounded.
         model: model.map(|model| Arc::from(clip(model))),
-        is_json_object: inspection.is_object(),
         session: Arc::from(&*session.routed_text()),
         source: match session {
             // A model with its own label needs no copy.

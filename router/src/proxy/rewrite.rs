@@ -4,28 +4,28 @@ use bytes::Bytes;
 use http::Method;
 
 use super::phase::Inspected;
-use crate::content::transform::transform;
-use service::buffers::Buffers;
+use crate::content::transform::{Places, transform};
+use crate::upstream::RequestBody;
 
 /// A body to forward.
 #[derive(Debug)]
 pub(super) struct Rewritten {
-    /// The client's own bytes if nothing changes.
-    pub body: Bytes,
+    /// The client's own bytes if nothing changes, else slices of them around the edits.
+    pub body: RequestBody,
     /// The router asked the engine for usage that the client must not see.
     pub asked_for_usage: bool,
 }
 
-/// Applies the transforms of the route.
-pub(super) fn rewrite(inspected: &Inspected, buffers: &Buffers, body: Bytes) -> Rewritten {
+/// Applies the transforms of the route. `places` is `None` when the body is not a JSON object.
+pub(super) fn rewrite(inspected: &Inspected, places: Option<&Places>, body: &Bytes) -> Rewritten {
     let request = &inspected.authorised;
-    let may_change = request.arrival.method == Method::POST && inspected.asked.is_json_object;
-    if !may_change {
+    let places = places.filter(|_| request.arrival.method == Method::POST);
+    let Some(places) = places else {
         return Rewritten {
-            body,
+            body: body.clone().into(),
             asked_for_usage: false,
         };
-    }
+    };
     let wanted = request
         .route
         .transforms_for(request.path(), inspected.asked.model.as_deref());
@@ -33,16 +33,13 @@ pub(super) fn rewrite(inspected: &Inspected, buffers: &Buffers, body: Bytes) -> 
     if wanted.cch_strip {
         counts.parsed();
     }
-    let done = transform(&body, wanted);
+    let done = transform(body, places, wanted);
     counts.done(&done);
     Rewritten {
         asked_for_usage: done.asked_for_usage,
-        body: match done.body {
-            None => body,
-            Some(edited) => {
-                buffers.give(body);
-                Bytes::from(edited)
-            }
+        body: match &done.body {
+            None => body.clone().into(),
+            Some(edited) => edited.into(),
         },
     }
 }

@@ -47,13 +47,15 @@ pub(super) async fn answer(
     } else {
         None
     };
-    let bytes = collected.as_ref().map_or(&[][..], |body| &body.bytes[..]);
+    let bytes = collected
+        .as_ref()
+        .map_or_else(Bytes::new, |body| body.bytes.clone());
     Ok(status::answer(
         endpoint,
         table,
         route,
         parts,
-        bytes,
+        &bytes,
         &proxy.sinks.events,
         &proxy.sinks.bodylog,
     ))

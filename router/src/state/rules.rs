@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use router_core::rules::{Rule, Rules};
+use router_core::rules::{Fact, Rule, Rules};
 
 use crate::content::Wanted;
 
@@ -27,14 +27,20 @@ impl ContentRules {
         }
     }
 
+    /// What the rules need to know of a body; `None` without rules.
+    pub fn wanted(&self) -> Option<&Wanted> {
+        (!self.rules.is_empty()).then_some(&self.wanted)
+    }
+
     /// The first rule that refuses a body, and its index. Counts nothing. Also `None` for a body
-    /// that is not a JSON object or array. `is_json` skips the check whether the body is JSON at
-    /// all.
-    pub fn first_match(&self, body: &[u8], is_json: bool) -> Option<(usize, &Rule)> {
-        if self.rules.is_empty() || body.is_empty() {
-            return None;
+    /// that is not a JSON object or array in UTF-8. `facts` are known when the body was read for
+    /// them.
+    pub fn first_match(&self, body: &[u8], facts: Option<&[Fact<'_>]>) -> Option<(usize, &Rule)> {
+        let wanted = self.wanted()?;
+        match facts {
+            Some(facts) => self.rules.first_match(facts),
+            None => self.rules.first_match(&wanted.read(body)?),
         }
-        self.rules.first_match(&self.wanted.read(body, is_json)?)
     }
 
     /// Counts a refusal by the rule at this index.
@@ -101,7 +107,7 @@ mod tests {
     fn hits_belong_to_names_and_outlive_a_reload() {
         let hits = RuleHits::default();
         let first = rules(&hits, &["a", "b", "b"]);
-        let (index, rule) = first.first_match(b"{\"b\":1}", false).unwrap();
+        let (index, rule) = first.first_match(b"{\"b\":1}", None).unwrap();
         assert_eq!((index, &*rule.name), (1, "b"));
         first.hit(index);
         first.hit(2);
@@ -118,6 +124,6 @@ mod tests {
     #[test]
     fn without_rules_nothing_is_refused() {
         let none = rules(&RuleHits::default(), &[]);
-        assert!(none.first_match(b"{}", false).is_none());
+        assert!(none.first_match(b"{}", None).is_none());
     }
 }

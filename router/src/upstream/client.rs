@@ -3,10 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::Full;
 use hyper::client::conn::http1::Builder;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -16,6 +14,7 @@ use super::body::PeerBody;
 use super::connect::{ConnectError, ConnectTimeout, PeerConnector};
 use super::driven::Driven;
 use super::pool::{Link, Pools, SWEEP};
+use super::request_body::RequestBody;
 
 /// The most header lines in the head of an answer. An answer with more counts as broken.
 const ANSWER_HEADERS_MAX: usize = 256;
@@ -76,7 +75,7 @@ impl PeerClient {
     pub async fn send(
         &self,
         to: &Address,
-        request: Request<Full<Bytes>>,
+        request: Request<RequestBody>,
         fresh: bool,
     ) -> Result<Response<PeerBody>, SendError> {
         let pool = self.pools.of(to);

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use parking_lot::{Mutex, RwLock};
 
 use super::address::Address;
 use super::connect::{History, Observed};
 use super::driven::Driven;
+use super::request_body::RequestBody;
 
 /// Interval of [`Pools::sweep`].
 pub(super) const SWEEP: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const IDLE_MAX: usize = 256;
 /// A connection to a peer.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) driven: Driven<TokioIo<Observed>, Full<Bytes>>,
+    pub(super) driven: Driven<TokioIo<Observed>, RequestBody>,
     pub(super) history: Arc<History>,
     /// Whether it has served a request before.
     pub(super) is_reused: bool,

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
@@ -105,7 +106,7 @@ pub(super) fn inspect(
     route: &Route,
     parts: &Parts,
     params: &Params,
-    body: &[u8],
+    body: &Bytes,
 ) -> Result<Answer, Refused> {
     let sid = params.get("sid")?;
     if has_no_peers(route) {
@@ -114,10 +115,7 @@ pub(super) fn inspect(
             &ErrorBody { error: no_peers() },
         ));
     }
-    let inspection = match body {
-        [] => Inspection::empty(&table.fields),
-        body => Inspection::read(&table.fields, body),
-    };
+    let inspection = Inspection::read(&table.fields, body);
     let model = inspection.model();
     let Some(pool) = route.pool(model.as_deref()) else {
         return Ok(unknown_model(route, model.as_deref()));

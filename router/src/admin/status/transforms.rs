@@ -1,5 +1,6 @@
 //! `_cch_strip_status` and `_cch_test`: the counters of the transforms, and a trial run.
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use md5::{Digest, Md5};
@@ -8,6 +9,7 @@ use proto::admin::{CchStripStatus, CchTest};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
+use crate::content::splice;
 use crate::content::transform::{Transformed, transform};
 use crate::placement::RequestContext;
 use crate::state::{Route, RouteTable, Switch};
@@ -40,7 +42,7 @@ pub(super) fn test(
     route: &Route,
     parts: &Parts,
     params: &Params,
-    body: &[u8],
+    body: &Bytes,
 ) -> Result<Answer, Refused> {
     params.only(&["path", "full"])?;
     let path = params.get("path")?.unwrap_or(DEFAULT_PATH);
@@ -48,7 +50,8 @@ pub(super) fn test(
     let inspection = Inspection::read(&table.fields, body);
     let done = put_right(route, path, &inspection, body);
     let asker = RequestContext::of(route, &parts.headers, &inspection);
-    let after = done.body.as_deref().map_or(body, |edited| edited);
+    let edited = done.body.as_ref().map(splice::Parts::joined);
+    let after = edited.as_deref().unwrap_or(body);
     let tested = CchTest {
         route: route.name.to_string(),
         path: path.to_owned(),
@@ -73,13 +76,13 @@ pub(super) fn put_right(
     route: &Route,
     path: &str,
     inspection: &Inspection<'_>,
-    body: &[u8],
+    body: &Bytes,
 ) -> Transformed {
-    if !inspection.is_object() {
+    let Some(places) = inspection.places() else {
         return Transformed::default();
-    }
+    };
     let wanted = route.transforms_for(path, inspection.model().as_deref());
-    transform(body, wanted)
+    transform(body, &places, wanted)
 }
 
 fn md5(bytes: &[u8]) -> String {

@@ -5,6 +5,7 @@ mod model;
 use router_core::rules::{Condition, Literal, Order, Pattern, RuleSpec, Test};
 
 use super::*;
+use crate::content::{Fields, Inspection};
 
 fn leaf(field: &str, test: Test) -> Condition<Field> {
     Condition::Leaf(Field::parse(field).unwrap(), test)
@@ -23,8 +24,13 @@ fn rules(when: Condition<Field>) -> Rules {
 fn judge(when: &Condition<Field>, body: impl AsRef<[u8]>) -> Option<bool> {
     let rules = rules(when.clone());
     let wanted = Wanted::new(&rules);
-    let facts = wanted.read(body.as_ref(), false)?;
-    assert_eq!(wanted.read(body.as_ref(), true).as_ref(), Some(&facts));
+    let body = body.as_ref();
+    let facts = wanted.read(body)?;
+    let fields = Fields::new(["metadata"]);
+    let inspection = Inspection::read_for(&fields, Some(&wanted), body);
+    if inspection.is_object() {
+        assert_eq!(inspection.facts(), Some(&*facts));
+    }
     Some(rules.first_match(&facts).is_some())
 }
 
@@ -151,7 +157,7 @@ fn an_empty_list_is_json_and_an_empty_body_is_not() {
 #[test]
 fn what_is_not_a_json_object_or_array_is_left_alone() {
     let absent = leaf("x", Test::Absent);
-    let bodies: [&[u8]; 10] = [
+    let bodies: [&[u8]; 9] = [
         b" ",
         b"null",
         b"5",
@@ -161,12 +167,12 @@ fn what_is_not_a_json_object_or_array_is_left_alone() {
         b"[1,]",
         b"--boundary\r\n",
         b"{\"y\":\"\xff\"}",
-        b"\xef\xbb\xbf{}",
     ];
     for body in bodies {
         assert_eq!(judge(&absent, body), None, "{body:?}");
     }
     assert_eq!(judge(&absent, " \r\n\t{ } "), Some(true));
+    assert_eq!(judge(&absent, "\u{feff}{}"), Some(true));
 }
 
 #[test]

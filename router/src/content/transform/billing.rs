@@ -5,10 +5,7 @@
 //! either. It is recognised only without escapes. It is removed through its last semicolon; the
 //! text behind stays, including a blank.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
-
+use super::Signs;
 use super::edit_scan::EditScan;
 use crate::content::splice::Splices;
 
@@ -17,10 +14,12 @@ const NAME: &[u8] = b"x-anthropic-billing-header:";
 /// Required, in this order, each up to a semicolon.
 const PARTS: [&[u8]; 3] = [b"cc_version=", b"cc_entrypoint=", b"cch="];
 
-/// Whether the body may contain a header, so that a scan is worthwhile.
-pub(super) fn may_be_in(body: &[u8]) -> bool {
-    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
-    FINDER.find(body).is_some()
+impl Signs {
+    /// Whether a string, given without its quotes, may begin with a header.
+    #[inline]
+    pub(in crate::content) fn begins_billing_header(text: &[u8]) -> bool {
+        text.starts_with(NAME)
+    }
 }
 
 /// Removes the headers that the scan found. Returns how many.

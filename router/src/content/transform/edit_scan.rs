@@ -11,6 +11,7 @@ use super::SystemHoist;
 use super::billing::header_len;
 use super::hoist::Moves;
 use super::kimi::Calls;
+use crate::content::reader::start;
 
 /// The parts of the messages to note. If there are none, the messages are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,33 +40,16 @@ impl Notes {
 /// Spans of the parts of one body, which is an object.
 #[derive(Debug, Default)]
 pub(super) struct EditScan {
-    /// The whole object.
+    /// The object.
     pub top: Span,
     /// `model`.
     pub model: Option<Span>,
-    /// `stream`.
-    pub stream: Option<Span>,
-    /// `stream_options`.
-    pub options: Option<Options>,
     /// `system`.
     pub system: Option<System>,
     /// `messages`.
     pub messages: Messages,
     /// `input`.
     pub input: Messages,
-}
-
-/// `stream_options`.
-#[derive(Debug)]
-pub(super) struct Options {
-    /// The value.
-    pub value: Span,
-    /// Whether it is an object without members.
-    pub is_empty: bool,
-    /// `include_usage` in it.
-    pub include_usage: Option<Span>,
-    /// `continuous_usage_stats` in it.
-    pub continuous: Option<Span>,
 }
 
 /// `system`.
@@ -94,7 +78,7 @@ impl EditScan {
     /// Walks over a body. `None` when it is not an object, or is invalid where the walk reads it.
     pub(super) fn of(body: &[u8], notes: Notes) -> Option<Self> {
         let mut edit_scan = Self::default();
-        let mut cursor = Cursor::new(body);
+        let mut cursor = Cursor::at(body, start(body));
         if cursor.peek()? != b'{' {
             return None;
         }
@@ -102,8 +86,6 @@ impl EditScan {
         edit_scan.top = cursor.members(|cursor, key| {
             match &*unescaped(&body[key]) {
                 b"model" => edit_scan.model = Some(cursor.skip()?),
-                b"stream" => edit_scan.stream = Some(cursor.skip()?),
-                b"stream_options" => edit_scan.options = Some(walk.options(cursor)?),
                 b"system" if notes.headers || notes.has_systems() => {
                     edit_scan.system = Some(walk.system(cursor)?);
                 }
@@ -129,27 +111,6 @@ struct Walk<'b> {
 }
 
 impl Walk<'_> {
-    fn options(&self, cursor: &mut Cursor<'_>) -> Option<Options> {
-        let mut is_empty = true;
-        let (mut include_usage, mut continuous) = (None, None);
-        let value = cursor.members(|cursor, key| {
-            is_empty = false;
-            let value = cursor.skip()?;
-            match &*unescaped(&self.body[key]) {
-                b"include_usage" => include_usage = Some(value),
-                b"continuous_usage_stats" => continuous = Some(value),
-                _ => {}
-            }
-            Some(())
-        })?;
-        Some(Options {
-            value,
-            is_empty,
-            include_usage,
-            continuous,
-        })
-    }
-
     fn system(&self, cursor: &mut Cursor<'_>) -> Option<System> {
         let mut headers = Vec::new();
         let mut is_empty = true;

@@ -19,8 +19,6 @@ pub(in crate::proxy) struct Received {
 pub(in crate::proxy) struct Asked {
     /// The body's `model`, its first 128 bytes.
     pub(in crate::proxy) model: Option<Arc<str>>,
-    /// Whether the body is one JSON object.
-    pub(in crate::proxy) is_json_object: bool,
     /// The session, as in `X-Routed-Session`.
     pub(in crate::proxy) session: Arc<str>,
     /// The source of the session id, as in `X-Routed-Source`.

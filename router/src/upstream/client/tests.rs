@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::Scheme;
 use http::{HeaderMap, Method, header};
 use http_body_util::BodyExt;
@@ -51,7 +52,7 @@ impl Rig {
             .method(Method::POST)
             .uri("/v1/x?y=1")
             .header(header::HOST, self.address.to_string())
-            .body(Full::new(Bytes::copy_from_slice(body)));
+            .body(Bytes::copy_from_slice(body).into());
         let to = self.to();
         let sent = self.client.send(&to, request.unwrap(), false);
         tokio::time::timeout(PATIENCE, sent).await.expect("an end")

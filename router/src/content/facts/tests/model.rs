@@ -211,7 +211,7 @@ proptest! {
         }));
         let wanted = Wanted::new(&rules);
         for text in [body.to_string(), escaped(&body.to_string())] {
-            let facts = wanted.read(text.as_bytes(), false);
+            let facts = wanted.read(text.as_bytes());
             prop_assert_eq!(facts.is_some(), body.is_object() || body.is_array());
             let Some(facts) = facts else { continue };
             let expected = conditions.iter().position(|one| holds(one, &body, text.len()));

@@ -28,6 +28,14 @@ fn the_member_is_added_before_the_last_brace() {
 }
 
 #[test]
+fn a_byte_order_mark_stays_in_front() {
+    assert_eq!(
+        asked("\u{feff}{\"stream\":true}"),
+        "\u{feff}{\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
+    );
+}
+
+#[test]
 fn options_that_are_there_are_completed() {
     for (options, expected) in [
         (r#"{"foo":1}"#, r#"{"include_usage":true,"foo":1}"#),
