@@ -62,6 +62,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Every version.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V2];
+
     /// The metric label: `v1`, `v2`.
     pub fn as_str(self) -> &'static str {
         match self {
