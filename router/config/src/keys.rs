@@ -83,6 +83,14 @@ impl KeySet {
         Digest(all.finalize().into())
     }
 
+    /// The first eight hexadecimal digits of [`fingerprint`](Self::fingerprint): enough to tell the
+    /// sets of two routers apart, and too few to confirm a guessed key.
+    pub fn short_fingerprint(&self) -> String {
+        let mut hex = self.fingerprint().hex();
+        hex.truncate(8);
+        hex
+    }
+
     /// The union of all sets. For a key in two sets, the later owner wins.
     pub fn union<'a>(sets: impl IntoIterator<Item = &'a KeySet>) -> Self {
         let mut union = Self::default();

@@ -121,6 +121,8 @@ pub struct Server {
     pub trusted_proxies: Vec<IpNet>,
     /// Whether to log one line per request.
     pub access_log: bool,
+    /// How long a finding stays after its cause has gone.
+    pub findings_window: Duration,
 }
 
 /// `keys:`.

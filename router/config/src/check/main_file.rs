@@ -11,10 +11,10 @@ use crate::options::{
     ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, BODYLOG_LISTENER, BODYLOG_MEMORY,
     BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TLS, BODYLOG_TLS_CA_FILE, BODYLOG_TLS_CERT_FILE,
     BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
-    DRAIN_DELAY, DRAIN_TIMEOUT, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind, LISTEN, MAIN,
-    MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES, SERVER,
-    SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS,
-    TRUSTED_PROXIES,
+    DRAIN_DELAY, DRAIN_TIMEOUT, FINDINGS, FINDINGS_WINDOW, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind,
+    LISTEN, MAIN, MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES,
+    SERVER, SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE,
+    STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -67,7 +67,11 @@ pub(crate) fn main_file(
     let (empty, layer) = (Node::empty(), |own| Layers { own, global: None });
     let server_at = section(reader, root, &SERVER).unwrap_or(&empty);
     let server = reader.key(SERVER.key, |reader| {
-        server(reader, &layer(server_at), directory)
+        let findings_at = section(reader, server_at, &FINDINGS).unwrap_or(&empty);
+        let window = reader.key(FINDINGS.key, |reader| {
+            layer(findings_at).value(reader, &FINDINGS_WINDOW)
+        });
+        server(reader, &layer(server_at), directory, window)
     });
     let keys_at = section(reader, root, &KEYS).unwrap_or(&empty);
     let keys = reader.key(KEYS.key, |reader| Keys {
@@ -137,7 +141,12 @@ fn section<'n>(reader: &mut Reader, root: &'n Node, meta: &Meta) -> Option<&'n N
         .then_some(node)
 }
 
-fn server(reader: &mut Reader, layers: &Layers<'_>, directory: Option<&Path>) -> Server {
+fn server(
+    reader: &mut Reader,
+    layers: &Layers<'_>,
+    directory: Option<&Path>,
+    findings_window: Duration,
+) -> Server {
     let server = Server {
         listen: layers.value(reader, &LISTEN),
         admin_listen: layers.value(reader, &ADMIN_LISTEN),
@@ -159,6 +168,7 @@ fn server(reader: &mut Reader, layers: &Layers<'_>, directory: Option<&Path>) ->
             .map(|file| beside(directory, file)),
         trusted_proxies: layers.value(reader, &TRUSTED_PROXIES),
         access_log: layers.value(reader, &ACCESS_LOG),
+        findings_window,
     };
     if server.listen == server.admin_listen && server.listen.port() != 0 {
         let at = layers

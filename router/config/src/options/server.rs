@@ -40,7 +40,11 @@ static SERVER_KEYS: &[&Meta] = &[
     &ADMIN_TOKEN_FILE.meta,
     &TRUSTED_PROXIES.meta,
     &ACCESS_LOG.meta,
+    &FINDINGS,
 ];
+
+/// `server.findings:`.
+static FINDINGS_KEYS: &[&Meta] = &[&FINDINGS_WINDOW.meta];
 
 /// `keys:`.
 static KEYS_KEYS: &[&Meta] = &[&KEYS_FILE.meta, &ON_MISSING.meta];
@@ -50,6 +54,12 @@ pub(crate) static SERVER: Meta = section(
     "server",
     || SERVER_KEYS,
     "Ports, limits and time-outs of the process.",
+);
+/// The section `server.findings`.
+pub(crate) static FINDINGS: Meta = section(
+    "findings",
+    || FINDINGS_KEYS,
+    "What `/_findings` and `llmctl status` name as wrong.",
 );
 /// The section `keys`.
 pub(crate) static KEYS: Meta = section("keys", || KEYS_KEYS, "The shared key file.");
@@ -193,6 +203,16 @@ pub(crate) static ACCESS_LOG: OptionDef<bool> =
     OptionDef::new("server", "access_log", Kind::Bool, check::boolean)
         .default("true")
         .doc("One line a request, on stdout. A change needs a restart.");
+
+/// `server.findings.window`.
+pub(crate) static FINDINGS_WINDOW: OptionDef<Duration> = OptionDef::new(
+    "findings",
+    "window",
+    within(0, 24),
+    check::duration,
+)
+.default("1m")
+.doc("How long a finding stays after its cause has gone. Its text then begins with \"over\".");
 
 /// `keys.file`.
 pub(crate) static KEYS_FILE: OptionDef<PathBuf> = OptionDef::new("keys", "file", Kind::File, check::file)

@@ -1,7 +1,8 @@
 //! Tests every option of every file against every error that an option can have.
 
 use crate::options::{
-    BODYLOG_SECTION, BODYLOG_SPOOL, DEFAULTABLE, KEYS, Kind, MAIN, Meta, PEER, ROUTE, SERVER,
+    BODYLOG_SECTION, BODYLOG_SPOOL, DEFAULTABLE, FINDINGS, KEYS, Kind, MAIN, Meta, PEER, ROUTE,
+    SERVER,
 };
 use crate::report::{Problem, Severity};
 use crate::testing::{lines, main, peer, route};
@@ -19,6 +20,10 @@ fn in_peer(text: &str) -> Vec<Problem> {
 
 fn in_server(text: &str) -> Vec<Problem> {
     main(&format!("server:\n  {}\n", text.replace('\n', "\n  "))).1
+}
+
+fn in_findings(text: &str) -> Vec<Problem> {
+    in_server(&format!("findings:\n  {}", text.replace('\n', "\n  ")))
 }
 
 fn in_keys(text: &str) -> Vec<Problem> {
@@ -46,10 +51,11 @@ fn keys_of(section: &Meta) -> &'static [&'static Meta] {
 
 /// Every key with a value of its own, and its place.
 fn every() -> Vec<(&'static str, &'static Meta, Check)> {
-    let places: [(&str, &[&'static Meta], Check); 7] = [
+    let places: [(&str, &[&'static Meta], Check); 8] = [
         ("route", &ROUTE, in_route),
         ("peer", PEER, in_peer),
         ("server", keys_of(&SERVER), in_server),
+        ("findings", keys_of(&FINDINGS), in_findings),
         ("keys", keys_of(&KEYS), in_keys),
         ("defaults", &DEFAULTABLE, in_defaults),
         ("bodylog", keys_of(&BODYLOG_SECTION), in_bodylog),
