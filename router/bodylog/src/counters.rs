@@ -1,8 +1,10 @@
 //! Counts what happened to records and frames. Every loss has a reason and is counted once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::histogram::Histogram;
 use service::families::histogram;
 
@@ -56,6 +58,17 @@ impl Reason {
     }
 }
 
+/// Why the listener stores nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerTrouble {
+    /// There is no connection; the text is the error.
+    Away(String),
+    /// The listener refuses the token or the address of this router.
+    Unauthorized,
+    /// The listener's disk is full.
+    DiskFull,
+}
+
 /// The counters of the process.
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -66,6 +79,7 @@ pub(crate) struct Counters {
     damaged_bytes: AtomicU64,
     reconnects: AtomicU64,
     is_connected: AtomicBool,
+    trouble: ArcSwapOption<ListenerTrouble>,
     ack_seconds: Histogram,
 }
 
@@ -79,6 +93,7 @@ impl Default for Counters {
             damaged_bytes: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
             is_connected: AtomicBool::new(false),
+            trouble: ArcSwapOption::empty(),
             ack_seconds: histogram(ACK_BOUNDS),
         }
     }
@@ -121,6 +136,18 @@ impl Counters {
         self.is_connected.swap(now, Ordering::Relaxed) != now
     }
 
+    /// Notes why nothing is stored.
+    pub(crate) fn in_trouble(&self, trouble: ListenerTrouble) {
+        self.trouble.store(Some(Arc::new(trouble)));
+    }
+
+    /// Forgets the trouble if `is_over` says so.
+    pub(crate) fn trouble_over(&self, is_over: impl Fn(&ListenerTrouble) -> bool) {
+        if self.trouble.load().as_deref().is_some_and(is_over) {
+            self.trouble.store(None);
+        }
+    }
+
     /// Counts a new attempt to connect after a connection was lost or refused.
     pub(crate) fn reconnects(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
@@ -137,6 +164,7 @@ impl Counters {
             damaged_bytes: load(&self.damaged_bytes),
             reconnects: load(&self.reconnects),
             is_connected: self.is_connected.load(Ordering::Relaxed),
+            trouble: self.trouble.load_full(),
             ack_seconds: self.ack_seconds.clone(),
         }
     }
@@ -159,6 +187,8 @@ pub struct Counts {
     pub reconnects: u64,
     /// Whether the live connection is up.
     pub is_connected: bool,
+    /// Why the listener stores nothing, if it does not.
+    pub trouble: Option<Arc<ListenerTrouble>>,
     /// Time from sending to acknowledgement.
     pub ack_seconds: Histogram,
 }

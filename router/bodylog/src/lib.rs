@@ -37,7 +37,7 @@ mod spool;
 mod tap;
 
 pub use capture::Capture;
-pub use counters::{Counts, Reason, RouteCounters};
+pub use counters::{Counts, ListenerTrouble, Reason, RouteCounters};
 pub use exchange::{Begun, BodyPath, End, Facts, PeerNames, RecordedRoute, Settled, Wanted};
 pub use pipe::{BodyLog, Status};
 pub use service::{Follower, Service};

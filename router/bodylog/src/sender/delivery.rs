@@ -23,7 +23,7 @@ use super::reading::{Batch, Wanted, read};
 use super::{Shared, remove};
 use crate::clock::chain;
 use crate::clock::now;
-use crate::counters::Reason;
+use crate::counters::{ListenerTrouble, Reason};
 use crate::outbox::{Next, OnDisk, Outbox, SegmentEnd};
 use crate::settings::Target;
 use crate::spool::segment::{SegmentName, SegmentReader, Stored};
@@ -162,7 +162,15 @@ impl Delivery {
         if self.is_live {
             self.shared.counters.connected(false);
         }
+        let is_unauthorized = matches!(error, LinkError::Refused(GoAwayCode::Auth, _));
         let (listener, error) = (&*target.address, chain(error));
+        if self.is_live {
+            self.shared.counters.in_trouble(if is_unauthorized {
+                ListenerTrouble::Unauthorized
+            } else {
+                ListenerTrouble::Away(error.clone())
+            });
+        }
         // A repeated failure is logged once.
         if self.is_live && self.said.as_ref() != Some(&error) {
             tracing::warn!(listener, error, "body log listener not reached");
@@ -193,6 +201,10 @@ impl Delivery {
         self.shared.counters.acked(acked.frames);
         if let Some(spool) = self.outbox.spool() {
             remove(spool, acked.removals).await;
+        }
+        if self.is_live {
+            let is_other = |trouble: &_| *trouble != ListenerTrouble::DiskFull;
+            self.shared.counters.trouble_over(is_other);
         }
         if self.is_live && self.shared.counters.connected(true) {
             self.said = None;
@@ -524,6 +536,9 @@ impl Session {
         }
         let acked = delivery.outbox.acked(seq);
         delivery.shared.counters.acked(acked.frames);
+        if delivery.is_live && acked.frames > 0 {
+            delivery.shared.counters.trouble_over(|_| true);
+        }
         delivery.outbox.resumed();
         if let Some(spool) = delivery.outbox.spool() {
             remove(spool, acked.removals).await;
@@ -547,6 +562,12 @@ impl Session {
             let now = now();
             self.paused = Some(now + DISK_FULL_PAUSE);
             delivery.outbox.stalled(now);
+            if delivery.is_live {
+                delivery
+                    .shared
+                    .counters
+                    .in_trouble(ListenerTrouble::DiskFull);
+            }
             return None;
         }
         let tries = match delivery.damaged {
