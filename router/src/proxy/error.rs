@@ -64,6 +64,9 @@ pub struct ApiError {
     allow: Option<&'static str>,
 }
 
+/// Maximum number of models listed in an error.
+const MODELS_MAX: usize = 50;
+
 impl ApiError {
     fn new(
         status: StatusCode,
@@ -217,6 +220,16 @@ impl ApiError {
         )
         .with("limit", limit)
         .closing()
+    }
+
+    /// Adds the list of served models, at most [`MODELS_MAX`].
+    #[must_use]
+    pub fn listing_models(self, models: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let models = models.into_iter().take(MODELS_MAX);
+        let models: Vec<String> = models
+            .map(|model| clip(model.as_ref()).to_owned())
+            .collect();
+        self.with("supported_models", models)
     }
 
     /// Adds the list of existing routes.

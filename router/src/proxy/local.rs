@@ -80,7 +80,8 @@ pub(super) fn models(
             match entries.iter().find(|(known, _)| **known == *id) {
                 Some((_, entry)) => Some(Ok(one(entry))),
                 None if route.is_by_model() => {
-                    Some(Err(ApiError::model_not_found(&id).on_route(&route.name)))
+                    let error = ApiError::model_not_found(&id).on_route(&route.name);
+                    Some(Err(error.listing_models(route.models())))
                 }
                 None => None,
             }
@@ -116,9 +117,10 @@ pub(super) fn models_of_all(
         ModelsPath::One(id) => {
             let id = percent_decode(id);
             let found = all.iter().find(|(known, _)| **known == *id);
-            found
-                .map(|(_, entry)| one(entry))
-                .ok_or_else(|| ApiError::model_not_found(&id).listing(names(table)))
+            found.map(|(_, entry)| one(entry)).ok_or_else(|| {
+                let error = ApiError::model_not_found(&id).listing(names(table));
+                error.listing_models(all.iter().map(|(known, _)| known))
+            })
         }
     }
 }
@@ -144,6 +146,15 @@ fn by_model_entries(route: &Route) -> Vec<(Box<str>, String)> {
         json!({ "id": id, "object": "model", "created": 0, "owned_by": "llm-router" }).to_string()
     };
     ids.into_iter().map(|id| (id.into(), entry(id))).collect()
+}
+
+/// The models that a route serves, as far as they are known.
+pub(super) fn served_models(route: &Route) -> Vec<Box<str>> {
+    if route.is_by_model() {
+        return route.models().map(Into::into).collect();
+    }
+    let entries = merged_entries(route).into_iter();
+    entries.map(|(model, _)| model).collect()
 }
 
 /// The union of the cached lists of the usable peers, in file order. The first entry of each id is

@@ -7,6 +7,7 @@ use router_core::decision::Choice;
 
 use super::error::ApiError;
 use super::inspect::Question;
+use super::local;
 use super::phase::{Inspected, Live, Queued, Refused};
 use crate::placement::PlacementLookups;
 use crate::state::{Admitted, Lifecycle, Phase, Pin, Placed, Waiting};
@@ -30,7 +31,9 @@ pub(super) async fn place(
     let lookups = PlacementLookups::of(route, pool, model, &context.session, inspection);
     if lookups.pin == Pin::Unknown {
         route.state.metrics.unplaced(Unplaced::UnknownModel);
-        let error = ApiError::model_not_found(model.unwrap_or_default()).on_route(&route.name);
+        let error = ApiError::model_not_found(model.unwrap_or_default())
+            .on_route(&route.name)
+            .listing_models(local::served_models(route));
         return Err(Refused::new(inspected, error));
     }
     let is_listed = lookups.pin.indices().is_some();

@@ -35,7 +35,8 @@ pub(super) async fn run(
         round.end(screen)?;
         return Err(Failure::Wrong(match &args.request_id {
             Some(id) => format!(
-                "route {} does not remember request {id}; it keeps its last {RECEIPTS_ASKED}",
+                "route {} does not remember request {id}: it keeps the last five minutes, and at least its last \
+                 {RECEIPTS_ASKED} requests. Where the body log keeps records: llmctl logs --request-id {id} --show",
                 args.name
             ),
             None => format!("route {} has had no request yet", args.name),
