@@ -39,7 +39,10 @@ pub use load::{
 pub use options::{AdaptiveBounds, RouteOption, RouteOpts};
 pub use process::{Drain, Readiness, Reload};
 pub use room::{PoolState, RouteState, Tier, TierPeer};
-pub use routes::{Auth, Config, Peer, PeerState, Pool, Problem, Route, RouteStatus, Routes};
+pub use routes::{
+    Auth, CacheHits, Config, Peer, PeerState, Pool, Problem, PromptTokens, Route, RouteStatus,
+    Routes,
+};
 pub use rules::{RejectRule, RejectRulesStatus};
 pub use toggle::{Changed, SwitchState, Toggle, Toggled};
 pub use transforms::{CchStripStatus, CchTest};

@@ -2,6 +2,7 @@
 
 mod age;
 mod compare;
+mod differences;
 mod findings;
 mod gates;
 mod page;
@@ -26,7 +27,7 @@ use self::seen::Seen;
 use super::fleet::{self, Round};
 use crate::client::Router;
 use crate::exit::{Ended, Failure};
-use crate::render::{Format, Screen, tame};
+use crate::render::{Format, Paint, Screen, tame};
 use crate::settings::Settings;
 use crate::signals;
 
@@ -35,8 +36,9 @@ use crate::signals;
 #[command(
     after_help = "PROBLEMS stand at the top, worst first, with their numbers and with the first place to look. Averages (EWMA)
 stand beside the thresholds that they are compared with; TTFT P50 and FAILED are of the last 256
-requests. With several routers a table with a column for each comes first, and marks what DIFFERS
-between them; one that cannot be reached does not hide the others, and the exit code is then 3, or 1
+requests. HITS is the share of prompt tokens that came from prefix caches; FIRST and LATER are of the
+last five minutes, by the first and the later requests of a session. With several routers a table with
+a column for each comes first, and marks what DIFFERS between them, with the peers and options below it; one that cannot be reached does not hide the others, and the exit code is then 3, or 1
 when one refused.
 
 Examples:
@@ -128,7 +130,8 @@ async fn look(
     if screen.format() == Format::Json {
         screen.json(&answers(&round))?;
     } else {
-        show(&round, screen);
+        let differences = differences::find(&round, settings).await?;
+        show(&round, &differences, screen);
     }
     let known = round
         .whole()
@@ -210,7 +213,7 @@ fn answers(round: &Round<Seen>) -> Vec<Answer<'_>> {
     answers.collect()
 }
 
-fn show(round: &Round<Seen>, screen: &mut Screen) {
+fn show(round: &Round<Seen>, differences: &[String], screen: &mut Screen) {
     if round.answers.len() > 1 {
         let replicas: Vec<_> = round
             .answers
@@ -224,6 +227,9 @@ fn show(round: &Round<Seen>, screen: &mut Screen) {
             })
             .collect();
         screen.table(&compare::table(&replicas));
+        for difference in differences {
+            screen.paragraph("  ", 4, Paint::Yellow, difference);
+        }
         screen.line("");
     }
     // Failures go to stderr, after the pages.

@@ -145,6 +145,10 @@ codes! {
     KeyFileBad = "key_file_bad",
     /// The router cannot reach the body log's listener.
     BodylogListenerAway = "bodylog_listener_away",
+    /// The body log's listener refuses the router's token or address.
+    BodylogUnauthorized = "bodylog_unauthorized",
+    /// The disk of the body log's listener is full.
+    BodylogDiskFull = "bodylog_disk_full",
     /// Records wait longer and longer in the spool.
     BodylogSpoolGrowing = "bodylog_spool_growing",
     /// The spool is configured and cannot be used.

@@ -16,6 +16,10 @@ pub struct Keys {
     pub in_force: KeysInForce,
     /// Number of keys in force. A loaded set stays in force when the file becomes invalid.
     pub count: usize,
+    /// Equal on routers with the same keys and owners; absent without keys. Eight hexadecimal
+    /// digits, too few to confirm a guessed key.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fingerprint: Option<String>,
     /// Entries of the file that were skipped or are duplicate; by line, never by text.
     pub problems: Vec<KeyProblem>,
 }
@@ -34,7 +38,7 @@ pub enum KeysInForce {
 
 /// `GET /_keys`: the shared key file. `?fingerprint=<hex>` asks whether the keys in force have this
 /// fingerprint: the SHA-256 over the lines `<sha256 of the key, hex>:<owner>\n` in ascending order.
-/// The router never reveals its own fingerprint.
+/// The router reveals only eight digits of its own fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysAnswer {
     /// Same as in [`Routes::keys`](super::Routes::keys).

@@ -35,6 +35,13 @@ pub struct Route {
     pub errors: Vec<Problem>,
     /// One pool without a model, or one per `peers_by_model` key. Empty for an invalid route.
     pub pools: Vec<Pool>,
+    /// Equal on routers where the route has the same peers in the same order, the same options and
+    /// the same own keys. Absent for an invalid route. Credentials of peers are left out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fingerprint: Option<String>,
+    /// Prompt tokens that came from caches; absent without answered prompts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hits: Option<CacheHits>,
     /// The keys that the route accepts: `shared` keys, its `own`, or none (`open`).
     pub auth: Auth,
     /// The route's switches, by their names in `llmctl toggle`.
@@ -157,9 +164,47 @@ pub struct Peer {
     /// Why it is in that state, in words; absent while it is healthy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
+    /// Prompt tokens that came from the peer's cache; absent without answered prompts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hits: Option<CacheHits>,
     /// The `gpu` label.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gpu: Option<String>,
+}
+
+/// How much of the prompts came from prefix caches, over the last minutes. A prompt is always the
+/// whole prompt, the cached part included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheHits {
+    /// The last minute.
+    pub last_1m: PromptTokens,
+    /// The last five minutes.
+    pub last_5m: PromptTokens,
+    /// Of the last five minutes, the requests that were the first of their session. Only for
+    /// routes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_5m: Option<PromptTokens>,
+    /// Of the last five minutes, the later requests of their session. Only for routes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub again_5m: Option<PromptTokens>,
+}
+
+/// Tokens of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptTokens {
+    /// Number of prompts.
+    pub prompts: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// Those of the tokens that came from a cache.
+    pub cached: u64,
+}
+
+impl PromptTokens {
+    /// The hit rate in percent, rounded down; `None` without tokens.
+    pub fn percent(&self) -> Option<u64> {
+        self.cached.saturating_mul(100).checked_div(self.tokens)
+    }
 }
 
 /// What the router thinks of a peer.

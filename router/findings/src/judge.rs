@@ -1,6 +1,7 @@
 //! Derives causes from counts and state: one cause per trouble, worst first.
 
 mod clients;
+mod fold;
 mod gates;
 mod overrides;
 mod peers;
@@ -9,14 +10,32 @@ mod words;
 
 use std::time::{Duration, Instant};
 
-use proto::admin::{FindingCode, Route, Severity};
+use proto::admin::{Auth, FindingCode, Route, Severity};
 
 use crate::traffic::{Events, RouteTraffic};
+use crate::window::SPAN;
 
-pub use process::{BodylogFacts, router};
+pub use process::{BodylogFacts, Process, Undelivered, router};
 
-/// Events younger than this count: the last minute.
-const WINDOW: Duration = Duration::from_secs(60);
+/// The moment of a judgement, and how far back events count.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The moment.
+    pub now: Instant,
+    /// Events younger than this count; at most [`SPAN`].
+    pub span: Duration,
+}
+
+impl Window {
+    /// `the last minute`, `the last 5 s`.
+    fn name(self) -> String {
+        match self.span.min(SPAN).as_secs() {
+            60 => "the last minute".to_owned(),
+            seconds @ 120.. => format!("the last {} min", seconds / 60),
+            seconds => format!("the last {} s", seconds.max(5)),
+        }
+    }
+}
 
 /// Something that is wrong now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,15 +110,20 @@ impl Cause {
     }
 }
 
-/// The causes on one route.
-pub fn route(route: &Route, traffic: &mut RouteTraffic, now: Instant) -> Vec<Cause> {
+/// The causes on one route. `keys_age` is the time since the shared key set changed.
+pub fn route(
+    route: &Route,
+    traffic: &mut RouteTraffic,
+    keys_age: Option<Duration>,
+    window: Window,
+) -> Vec<Cause> {
     let peers = route.pools.iter().flat_map(|pool| &pool.peers);
     traffic.retain_peers(|known| peers.clone().any(|peer| peer.peer == known));
-    let mut found = Vec::new();
-    peers::judge(route, traffic, now, &mut found);
-    gates::judge(route, traffic, now, &mut found);
-    clients::judge(route, traffic, now, &mut found);
-    overrides::judge(route, now, &mut found);
+    let mut found = fold::fold(peers::judge(route, traffic, window));
+    gates::judge(route, traffic, window, &mut found);
+    let keys_age = keys_age.filter(|_| route.auth == Auth::Shared);
+    clients::judge(route, traffic, keys_age, window, &mut found);
+    overrides::judge(route, window.now, &mut found);
     found
 }
 

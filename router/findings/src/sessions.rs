@@ -8,6 +8,15 @@ use crate::window::SPAN;
 /// Maximum number of remembered sessions; the oldest is dropped first.
 const SESSIONS_MAX: usize = 256;
 
+/// Whether a session was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sighting {
+    /// Its first request in five minutes.
+    First,
+    /// A later one.
+    Again,
+}
+
 /// The sessions that began in the last five minutes, with the number of requests of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings {
@@ -18,17 +27,18 @@ pub(crate) struct Sightings {
 
 impl Sightings {
     /// Counts a request of the session with this hash.
-    pub(crate) fn see(&mut self, session: u64, now: Instant) {
+    pub(crate) fn see(&mut self, session: u64, now: Instant) -> Sighting {
         self.expire(now);
         if let Some(count) = self.seen.get_mut(&session) {
             *count = count.saturating_add(1);
-            return;
+            return Sighting::Again;
         }
         if self.began.len() == SESSIONS_MAX {
             self.forget_oldest();
         }
         self.seen.insert(session, 1);
         self.began.push_back((now, session));
+        Sighting::First
     }
 
     /// The number of sessions seen once, and of all sessions.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use proto::admin::{CacheHits, PromptTokens};
 use router_core::health::Failure;
 
-use crate::sessions::Sightings;
+use crate::sessions::{Sighting, Sightings};
 use crate::window::{At, Count, SPAN};
 
 /// Maximum number of names of rules and of unknown models with separate counts.
@@ -13,6 +14,8 @@ const NAMES_MAX: usize = 16;
 
 /// First-token times kept per peer and prompt length; the oldest is dropped first.
 const TIMES_MAX: usize = 64;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Upper bounds of the prompt-length classes, in tokens. Only prompts of one class are compared.
 /// The last class has no bound.
@@ -103,6 +106,8 @@ pub struct Ended<'a> {
     pub prompt: Option<(u64, u64)>,
     /// A hash of the session id.
     pub session: Option<u64>,
+    /// The model that the client asked for.
+    pub model: Option<&'a str>,
 }
 
 /// Counts of one route. Memory is bounded by the number of peers: about 10 KiB each.
@@ -113,6 +118,11 @@ pub struct RouteTraffic {
     refused: [Count; REFUSALS],
     rules: Names,
     models: Names,
+    /// Models of requests that a peer answered with 404.
+    absent: Names,
+    /// Prompts of the first request of each session, and of the later ones.
+    first: Prompts,
+    again: Prompts,
     peers: BTreeMap<Box<str>, PeerTraffic>,
     sessions: Sightings,
 }
@@ -124,9 +134,34 @@ pub struct PeerTraffic {
     troubles: [Count; TROUBLES],
     longest_wait: Option<(Instant, Duration)>,
     times: [VecDeque<(Instant, Duration)>; LENGTHS.len() + 1],
-    prompt: Count,
+    prompts: Prompts,
+    /// Whether the peer was judged slow, or cold, the last time.
+    pub(crate) is_slow: bool,
+    pub(crate) is_cold: bool,
+}
+
+/// Tokens of prompts, and those that came from a cache.
+#[derive(Debug, Default)]
+struct Prompts {
+    number: Count,
+    tokens: Count,
     cached: Count,
-    prompts: Count,
+}
+
+impl Prompts {
+    fn add(&mut self, (tokens, cached): (u64, u64), at: At) {
+        self.number.add(at, 1);
+        self.tokens.add(at, saturated(tokens));
+        self.cached.add(at, saturated(cached.min(tokens)));
+    }
+
+    fn sum(&self, at: At, span: Duration) -> PromptTokens {
+        PromptTokens {
+            prompts: self.number.sum(at, span),
+            tokens: self.tokens.sum(at, span),
+            cached: self.cached.sum(at, span),
+        }
+    }
 }
 
 /// The number of events, out of how many, and the first and last time.
@@ -151,6 +186,9 @@ impl RouteTraffic {
             refused: Default::default(),
             rules: Names::default(),
             models: Names::default(),
+            absent: Names::default(),
+            first: Prompts::default(),
+            again: Prompts::default(),
             peers: BTreeMap::new(),
             sessions: Sightings::default(),
         }
@@ -174,7 +212,13 @@ impl RouteTraffic {
             }
         }
         if let Some(session) = ended.session {
-            self.sessions.see(session, now);
+            let sighting = self.sessions.see(session, now);
+            if let Some(prompt) = ended.prompt {
+                match sighting {
+                    Sighting::First => self.first.add(prompt, at),
+                    Sighting::Again => self.again.add(prompt, at),
+                }
+            }
         }
         let mut last = None;
         for (peer, trouble) in attempts {
@@ -184,6 +228,9 @@ impl RouteTraffic {
                 counts.troubles[trouble.index()].add(at, 1);
             }
             last = Some((peer, trouble));
+        }
+        if let (Some((_, Some(Trouble::NotFound))), Some(model)) = (last, ended.model) {
+            self.absent.add(model, at);
         }
         if let Some((peer, trouble)) = last {
             self.peer(peer).served(ended, trouble, at);
@@ -223,6 +270,11 @@ impl RouteTraffic {
         self.named(&self.models, span, now)
     }
 
+    /// Requests for each model that a peer answered with 404.
+    pub fn absent(&self, span: Duration, now: Instant) -> Vec<(&str, Events)> {
+        self.named(&self.absent, span, now)
+    }
+
     fn named<'n>(&self, names: &'n Names, span: Duration, now: Instant) -> Vec<(&'n str, Events)> {
         let at = At::new(self.epoch, now);
         let of = |count| events(count, &self.requests, at, span);
@@ -245,26 +297,54 @@ impl RouteTraffic {
         (now.saturating_duration_since(when) < SPAN).then_some(waited)
     }
 
-    /// Tokens of prompts in the last `span`, those from a cache, and the number of prompts.
-    pub fn hits(&self, peer: &str, span: Duration, now: Instant) -> Option<(u64, u64, u64)> {
-        let peer = self.peers.get(peer)?;
+    /// The prompts that a peer answered in the last `span`.
+    pub fn hits(&self, peer: &str, span: Duration, now: Instant) -> PromptTokens {
         let at = At::new(self.epoch, now);
-        Some((
-            peer.prompt.sum(at, span),
-            peer.cached.sum(at, span),
-            peer.prompts.sum(at, span),
-        ))
+        let peer = self.peers.get(peer);
+        peer.map_or_else(PromptTokens::default, |peer| peer.prompts.sum(at, span))
     }
 
-    /// The same over all peers.
-    pub fn route_hits(&self, span: Duration, now: Instant) -> (u64, u64, u64) {
-        let all = self
-            .peers
-            .keys()
-            .filter_map(|peer| self.hits(peer, span, now));
-        all.fold((0, 0, 0), |sum, one| {
-            (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
-        })
+    /// The hit rates of one peer; `None` without a prompt in five minutes.
+    pub fn cache_hits(&self, peer: &str, now: Instant) -> Option<CacheHits> {
+        let hits = CacheHits {
+            last_1m: self.hits(peer, MINUTE, now),
+            last_5m: self.hits(peer, SPAN, now),
+            ..CacheHits::default()
+        };
+        (hits.last_5m.prompts > 0).then_some(hits)
+    }
+
+    /// The hit rates over all peers; `None` without a prompt in five minutes.
+    pub fn route_hits(&self, now: Instant) -> Option<CacheHits> {
+        let at = At::new(self.epoch, now);
+        let all = |span| {
+            let each = self.peers.values().map(|peer| peer.prompts.sum(at, span));
+            each.fold(PromptTokens::default(), |sum, one| PromptTokens {
+                prompts: sum.prompts + one.prompts,
+                tokens: sum.tokens + one.tokens,
+                cached: sum.cached + one.cached,
+            })
+        };
+        let hits = CacheHits {
+            last_1m: all(MINUTE),
+            last_5m: all(SPAN),
+            first_5m: Some(self.first.sum(at, SPAN)).filter(|sum| sum.prompts > 0),
+            again_5m: Some(self.again.sum(at, SPAN)).filter(|sum| sum.prompts > 0),
+        };
+        (hits.last_5m.prompts > 0).then_some(hits)
+    }
+
+    /// Remembers for the next judgement whether a peer is slow and whether it is cold.
+    pub(crate) fn verdict(&mut self, peer: &str, is_slow: bool, is_cold: bool) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            (peer.is_slow, peer.is_cold) = (is_slow, is_cold);
+        }
+    }
+
+    /// The last verdict: slow, cold.
+    pub(crate) fn last_verdict(&self, peer: &str) -> (bool, bool) {
+        let peer = self.peers.get(peer);
+        peer.map_or((false, false), |peer| (peer.is_slow, peer.is_cold))
     }
 
     /// Sessions seen once in the last five minutes, and sessions seen at all.
@@ -329,9 +409,7 @@ impl PeerTraffic {
         let Some((prompt, cached)) = ended.prompt else {
             return;
         };
-        self.prompts.add(at, 1);
-        self.prompt.add(at, saturated(prompt));
-        self.cached.add(at, saturated(cached.min(prompt)));
+        self.prompts.add((prompt, cached), at);
         if let Some(ttft) = ended.ttft {
             let class = LENGTHS.partition_point(|bound| *bound <= prompt);
             let times = &mut self.times[class];
@@ -385,8 +463,6 @@ fn saturated(tokens: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn troubles_count_against_the_peer_that_had_them() {
@@ -469,7 +545,30 @@ mod tests {
             };
             traffic.observe(&ended, attempts, now);
         }
-        assert_eq!(traffic.hits("a:1", MINUTE, now), Some((300, 170, 3)));
-        assert_eq!(traffic.route_hits(MINUTE, now), (300, 170, 3));
+        let sum = PromptTokens {
+            prompts: 3,
+            tokens: 300,
+            cached: 170,
+        };
+        assert_eq!(traffic.hits("a:1", MINUTE, now), sum);
+        assert_eq!(traffic.route_hits(now).unwrap().last_5m, sum);
+        assert_eq!(sum.percent(), Some(56));
+    }
+
+    #[test]
+    fn hits_are_told_apart_by_first_and_later_requests_of_a_session() {
+        let now = Instant::now();
+        let mut traffic = RouteTraffic::new(now);
+        for (session, cached) in [(1, 0), (2, 10), (1, 90)] {
+            let ended = Ended {
+                prompt: Some((100, cached)),
+                session: Some(session),
+                ..Ended::default()
+            };
+            traffic.observe(&ended, [("a:1", None)], now);
+        }
+        let hits = traffic.route_hits(now).unwrap();
+        assert_eq!(hits.first_5m.unwrap().percent(), Some(5));
+        assert_eq!(hits.again_5m.unwrap().percent(), Some(90));
     }
 }

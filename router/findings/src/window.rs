@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// How far back a window reaches.
 pub const SPAN: Duration = Duration::from_secs(300);
 
-const SLOT: Duration = Duration::from_secs(5);
+pub(crate) const SLOT: Duration = Duration::from_secs(5);
 const SLOTS: usize = 60;
 
 /// A moment and its slot. Created once per event, so that all counts of the event agree.

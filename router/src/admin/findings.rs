@@ -35,6 +35,12 @@ impl AdminState {
     fn judge(&self) {
         let table = self.tables.load_full();
         let status = listing::routes(&table, self.metrics.reload(), self.lifecycle.phase());
-        self.findings.judge(&table, &status, &self.bodylog, now());
+        let drain = table.server.drain_delay + table.server.drain_timeout;
+        let drain_left = self
+            .lifecycle
+            .drain_began()
+            .map(|began| drain.saturating_sub(now().saturating_duration_since(began)));
+        self.findings
+            .judge(&table, &status, &self.bodylog, drain_left, now());
     }
 }

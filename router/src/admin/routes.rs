@@ -1,19 +1,22 @@
 //! `GET /_routes`: every route, whether its file is in force, and the reason if not.
 
 use std::path::Path;
+use std::time::Instant;
 
 use proto::admin::{
-    Auth, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, PeerState, Pool,
-    Problem, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
+    Auth, CacheHits, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, PeerState,
+    Pool, Problem, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
 };
 use router_core::book::PoolId;
 use router_core::book::status::{Protection, SignalState};
 use router_core::decision::PeerFacts;
 use router_core::health::HealthState;
 use router_core::load::Freshness;
+use router_core::pool::PeerKey;
 use router_core::signal::Signal;
 
 use super::status;
+use crate::clock::now;
 use crate::state::{self, Entry, Phase, RouteKeys, RouteTable, Switch};
 use crate::telemetry::metrics::ReloadTally;
 use router_config::keys::{Digest, InForce, KeyState};
@@ -77,6 +80,8 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
             stale,
             flaws,
         } => Route {
+            fingerprint: Some(route.fingerprint.clone()),
+            hits: route_hits(route),
             name: route.name.to_string(),
             path: shown(&route.path),
             status: match (stale.is_empty(), flaws.is_empty()) {
@@ -100,6 +105,8 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
             path,
             problems: errors,
         } => Route {
+            fingerprint: None,
+            hits: None,
             name: name.to_string(),
             path: shown(path),
             status: RouteStatus::Invalid,
@@ -156,7 +163,16 @@ fn since_and_why(facts: &PeerFacts, state: PeerState) -> (Option<u64>, Option<St
     }
 }
 
+fn route_hits(route: &state::Route) -> Option<CacheHits> {
+    route.state.traffic.lock().route_hits(now())
+}
+
+fn peer_hits(route: &state::Route, peer: &PeerKey, at: Instant) -> Option<CacheHits> {
+    route.state.traffic.lock().cache_hits(peer.as_str(), at)
+}
+
 fn pools(route: &state::Route) -> Vec<Pool> {
+    let at = now();
     let pool = |(id, now): (PoolId, Protection)| {
         let limits = route.limits(id);
         let configured = &route.peers[id.0];
@@ -171,6 +187,7 @@ fn pools(route: &state::Route) -> Vec<Pool> {
             })
             .map(|(now, peer, state, state_s, why)| Peer {
                 held_back: route.held_back(&now.peer),
+                hits: peer_hits(route, &now.peer, at),
                 peer: now.peer.to_string(),
                 name: now.name.clone(),
                 priority: now.priority,
@@ -240,6 +257,10 @@ fn keys(state: &KeyState) -> Keys {
             InForce::Closed => KeysInForce::Closed,
         },
         count: state.keys_len(),
+        fingerprint: match &state.in_force {
+            InForce::Keys(set) => Some(set.short_fingerprint()),
+            InForce::Open | InForce::Closed => None,
+        },
         problems: state
             .problems
             .iter()

@@ -1,10 +1,13 @@
 //! The phases of the process from its first to its last request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, watch};
+
+use crate::clock::now;
 
 /// The phases of a process, in order. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,8 @@ pub struct Lifecycle {
 #[derive(Debug, Default)]
 struct End {
     is_here: AtomicBool,
+    /// When draining began.
+    drain_began: OnceLock<Instant>,
     told: Arc<Notify>,
 }
 
@@ -50,6 +55,9 @@ impl Lifecycle {
 
     /// Moves on to `phase`. An earlier phase is ignored.
     pub fn advance(&self, phase: Phase) {
+        if phase > Phase::Serving {
+            self.end.drain_began.get_or_init(now);
+        }
         if phase == Phase::Stopped {
             // Stored before the wake-up, so that every woken task sees it.
             self.end.is_here.store(true, Ordering::Release);
@@ -62,6 +70,11 @@ impl Lifecycle {
             }
             forward
         });
+    }
+
+    /// When the process stopped being ready, if it did.
+    pub fn drain_began(&self) -> Option<Instant> {
+        self.end.drain_began.get().copied()
     }
 
     /// Whether time is up. Costs one atomic load.

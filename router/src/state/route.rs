@@ -21,6 +21,7 @@ use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
 use router_core::session::Place;
 use router_findings::RouteTraffic;
+use sha2::{Digest as _, Sha256};
 
 use super::carried::Carried;
 use super::guard::guard_of;
@@ -35,7 +36,28 @@ use crate::clock::now;
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
 use router_config::keys::KeySet;
+use router_config::options::effective;
 use router_config::valid::{self, AffinityKind, RouteOptions};
+
+/// A short digest of all that a route does by configuration: peers in order, options, own keys.
+/// Secrets of peers do not count, because the text of a secret hides its value.
+fn fingerprint(route: &valid::Route) -> String {
+    let mut all = Sha256::new();
+    for pool in &route.pools {
+        all.update(format!("{:?}\n{:?}\n", pool.model, pool.peers));
+    }
+    for option in effective(&route.options).iter() {
+        all.update(format!("{}={}\n", option.key, option.value));
+    }
+    if let Some(own) = &route.options.api_keys.value {
+        all.update(KeySet::from_route(own).short_fingerprint());
+    }
+    let digest = all.finalize();
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
 
 /// Which keys open a route.
 #[derive(Clone, Debug)]
@@ -72,6 +94,8 @@ pub struct Route {
     pub rules: ContentRules,
     /// The route's data for body-log records.
     pub recorded: Arc<RecordedRoute>,
+    /// Equal on routers with the same peers in the same order, the same options and own keys.
+    pub fingerprint: String,
     /// The state that outlives this snapshot.
     pub state: Arc<RouteState>,
     pub(super) roster: ResolvedRoute,
@@ -81,6 +105,7 @@ pub struct Route {
 impl Route {
     /// Attaches a valid route to the state of its name.
     pub fn attach(route: valid::Route, state: Arc<RouteState>) -> Self {
+        let fingerprint = fingerprint(&route);
         let roster = state.inner.lock().book.attach(spec_of(&route));
         let peers = route
             .pools
@@ -110,6 +135,7 @@ impl Route {
             options: route.options,
             peers,
             keys,
+            fingerprint,
             state,
             roster,
             pins: Pins::default(),

@@ -21,12 +21,12 @@ async fn finding(router: &Router, code: &str) -> Value {
 }
 
 fn one(peer: &Peer) -> String {
-    format!("peers: [{{address: {}}}]\n", peer.address)
+    format!("peers: [{{address: {}}}]\napi_keys: {{}}\n", peer.address)
 }
 
 fn two(one: &Peer, other: &Peer) -> String {
     format!(
-        "peers: [{{address: {}}}, {{address: {}}}]\nbalance: round_robin\nmax_more_tries: 0\n",
+        "peers: [{{address: {}}}, {{address: {}}}]\nbalance: round_robin\nmax_more_tries: 0\napi_keys: {{}}\n",
         one.address, other.address
     )
 }
@@ -122,7 +122,7 @@ async fn wrong_keys_are_a_finding_and_no_key_is_shown() {
     let peer = Peer::plain().await;
     let router = setup()
         .keys("sk-right:alice\n")
-        .route("r", &one(&peer))
+        .route("r", &format!("peers: [{{address: {}}}]\n", peer.address))
         .start()
         .await;
     for _ in 0..6 {

@@ -14,6 +14,7 @@ mod dispatch;
 mod drain;
 mod ejection;
 mod errors;
+mod faults;
 mod findings;
 mod gates;
 mod gpu;

@@ -112,6 +112,7 @@ mod tests {
                 detail: None,
                 in_force,
                 count,
+                fingerprint: None,
                 problems: Vec::new(),
             },
             matches: Some(false),

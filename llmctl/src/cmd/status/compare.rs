@@ -66,6 +66,9 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
         row("keys in force", true, &|status| {
             status.keys.count.to_string()
         }),
+        row("keys", true, &|status| {
+            status.keys.fingerprint.clone().unwrap_or("-".to_owned())
+        }),
         row("key file", true, &|status| status.keys.status.clone()),
     ];
     let answered = || replicas.iter().filter_map(|(_, status)| *status);
@@ -80,6 +83,7 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
             }
         };
         rows.push(row(&format!("{name} file"), true, &of(file)));
+        rows.push(row(&format!("{name} fingerprint"), true, &of(fingerprint)));
         rows.push(row(&format!("{name} healthy"), true, &of(healthy)));
         rows.push(row(&format!("{name} limit"), true, &of(limit)));
         rows.push(row(&format!("{name} in-flight"), false, &of(in_flight)));
@@ -124,6 +128,8 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
             }
         }
     }
+    // What no router says is no comparison.
+    rows.retain(|row| row.said.iter().any(|said| said != "-"));
     rows
 }
 
@@ -137,12 +143,17 @@ fn file(route: &Route) -> String {
     .to_owned()
 }
 
+fn fingerprint(route: &Route) -> String {
+    route.fingerprint.clone().unwrap_or("-".to_owned())
+}
+
 fn healthy(route: &Route) -> String {
     let peers = || {
         let peers = route.pools.iter().flat_map(|pool| &pool.peers);
         peers.filter(|peer| peer.enabled)
     };
-    let up = peers().filter(|peer| !peer.banned).count();
+    let up = peers().filter(|peer| !peer.banned && !peer.state.is_out());
+    let up = up.count();
     format!("{up}/{}", peers().count())
 }
 

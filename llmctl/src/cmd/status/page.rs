@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::admin::{Auth, Keys, KeysInForce, Peer, PeerState, Pool, Problem, Route, RouteStatus};
+use proto::admin::{
+    Auth, Keys, KeysInForce, Peer, PeerState, Pool, Problem, PromptTokens, Route, RouteStatus,
+};
 
 use super::recent::{PeerRecent, Recent};
 use super::seen::Seen;
@@ -95,6 +97,10 @@ fn routes(routes: &[Route]) -> Table {
         "limit",
         "waiting",
         "auth",
+        "hits 1m",
+        "hits 5m",
+        "first",
+        "later",
     ]);
     for route in routes {
         let (status, paint) = match route.status {
@@ -109,16 +115,31 @@ fn routes(routes: &[Route]) -> Table {
             let mut row = begin("-");
             row.extend(["-", "-", "-", "-"].map(plain));
             row.push(plain(auth(route)));
+            row.extend(hit_rates(route));
             table.painted_row(row);
         }
         for pool in &route.pools {
             let mut row = begin(pool.model.as_deref().unwrap_or("-"));
             row.extend(room(pool));
             row.push(plain(auth(route)));
+            row.extend(hit_rates(route));
             table.painted_row(row);
         }
     }
     table
+}
+
+/// The hit rates of a route: the last minute, the last five, and of these the first and the later
+/// requests of each session.
+fn hit_rates(route: &Route) -> [Cell; 4] {
+    let hits = route.hits;
+    [
+        hits.map(|hits| hits.last_1m),
+        hits.map(|hits| hits.last_5m),
+        hits.and_then(|hits| hits.first_5m),
+        hits.and_then(|hits| hits.again_5m),
+    ]
+    .map(|hits| plain(&hit_rate(hits)))
 }
 
 /// The capacity of a pool: how much of it is up, and how much is taken.
@@ -175,6 +196,8 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
         "max",
         "ttft p50",
         "failed",
+        "hits 1m",
+        "hits 5m",
     ]);
     for route in routes {
         for pool in &route.pools {
@@ -193,6 +216,8 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
                     plain(&peer.max.to_string()),
                     plain(&first_token(seen)),
                     failed(seen),
+                    plain(&hit_rate(peer.hits.map(|hits| hits.last_1m))),
+                    plain(&hit_rate(peer.hits.map(|hits| hits.last_5m))),
                 ]);
             }
         }
@@ -204,6 +229,12 @@ fn peers(routes: &[Route], recent: &BTreeMap<String, Recent>) -> Table {
 fn first_token(seen: Option<&PeerRecent>) -> String {
     let median = seen.and_then(|seen| seen.ttft_p50_ms);
     median.map_or("-".to_owned(), |ms| format!("{ms} ms"))
+}
+
+/// The share of prompt tokens that came from a cache.
+fn hit_rate(hits: Option<PromptTokens>) -> String {
+    let percent = hits.and_then(|hits| hits.percent());
+    percent.map_or("-".to_owned(), |percent| format!("{percent} %"))
 }
 
 /// The number of failures among the last requests.
@@ -220,6 +251,7 @@ fn failed(seen: Option<&PeerRecent>) -> Cell {
 fn state(peer: &Peer) -> Cell {
     match (peer.enabled, peer.banned) {
         (false, _) => ("disabled".to_owned(), Paint::Dim),
+        // The ban ends with the first good probe; the time that is left says nothing.
         (true, true) => ("banned".to_owned(), Paint::Red),
         (true, false) if !peer.state.is_healthy() => {
             let paint = if peer.state.is_out() {

@@ -78,7 +78,7 @@ fn seen(status: proto::admin::Routes) -> Seen {
 #[test]
 fn the_page_shows_load_bans_gates_overrides_keys_and_what_is_wrong() {
     let round = routers([("http://127.0.0.1:8090", seen(status()))]);
-    let page = capture(Format::Human, |screen| show(&round, screen));
+    let page = capture(Format::Human, |screen| show(&round, &[], screen));
     insta::assert_snapshot!("status_page", page);
 }
 
@@ -94,7 +94,7 @@ fn several_routers_have_a_column_each_and_differences_are_marked() {
         ("http://10.0.0.5:8090", seen(status())),
         ("http://10.0.0.6:8090", seen(other)),
     ]);
-    let page = capture(Format::Human, |screen| show(&round, screen));
+    let page = capture(Format::Human, |screen| show(&round, &[], screen));
     let compared = page.split("\n\n").next().unwrap();
     insta::assert_snapshot!("status_compared", compared);
 }

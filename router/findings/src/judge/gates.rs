@@ -1,23 +1,22 @@
 //! Gates that refuse requests for load.
 
-use std::time::Instant;
-
 use proto::admin::{FindingCode, Pool, PoolSignal, Route, Severity};
 
 use super::words::share;
-use super::{Cause, WINDOW};
+use super::{Cause, Window};
 use crate::EVENTS_MIN;
 use crate::traffic::{Events, Refused, RouteTraffic};
 
-pub(super) fn judge(route: &Route, traffic: &RouteTraffic, now: Instant, found: &mut Vec<Cause>) {
+pub(super) fn judge(route: &Route, traffic: &RouteTraffic, window: Window, found: &mut Vec<Cause>) {
     let refused = |kind| {
-        let events = traffic.refused(kind, WINDOW, now);
+        let events = traffic.refused(kind, window.span, window.now);
         (events.count >= EVENTS_MIN).then_some(events)
     };
     let mut add = |code, events: Events, why: String, look: String| {
         let text = format!(
-            "{} requests were refused in the last minute: {why}",
-            share(events)
+            "{} requests were refused in {}: {why}",
+            share(events),
+            window.name()
         );
         let cause = Cause::new(code, Severity::Critical, text);
         found.push(cause.route(&route.name).counted(events).look(look));
@@ -31,7 +30,10 @@ pub(super) fn judge(route: &Route, traffic: &RouteTraffic, now: Instant, found: 
             "the queue is full or the wait was too long; {}",
             limits(route)
         );
-        let look = format!("wait_max and wait_timeout in {}", route.path);
+        let look = format!(
+            "llmctl route show {}: the peers; then wait_max in {}",
+            route.name, route.path
+        );
         add(FindingCode::WaitingFull, events, why, look);
     }
     let signals = [

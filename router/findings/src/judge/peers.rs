@@ -6,33 +6,40 @@ use proto::admin::{FindingCode, Peer, PeerState, Pool, Route, Severity};
 
 use router_core::health::Failure;
 
-use super::words::{percent, share, span};
-use super::{Cause, WINDOW};
+use super::words::{clipped, percent, share, span};
+use super::{Cause, Window};
 use crate::traffic::{Events, RouteTraffic, Trouble};
 use crate::window::SPAN;
 use crate::{EVENTS_MIN, SAMPLES_MIN};
 
 /// A peer is slow when its median is this many times that of its siblings,
-const SLOW_FACTOR: u32 = 2;
+const SLOW_FACTOR: f64 = 2.0;
+
+/// and stays slow until it is below this factor, so that the finding does not flicker,
+const SLOW_FACTOR_END: f64 = 1.5;
 
 /// and at least this much above it: between two fast peers a factor alone means nothing.
 const SLOW_BY: Duration = Duration::from_millis(50);
 
-/// A cache is cold when the hit rate of the last minute is below half of the rate before,
-const COLD_DIVISOR: u64 = 2;
+/// The span of the newer of the two hit rates that are compared.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A cache is cold when the hit rate of the last minute is below this share of the rate before, in
+/// percent,
+const COLD_PERCENT: u64 = 50;
+
+/// and stays cold until it is above this share,
+const COLD_PERCENT_END: u64 = 75;
 
 /// if that earlier rate was at least this, in percent.
 const WARM_PERCENT: u64 = 30;
 
-pub(super) fn judge(
-    route: &Route,
-    traffic: &mut RouteTraffic,
-    now: Instant,
-    found: &mut Vec<Cause>,
-) {
+pub(super) fn judge(route: &Route, traffic: &mut RouteTraffic, window: Window) -> Vec<Cause> {
+    let mut found = Vec::new();
     for pool in &route.pools {
-        if pool.healthy_peers == 0 && pool.peers.iter().any(|peer| peer.enabled) {
-            found.push(empty(route, pool, traffic, now));
+        let is_empty = pool.healthy_peers == 0 && pool.peers.iter().any(|peer| peer.enabled);
+        if is_empty {
+            found.push(empty(route, pool, traffic, window));
         }
         for peer in pool.peers.iter().filter(|peer| peer.enabled) {
             let look = Look {
@@ -40,28 +47,53 @@ pub(super) fn judge(
                 pool,
                 peer,
                 traffic,
-                now,
+                window,
             };
-            let cause = look.trouble().or_else(|| look.silent());
-            let cause = cause.or_else(|| look.slow());
-            found.extend(cause.map(|cause| cause.route(&route.name).peer(&peer.peer)));
-            let cold = look.cold();
-            found.extend(cold.map(|cause| cause.route(&route.name).peer(&peer.peer)));
+            // The finding about the pool says that its peers cannot be reached.
+            let is_said = is_empty && peer.banned;
+            let (slow, cold) = (look.slow(), look.cold());
+            let verdict = (slow.is_some(), cold.is_some());
+            let trouble = look.trouble().or_else(|| look.silent()).or(slow);
+            let causes = [trouble.filter(|_| !is_said), cold];
+            let named = |cause: Cause| cause.route(&route.name).peer(&peer.peer);
+            found.extend(causes.into_iter().flatten().map(named));
+            traffic.verdict(&peer.peer, verdict.0, verdict.1);
         }
     }
+    found.extend(absent_model(route, traffic, window));
+    found
 }
 
-fn empty(route: &Route, pool: &Pool, traffic: &RouteTraffic, now: Instant) -> Cause {
+fn empty(route: &Route, pool: &Pool, traffic: &RouteTraffic, window: Window) -> Cause {
     let of_model = pool
         .model
         .as_deref()
         .map_or(String::new(), |model| format!(" of model {model}"));
-    let banned = pool.peers.iter().filter(|peer| peer.banned).count();
-    let refused = traffic.refused(crate::Refused::NoPeer, WINDOW, now);
+    let enabled = pool.peers.iter().filter(|peer| peer.enabled);
+    let count = |is_in: fn(&Peer) -> bool| enabled.clone().filter(|peer| is_in(peer)).count();
+    let all = enabled.clone().count();
+    let states = [
+        (count(|peer| peer.banned), "cannot be reached"),
+        (
+            count(|peer| matches!(peer.state, PeerState::Ejected | PeerState::Probing)),
+            "failed and are ejected",
+        ),
+        (
+            count(|peer| matches!(peer.state, PeerState::Held | PeerState::Stale)),
+            "have silent metrics",
+        ),
+        (count(|peer| peer.draining), "are draining"),
+    ];
+    let named = states.iter().filter(|(count, _)| *count > 0);
+    let why: Vec<_> = named
+        .map(|(count, state)| format!("{count} of {all} {state}"))
+        .collect();
+    let refused = traffic.refused(crate::Refused::NoPeer, window.span, window.now);
     let text = format!(
-        "no peer{of_model} can take a request: {banned} of {} banned; {} requests got 503 in the last minute",
-        pool.peers.len(),
+        "no peer{of_model} can take a request: {}; {} requests got 503 in {}",
+        why.join(", "),
         refused.count,
+        window.name(),
     );
     Cause::new(FindingCode::NoPeer, Severity::Critical, text)
         .route(&route.name)
@@ -70,18 +102,56 @@ fn empty(route: &Route, pool: &Pool, traffic: &RouteTraffic, now: Instant) -> Ca
         .look("llmctl route check --probe")
 }
 
+/// 404s of more than one peer, or of the only one, point at the model that clients ask for.
+fn absent_model(route: &Route, traffic: &RouteTraffic, window: Window) -> Option<Cause> {
+    let all = route.pools.iter().flat_map(|pool| &pool.peers);
+    let each =
+        all.map(|peer| traffic.trouble(&peer.peer, Trouble::NotFound, window.span, window.now));
+    let tried: Vec<Events> = each.filter(|events| events.of > 0).collect();
+    let is_all = tried.iter().all(|events| events.count > 0);
+    let sum = |of: fn(&Events) -> u64| tried.iter().map(of).sum::<u64>();
+    let events = Events {
+        count: sum(|events| events.count),
+        of: sum(|events| events.of),
+        since: tried.iter().filter_map(|events| events.since).min(),
+        last: tried.iter().filter_map(|events| events.last).max(),
+    };
+    if events.count < EVENTS_MIN || !is_all {
+        return None;
+    }
+    let mut models = traffic.absent(window.span, window.now);
+    models.sort_by_key(|(_, events)| std::cmp::Reverse(events.count));
+    let named: Vec<_> = models
+        .iter()
+        .take(3)
+        .map(|(model, _)| clipped(model))
+        .collect();
+    let asked = match named.as_slice() {
+        [] => "no request named a model".to_owned(),
+        named => format!("they asked for model {}", named.join(", ")),
+    };
+    let text = format!(
+        "every peer answered 404, to {} requests in {}: {asked}",
+        share(events),
+        window.name()
+    );
+    let cause = Cause::new(FindingCode::ModelUnknown, Severity::Critical, text);
+    let look = "GET /v1/models: the models that the engines serve";
+    Some(cause.route(&route.name).counted(events).look(look))
+}
+
 struct Look<'l> {
     route: &'l Route,
     pool: &'l Pool,
     peer: &'l Peer,
     traffic: &'l RouteTraffic,
-    now: Instant,
+    window: Window,
 }
 
 impl Look<'_> {
     fn events(&self, trouble: Trouble) -> Events {
         self.traffic
-            .trouble(&self.peer.peer, trouble, WINDOW, self.now)
+            .trouble(&self.peer.peer, trouble, self.window.span, self.window.now)
     }
 
     fn who(&self) -> String {
@@ -143,7 +213,11 @@ impl Look<'_> {
 
     fn unreachable(&self, events: Events) -> Cause {
         let tried = if events.count > 0 {
-            format!(": {} attempts failed in the last minute", share(events))
+            format!(
+                ": {} attempts failed in {}",
+                share(events),
+                self.window.name()
+            )
         } else {
             String::new()
         };
@@ -171,14 +245,15 @@ impl Look<'_> {
         if events.count < EVENTS_MIN {
             return None;
         }
-        let waited = self.traffic.longest_wait(&self.peer.peer, self.now);
+        let waited = self.traffic.longest_wait(&self.peer.peer, self.window.now);
         let waited = waited.map_or(String::new(), |waited| {
             format!(", the longest waited {}", span(waited))
         });
         let text = format!(
-            "{} hangs: {} requests in the last minute got no first byte{waited}{}",
+            "{} hangs: {} requests in {} got no first byte{waited}{}",
             self.who(),
             share(events),
+            self.window.name(),
             self.consequence()
         );
         let look = format!(
@@ -191,9 +266,10 @@ impl Look<'_> {
 
     fn failing(&self, events: Events, code: FindingCode, verb: &str) -> Cause {
         let text = format!(
-            "{} {verb} {} requests in the last minute{}",
+            "{} {verb} {} requests in {}{}",
             self.who(),
             share(events),
+            self.window.name(),
             self.consequence()
         );
         Cause::new(code, self.severity(events), text)
@@ -210,8 +286,12 @@ impl Look<'_> {
             .iter()
             .filter(|peer| peer.peer != self.peer.peer);
         let others = siblings.map(|peer| {
-            self.traffic
-                .trouble(&peer.peer, Trouble::NotFound, WINDOW, self.now)
+            self.traffic.trouble(
+                &peer.peer,
+                Trouble::NotFound,
+                self.window.span,
+                self.window.now,
+            )
         });
         let (others_404, others_all) =
             others.fold((0, 0), |sum, one| (sum.0 + one.count, sum.1 + one.of));
@@ -219,9 +299,10 @@ impl Look<'_> {
             return None;
         }
         let text = format!(
-            "{} answered 404 to {} requests in the last minute; its siblings did not",
+            "{} answered 404 to {} requests in {}; its siblings did not",
             self.who(),
-            share(events)
+            share(events),
+            self.window.name()
         );
         let cause = Cause::new(FindingCode::PeerNotFound, self.severity(events), text);
         let look = format!("curl http://{}/v1/models", self.peer.peer);
@@ -263,7 +344,7 @@ impl Look<'_> {
             }
         };
         let events = Events {
-            since: lasts.and_then(|lasts| self.now.checked_sub(lasts)),
+            since: lasts.and_then(|lasts| self.window.now.checked_sub(lasts)),
             ..Events::default()
         };
         let cause = Cause::new(code, Severity::Warning, text).counted(events);
@@ -271,11 +352,17 @@ impl Look<'_> {
     }
 
     fn slow(&self) -> Option<Cause> {
-        let medians = self
-            .traffic
-            .beside_siblings(&self.peer.peer, SAMPLES_MIN, self.now)?;
-        let is_slow = medians.own >= medians.siblings * SLOW_FACTOR
-            && medians.own >= medians.siblings + SLOW_BY;
+        let medians =
+            self.traffic
+                .beside_siblings(&self.peer.peer, SAMPLES_MIN, self.window.now)?;
+        let (was_slow, _) = self.traffic.last_verdict(&self.peer.peer);
+        let (factor, by) = if was_slow {
+            (SLOW_FACTOR_END, SLOW_BY / 2)
+        } else {
+            (SLOW_FACTOR, SLOW_BY)
+        };
+        let is_slow =
+            medians.own >= medians.siblings.mul_f64(factor) && medians.own >= medians.siblings + by;
         if !is_slow {
             return None;
         }
@@ -302,17 +389,24 @@ impl Look<'_> {
 
     fn cold(&self) -> Option<Cause> {
         let peer = &self.peer.peer;
-        let (all, all_cached, all_prompts) = self.traffic.hits(peer, SPAN, self.now)?;
-        let (tokens, cached, prompts) = self.traffic.hits(peer, WINDOW, self.now)?;
-        let (before, before_cached) = (all - tokens, all_cached - cached);
+        let all = self.traffic.hits(peer, SPAN, self.window.now);
+        let recent = self.traffic.hits(peer, MINUTE, self.window.now);
+        let (tokens, cached) = (recent.tokens, recent.cached);
+        let (before, before_cached) = (all.tokens - tokens, all.cached - cached);
         let least = SAMPLES_MIN as u64;
-        if prompts < least || all_prompts - prompts < least {
+        if recent.prompts < least || all.prompts - recent.prompts < least {
             return None;
         }
+        let (_, was_cold) = self.traffic.last_verdict(peer);
+        let percent_max = if was_cold {
+            COLD_PERCENT_END
+        } else {
+            COLD_PERCENT
+        };
         let was_warm = before_cached.saturating_mul(100) >= before.saturating_mul(WARM_PERCENT);
-        // cached / tokens < (before_cached / before) / COLD_DIVISOR, without a division.
-        let is_cold = u128::from(cached) * u128::from(before) * u128::from(COLD_DIVISOR)
-            < u128::from(before_cached) * u128::from(tokens);
+        // cached / tokens < percent_max % of before_cached / before, without a division.
+        let is_cold = u128::from(cached) * u128::from(before) * 100
+            < u128::from(before_cached) * u128::from(tokens) * u128::from(percent_max);
         if !(was_warm && is_cold) {
             return None;
         }
@@ -323,7 +417,12 @@ impl Look<'_> {
             percent(before_cached, before)
         );
         let cause = Cause::new(FindingCode::CacheCold, Severity::Info, text);
-        Some(cause.look("whether the engine restarted"))
+        let events = Events {
+            count: recent.prompts,
+            ..Events::default()
+        };
+        let look = "the engine's log: a restart, an eviction, or other prompts?";
+        Some(cause.counted(events).look(look))
     }
 
     /// Clients notice when a tenth of the peer's attempts fail.

@@ -2,30 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use proto::admin::{
-    Auth, FindingCode, Keys, KeysInForce, Problem, Route, RouteStatus, Routes, Severity,
-};
+use proto::admin::{FindingCode, Keys, KeysInForce, Problem, Route, RouteStatus, Routes, Severity};
 
-use super::words::{share, span};
-use super::{Cause, WINDOW};
+use super::words::{clipped, span};
+use super::{Cause, Window, clients};
 use crate::EVENTS_MIN;
-use crate::traffic::{Refused, RouteTraffic};
+use crate::traffic::RouteTraffic;
 
 /// Records that wait this long show that something blocks delivery.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// Why the listener stores no records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undelivered {
+    /// There is no connection; the text is the error.
+    Away(String),
+    /// The listener refuses the router's token or address.
+    Unauthorized,
+    /// The listener's disk is full.
+    DiskFull,
+}
 
 /// The state of record delivery; all `None` while nothing is recorded.
 #[derive(Clone, Debug, Default)]
 pub struct BodylogFacts {
     /// Whether the listener is connected.
     pub is_connected: bool,
-    /// The listener's last reason for not accepting records, or the reason why there is no
-    /// connection.
-    pub reason: Option<String>,
+    /// Why records are not stored.
+    pub trouble: Option<Undelivered>,
     /// Age of the oldest record that is not acknowledged.
     pub oldest: Duration,
     /// Bytes in the spool, and its maximum.
     pub spool: Option<(u64, u64)>,
+    /// Bytes of records in memory, and their maximum.
+    pub memory: (u64, u64),
     /// Why a configured spool is not used.
     pub spool_error: Option<String>,
     /// Records lost in the last five minutes, and since when.
@@ -34,25 +44,32 @@ pub struct BodylogFacts {
     pub dropped_last: Option<Instant>,
 }
 
-/// The causes on the router as a whole, its files included. `unrouted` counts requests that matched
-/// no route.
-pub fn router(
-    status: &Routes,
-    unrouted: &RouteTraffic,
-    bodylog: Option<&BodylogFacts>,
-    now: Instant,
-) -> Vec<Cause> {
+/// What the router as a whole says about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Process<'p> {
+    /// The page of all routes.
+    pub status: &'p Routes,
+    /// Counts of requests that matched no route.
+    pub unrouted: &'p RouteTraffic,
+    /// Delivery of records; `None` while nothing is recorded.
+    pub bodylog: Option<&'p BodylogFacts>,
+    /// Time until requests in flight are cut, while the router drains.
+    pub drain_left: Option<Duration>,
+    /// Time since the shared key set changed; `None` if it has not changed since the start.
+    pub keys_age: Option<Duration>,
+    /// Whether a route relies on the shared keys. A router whose routes are all open on purpose
+    /// needs no key file.
+    pub uses_shared_keys: bool,
+}
+
+/// The causes on the router as a whole, its files included.
+pub fn router(process: &Process<'_>, window: Window) -> Vec<Cause> {
+    let Process {
+        status, unrouted, ..
+    } = *process;
     let mut found = Vec::new();
     if status.phase != "serving" {
-        let running: u64 = status
-            .routes
-            .iter()
-            .flat_map(|route| &route.pools)
-            .map(|pool| pool.in_flight)
-            .sum();
-        let text = format!("the router is draining: {running} requests are in flight");
-        let cause = Cause::new(FindingCode::Draining, Severity::Warning, text);
-        found.push(cause.look("drain_timeout in router.yaml says how long it waits"));
+        found.push(draining(process));
     }
     if let Some(problem) = status.config.errors.first() {
         found.push(invalid(problem, "the configuration in force is older"));
@@ -60,33 +77,38 @@ pub fn router(
     for route in &status.routes {
         file(route, &mut found);
     }
-    keys(status, &mut found);
-    let unauthorized = unrouted.refused(Refused::Unauthorized, WINDOW, now);
-    if unauthorized.count >= EVENTS_MIN {
-        let text = format!(
-            "{} requests without a route had a missing or wrong key in the last minute",
-            share(unauthorized)
-        );
-        let cause = Cause::new(FindingCode::Unauthorized, Severity::Critical, text);
-        let look = "llmctl keys check --live: were the keys replaced?";
-        found.push(cause.counted(unauthorized).look(look));
+    if process.uses_shared_keys {
+        keys(status, &mut found);
     }
-    for (model, events) in unrouted.models(WINDOW, now) {
+    found.extend(clients::wrong_keys(unrouted, process.keys_age, window));
+    for (model, events) in unrouted.models(window.span, window.now) {
         if events.count >= EVENTS_MIN {
             let text = format!(
-                "{} requests in the last minute asked for model {}, which no route serves",
+                "{} requests in {} asked for model {}, which no route serves",
                 events.count,
-                super::words::clipped(model)
+                window.name(),
+                clipped(model)
             );
             let cause = Cause::new(FindingCode::ModelUnknown, Severity::Warning, text);
             let cause = cause.named(model).counted(events);
-            found.push(cause.look("llmctl route list; server.default_route"));
+            found.push(cause.look("GET /v1/models lists the models; llmctl route list the routes"));
         }
     }
-    if let Some(facts) = bodylog {
-        records(facts, now, &mut found);
+    if let Some(facts) = process.bodylog {
+        records(facts, window, &mut found);
     }
     found
+}
+
+fn draining(process: &Process<'_>) -> Cause {
+    let pools = process.status.routes.iter().flat_map(|route| &route.pools);
+    let running: u64 = pools.map(|pool| pool.in_flight).sum();
+    let left = process.drain_left.map_or(String::new(), |left| {
+        format!(", {} left until they are cut", span(left))
+    });
+    let text = format!("the router is draining: {running} requests are in flight{left}");
+    let cause = Cause::new(FindingCode::Draining, Severity::Warning, text);
+    cause.look("drain_timeout under server in router.yaml")
 }
 
 /// Whether the file of a route is in force.
@@ -104,6 +126,9 @@ fn file(route: &Route, found: &mut Vec<Cause>) {
     if route.status != RouteStatus::Invalid {
         cause.severity = Severity::Warning;
     }
+    if route.status == RouteStatus::Partly {
+        cause.code = FindingCode::FilePartly;
+    }
     found.push(cause.route(&route.name));
 }
 
@@ -114,8 +139,7 @@ fn invalid(problem: &Problem, consequence: &str) -> Cause {
         .look("llmctl route check")
 }
 
-/// A bad key file matters only to routes that use it: a router whose routes are all open on purpose
-/// has no finding.
+/// The state of the shared key file.
 fn keys(status: &Routes, found: &mut Vec<Cause>) {
     let Keys {
         file,
@@ -123,8 +147,7 @@ fn keys(status: &Routes, found: &mut Vec<Cause>) {
         in_force,
         ..
     } = &status.keys;
-    let is_used = status.routes.iter().any(|route| route.auth == Auth::Shared);
-    if read == "ok" || !is_used {
+    if read == "ok" {
         return;
     }
     let (severity, consequence) = match in_force {
@@ -140,28 +163,8 @@ fn keys(status: &Routes, found: &mut Vec<Cause>) {
     found.push(cause.file(file.clone()).look("llmctl keys check"));
 }
 
-fn records(facts: &BodylogFacts, now: Instant, found: &mut Vec<Cause>) {
-    let room = facts.spool.map_or(String::new(), |(used, most)| {
-        format!("; spool {} MB of {} MB", used / 1_000_000, most / 1_000_000)
-    });
-    let reason = facts
-        .reason
-        .as_deref()
-        .map_or(String::new(), |reason| format!(" ({reason})"));
-    let oldest = span(facts.oldest);
-    if !facts.is_connected {
-        let text = format!(
-            "the body log's listener is away{reason}: the oldest record waits {oldest}{room}"
-        );
-        let cause = Cause::new(FindingCode::BodylogListenerAway, Severity::Warning, text);
-        found.push(cause.look("bodylog-listener healthcheck --ready on its machine"));
-    } else if facts.oldest >= UNACKNOWLEDGED {
-        let text = format!(
-            "the listener acknowledges nothing{reason}: the oldest record waits {oldest}{room}"
-        );
-        let cause = Cause::new(FindingCode::BodylogSpoolGrowing, Severity::Warning, text);
-        found.push(cause.look("the listener's disk and its /readyz"));
-    }
+fn records(facts: &BodylogFacts, window: Window, found: &mut Vec<Cause>) {
+    found.extend(undelivered(facts));
     if let Some(error) = &facts.spool_error {
         let text = format!("the spool is not used: {error}; a crash loses records in memory");
         let cause = Cause::new(FindingCode::BodylogSpoolOff, Severity::Warning, text);
@@ -169,7 +172,7 @@ fn records(facts: &BodylogFacts, now: Instant, found: &mut Vec<Cause>) {
     }
     let is_recent = facts
         .dropped_last
-        .is_some_and(|last| now.saturating_duration_since(last) < WINDOW);
+        .is_some_and(|last| window.now.saturating_duration_since(last) < window.span);
     if facts.dropped > 0 && is_recent {
         let text = format!(
             "{} records were lost in the last five minutes",
@@ -187,4 +190,54 @@ fn records(facts: &BodylogFacts, now: Instant, found: &mut Vec<Cause>) {
                 .look("llm_router_bodylog_capture_dropped_total by reason"),
         );
     }
+}
+
+/// Why records are not stored, if they wait.
+fn undelivered(facts: &BodylogFacts) -> Option<Cause> {
+    let (code, state, look) = match &facts.trouble {
+        Some(Undelivered::DiskFull) => (
+            FindingCode::BodylogDiskFull,
+            "the disk of the body log's listener is full".to_owned(),
+            "free room on the listener's disk: df, and its retention options",
+        ),
+        Some(Undelivered::Unauthorized) => (
+            FindingCode::BodylogUnauthorized,
+            "the body log's listener refuses this router's token or address".to_owned(),
+            "bodylog.token_file in router.yaml and --token-file of the listener: the same token?",
+        ),
+        Some(Undelivered::Away(why)) if !facts.is_connected => (
+            FindingCode::BodylogListenerAway,
+            format!(
+                "the body log's listener is away (failed to {})",
+                clipped(why)
+            ),
+            "bodylog-listener healthcheck --ready on its machine",
+        ),
+        _ if !facts.is_connected => (
+            FindingCode::BodylogListenerAway,
+            "the body log's listener is away".to_owned(),
+            "bodylog-listener healthcheck --ready on its machine",
+        ),
+        _ if facts.oldest >= UNACKNOWLEDGED => (
+            FindingCode::BodylogSpoolGrowing,
+            "the body log's listener acknowledges nothing".to_owned(),
+            "the load and the disk of the listener, and its /readyz",
+        ),
+        _ => return None,
+    };
+    let waits = if facts.oldest.is_zero() {
+        "no record waits".to_owned()
+    } else {
+        format!("the oldest record waits {}", span(facts.oldest))
+    };
+    let room = |(used, most): (u64, u64)| {
+        let free = most.saturating_sub(used) / 1_000_000;
+        format!("{free} MB of {} MB free", most / 1_000_000)
+    };
+    let spool = match facts.spool {
+        Some(spool) => format!("spool: {}", room(spool)),
+        None => format!("no spool, memory: {}", room(facts.memory)),
+    };
+    let text = format!("{state}: {waits}; {spool}");
+    Some(Cause::new(code, Severity::Warning, text).look(look))
 }

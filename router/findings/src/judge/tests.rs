@@ -8,7 +8,7 @@ use proto::admin::{
 
 use router_core::health::Failure;
 
-use super::{BodylogFacts, Cause};
+use super::{BodylogFacts, Cause, Process, Undelivered, Window};
 use crate::{Board, Ended, Refused, RouteTraffic, Trouble};
 
 fn peer(address: &str) -> Peer {
@@ -26,6 +26,7 @@ fn peer(address: &str) -> Peer {
         state: PeerState::Healthy,
         state_s: None,
         why: None,
+        hits: None,
         gpu: None,
     }
 }
@@ -47,6 +48,8 @@ fn route_of(peers: &[&str]) -> Route {
             tps: None,
             peers: peers.iter().map(|address| peer(address)).collect(),
         }],
+        fingerprint: None,
+        hits: None,
         auth: Auth::Shared,
         switches: BTreeMap::new(),
         recording: None,
@@ -64,6 +67,7 @@ fn status(routes: Vec<Route>) -> Routes {
             detail: None,
             in_force: KeysInForce::Keys,
             count: 1,
+            fingerprint: None,
             problems: Vec::new(),
         },
         config: Config {
@@ -76,10 +80,29 @@ fn status(routes: Vec<Route>) -> Routes {
     }
 }
 
+fn process<'p>(status: &'p Routes, unrouted: &'p RouteTraffic) -> Process<'p> {
+    Process {
+        status,
+        unrouted,
+        bodylog: None,
+        drain_left: None,
+        keys_age: None,
+        uses_shared_keys: status.routes.iter().any(|route| route.auth == Auth::Shared),
+    }
+}
+
+fn minute(now: Instant) -> Window {
+    Window {
+        now,
+        span: Duration::from_secs(60),
+    }
+}
+
 /// A route whose traffic a test fills.
 struct Scene {
     route: Route,
     traffic: RouteTraffic,
+    keys_age: Option<Duration>,
     now: Instant,
 }
 
@@ -89,6 +112,7 @@ impl Scene {
         Self {
             route: route_of(peers),
             traffic: RouteTraffic::new(now),
+            keys_age: None,
             now,
         }
     }
@@ -97,6 +121,7 @@ impl Scene {
         for _ in 0..times {
             let attempts = [(peer, trouble)];
             let ended = Ended {
+                model: Some("qwen"),
                 waited: Some(Duration::from_secs(6)),
                 ..Ended::default()
             };
@@ -127,7 +152,12 @@ impl Scene {
     }
 
     fn judged(&mut self) -> Vec<Cause> {
-        super::route(&self.route, &mut self.traffic, self.now)
+        super::route(
+            &self.route,
+            &mut self.traffic,
+            self.keys_age,
+            minute(self.now),
+        )
     }
 
     fn codes(&mut self) -> Vec<FindingCode> {
@@ -178,7 +208,7 @@ fn a_peer_that_the_route_lost_is_forgotten() {
     let seen = scene
         .traffic
         .hits("gone:1", Duration::from_secs(60), scene.now);
-    assert_eq!(seen, None);
+    assert_eq!(seen.prompts, 0);
 }
 
 #[test]
@@ -205,10 +235,86 @@ fn a_state_that_keeps_requests_away_is_a_finding_without_any_request() {
 }
 
 #[test]
-fn a_404_of_every_peer_does_not_point_at_a_peer() {
+fn a_404_of_every_peer_points_at_the_model() {
+    for peers in [&["a:1"][..], &["a:1", "b:1"]] {
+        let mut scene = Scene::new(peers);
+        for peer in peers {
+            scene.attempts(peer, Some(Trouble::NotFound), 9);
+        }
+        let causes = scene.judged();
+        assert_eq!(scene.codes(), [FindingCode::ModelUnknown], "{peers:?}");
+        assert_eq!(causes[0].subject.peer, None);
+        assert!(causes[0].text.contains("model qwen"), "{}", causes[0].text);
+    }
+}
+
+#[test]
+fn many_peers_with_the_same_trouble_are_one_finding() {
+    let names: Vec<_> = (0..512).map(|peer| format!("h{peer}:1")).collect();
+    let peers: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut scene = Scene::new(&peers);
+    for peer in &peers[..500] {
+        scene.attempts(peer, Some(Trouble::Failed(Failure::ServerError)), 6);
+    }
+    let causes = scene.judged();
+    assert_eq!(causes.len(), 1);
+    assert_eq!(causes[0].events.count, 3_000);
+    let text = &causes[0].text;
+    assert!(
+        text.starts_with("500 peers have the same trouble"),
+        "{text}"
+    );
+    assert!(text.ends_with("496 more") && text.len() < 300, "{text}");
+}
+
+#[test]
+fn a_pool_without_peers_says_why_and_does_not_repeat_it_for_each_peer() {
     let mut scene = Scene::new(&["a:1", "b:1"]);
-    scene.attempts("a:1", Some(Trouble::NotFound), 9);
-    scene.attempts("b:1", Some(Trouble::NotFound), 9);
+    scene.route.pools[0].healthy_peers = 0;
+    for peer in &mut scene.route.pools[0].peers {
+        peer.banned = true;
+    }
+    let causes = scene.judged();
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].code, FindingCode::NoPeer);
+    assert!(
+        causes[0].text.contains("2 of 2 cannot be reached"),
+        "{}",
+        causes[0].text
+    );
+}
+
+#[test]
+fn a_slow_peer_stays_slow_until_it_is_clearly_faster() {
+    let mut scene = Scene::new(&["a:1", "b:1"]);
+    scene.answers("b:1", 100, 0, 64);
+    for (ms, is_slow) in [
+        (190, false),
+        (210, true),
+        (190, true),
+        (140, false),
+        (190, false),
+    ] {
+        scene.answers("a:1", ms, 0, 64);
+        assert_eq!(!scene.codes().is_empty(), is_slow, "{ms} ms");
+    }
+}
+
+#[test]
+fn wrong_keys_after_a_change_of_the_key_set_say_so() {
+    let mut scene = Scene::new(&["a:1"]);
+    scene.refusals(Refused::Unauthorized, 9);
+    scene.now += Duration::from_secs(120);
+    assert_eq!(scene.codes(), []);
+    scene.keys_age = Some(Duration::from_secs(121));
+    let causes = scene.judged();
+    assert_eq!(causes[0].code, FindingCode::Unauthorized);
+    let text = &causes[0].text;
+    assert!(
+        text.starts_with("9 of 9 requests since the key set changed 2 min ago"),
+        "{text}"
+    );
+    scene.route.auth = Auth::Own;
     assert_eq!(scene.codes(), []);
 }
 
@@ -301,9 +407,9 @@ fn a_router_that_is_open_on_purpose_is_clean() {
     page.keys.status = "missing".to_owned();
     page.keys.in_force = KeysInForce::Open;
     let unrouted = RouteTraffic::new(now);
-    assert_eq!(super::router(&page, &unrouted, None, now), []);
+    assert_eq!(super::router(&process(&page, &unrouted), minute(now)), []);
     page.routes[0].auth = Auth::Shared;
-    let causes = super::router(&page, &unrouted, None, now);
+    let causes = super::router(&process(&page, &unrouted), minute(now));
     assert_eq!(causes[0].code, FindingCode::KeyFileBad);
 }
 
@@ -320,7 +426,10 @@ fn a_route_without_a_good_file_is_named_with_file_and_line() {
         severity: "error".to_owned(),
         code: None,
     });
-    let causes = super::router(&status(vec![invalid]), &RouteTraffic::new(now), None, now);
+    let causes = super::router(
+        &process(&status(vec![invalid]), &RouteTraffic::new(now)),
+        minute(now),
+    );
     assert_eq!(causes[0].code, FindingCode::FileInvalid);
     assert_eq!(causes[0].severity, Severity::Critical);
     assert_eq!(
@@ -330,20 +439,62 @@ fn a_route_without_a_good_file_is_named_with_file_and_line() {
 }
 
 #[test]
-fn a_listener_that_is_away_says_how_long_records_wait() {
+fn undelivered_records_say_why_and_how_much_room_is_left() {
     let now = Instant::now();
-    let facts = BodylogFacts {
-        oldest: Duration::from_secs(90),
-        spool: Some((5_000_000, 100_000_000)),
-        ..BodylogFacts::default()
-    };
-    let causes = super::router(&status(vec![]), &RouteTraffic::new(now), Some(&facts), now);
-    assert_eq!(causes[0].code, FindingCode::BodylogListenerAway);
-    let text = &causes[0].text;
-    assert!(
-        text.contains("90 s") && text.contains("5 MB of 100 MB"),
-        "{text}"
+    let away = Undelivered::Away("reach it: connection refused".to_owned());
+    for (trouble, is_connected, code) in [
+        (None, false, FindingCode::BodylogListenerAway),
+        (Some(away), false, FindingCode::BodylogListenerAway),
+        (
+            Some(Undelivered::Unauthorized),
+            false,
+            FindingCode::BodylogUnauthorized,
+        ),
+        (
+            Some(Undelivered::DiskFull),
+            true,
+            FindingCode::BodylogDiskFull,
+        ),
+        (None, true, FindingCode::BodylogSpoolGrowing),
+    ] {
+        let facts = BodylogFacts {
+            is_connected,
+            trouble,
+            oldest: Duration::from_secs(90),
+            spool: Some((5_000_000, 100_000_000)),
+            ..BodylogFacts::default()
+        };
+        let (page, unrouted) = (status(vec![]), RouteTraffic::new(now));
+        let causes = super::router(
+            &Process {
+                bodylog: Some(&facts),
+                ..process(&page, &unrouted)
+            },
+            minute(now),
+        );
+        assert_eq!(causes[0].code, code);
+        let text = &causes[0].text;
+        assert!(
+            text.contains("waits 90 s") && text.contains("95 MB of 100 MB free"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_draining_router_says_how_much_time_is_left() {
+    let now = Instant::now();
+    let (mut page, unrouted) = (status(vec![]), RouteTraffic::new(now));
+    page.phase = "draining".to_owned();
+    let causes = super::router(
+        &Process {
+            drain_left: Some(Duration::from_secs(42)),
+            ..process(&page, &unrouted)
+        },
+        minute(now),
     );
+    assert_eq!(causes[0].code, FindingCode::Draining);
+    assert!(causes[0].text.contains("42 s left"), "{}", causes[0].text);
 }
 
 #[test]
