@@ -88,7 +88,12 @@ impl AdminState {
             bodylog,
             findings,
         } = parts;
-        let live = Live::new(Arc::clone(&tables), budget, Arc::clone(&bodylog));
+        let live = Live::new(
+            Arc::clone(&tables),
+            budget,
+            Arc::clone(&bodylog),
+            Arc::clone(&findings),
+        );
         let page = Arc::new(Page::new(&metrics, live));
         Self {
             tables,

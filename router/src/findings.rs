@@ -4,13 +4,14 @@
 //! state every few seconds, so that a finding has an age even when nobody asks. A request for the
 //! page triggers a fresh evaluation.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
-use proto::admin::{Findings, Routes};
+use proto::admin::{FindingCode, Findings, Routes, Severity};
 use router_bodylog::{BodyLog, End, ListenerTrouble};
 use router_config::keys::{InForce, KeyState};
 use router_core::admission::Refusal;
@@ -146,6 +147,11 @@ impl Watch {
             moment.to_rfc3339_opts(SecondsFormat::Secs, true)
         };
         self.board.lock().page(now, &at)
+    }
+
+    /// Number of findings that are not over, by code and severity.
+    pub fn in_force(&self) -> BTreeMap<(FindingCode, Severity), u64> {
+        self.board.lock().in_force()
     }
 
     fn bodylog_facts(&self, bodylog: &BodyLog, now: Instant) -> Option<BodylogFacts> {

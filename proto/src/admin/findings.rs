@@ -113,6 +113,8 @@ codes! {
     PeerNotFound = "peer_not_found",
     /// A peer is slow beside its siblings at like prompt length.
     PeerSlow = "peer_slow",
+    /// A peer does not answer its health probes.
+    PeerProbeSilent = "peer_probe_silent",
     /// A peer's load page is silent: the peer counts as full.
     PeerHeld = "peer_held",
     /// A peer's load page is silent and the peer is left out.

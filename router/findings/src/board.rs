@@ -1,8 +1,9 @@
 //! Turns causes into findings, which have an age and stay for a while after their cause is gone.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use proto::admin::{Finding, Findings};
+use proto::admin::{Finding, FindingCode, Findings, Severity};
 
 use crate::judge::Cause;
 
@@ -70,6 +71,17 @@ impl Board {
             .retain(|open| !open.is_over || now.saturating_duration_since(open.seen) < linger);
         self.open
             .sort_by_key(|open| (open.is_over, open.cause.severity, open.since));
+    }
+
+    /// Number of findings that are not over, by code and severity.
+    pub fn in_force(&self) -> BTreeMap<(FindingCode, Severity), u64> {
+        let mut counts = BTreeMap::new();
+        for open in self.open.iter().filter(|open| !open.is_over) {
+            *counts
+                .entry((open.cause.code, open.cause.severity))
+                .or_default() += 1;
+        }
+        counts
     }
 
     /// The findings, worst first, those that are over last.

@@ -83,6 +83,7 @@ impl Events {
         let for_s = change.lasts.map(|lasts| lasts.as_secs());
         match change.to {
             HealthState::Ejected => {
+                self.metrics.ejected(route, peer.as_str());
                 tracing::warn!(route, %peer, name, from, %cause, for_s, "peer ejected: it gets no requests");
             }
             HealthState::Suspect => {

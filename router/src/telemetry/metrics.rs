@@ -87,6 +87,13 @@ impl Metrics {
         }
     }
 
+    /// Counts an ejection of a configured peer. A removed route does not get its series back.
+    pub(super) fn ejected(&self, route: &str, peer: &str) {
+        if let Some(known) = self.routes.read().get(route) {
+            known.ejected(peer);
+        }
+    }
+
     /// Counts a poll of a configured peer. A removed route does not get its series back.
     pub(super) fn polled(&self, route: &str, peer: &str, report: Report) {
         if let Some(known) = self.routes.read().get(route) {

@@ -21,6 +21,9 @@ const SLOW_FACTOR_END: f64 = 1.5;
 /// and at least this much above it: between two fast peers a factor alone means nothing.
 const SLOW_BY: Duration = Duration::from_millis(50);
 
+/// A busy engine answers its probes late; after this time the silence is a finding.
+const PROBE_SILENT: Duration = Duration::from_secs(30);
+
 /// The span of the newer of the two hit rates that are compared.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -314,18 +317,24 @@ impl Look<'_> {
         let lasts = self.peer.state_s.map(Duration::from_secs);
         let since = lasts.map_or(String::new(), |lasts| format!(" for {}", span(lasts)));
         let who = self.who();
+        let because = |otherwise: &str| {
+            let why = self.peer.why.as_deref();
+            why.map_or(otherwise.to_owned(), |why| format!(" ({})", clipped(why)))
+        };
         let (code, text) = match self.peer.state {
             PeerState::Suspect => (
                 FindingCode::PeerHung,
                 format!(
-                    "{who} is suspect{since}: requests wait for a first byte{}",
+                    "{who} is suspect{since}{}{}",
+                    because(": requests wait for a first byte"),
                     self.consequence()
                 ),
             ),
             PeerState::Ejected | PeerState::Probing => (
                 FindingCode::PeerFailing,
                 format!(
-                    "{who} is out{since} because its answers failed{}",
+                    "{who} is out{since}{}{}",
+                    because(" because its answers failed"),
                     self.consequence()
                 ),
             ),
@@ -338,6 +347,10 @@ impl Look<'_> {
                 format!(
                     "{who} is stale: its metrics are silent or unusable, and it gets no requests"
                 ),
+            ),
+            PeerState::Busy if lasts.is_some_and(|lasts| lasts >= PROBE_SILENT) => (
+                FindingCode::PeerProbeSilent,
+                format!("{who} has not answered its health probes{since}; it still gets requests"),
             ),
             PeerState::Healthy | PeerState::Returning | PeerState::Busy | PeerState::Unknown => {
                 return None;

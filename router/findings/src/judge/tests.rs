@@ -225,11 +225,13 @@ fn a_state_that_keeps_requests_away_is_a_finding_without_any_request() {
     for (state, code) in [
         (PeerState::Suspect, FindingCode::PeerHung),
         (PeerState::Ejected, FindingCode::PeerFailing),
+        (PeerState::Busy, FindingCode::PeerProbeSilent),
         (PeerState::Held, FindingCode::PeerHeld),
         (PeerState::Stale, FindingCode::PeerStale),
     ] {
         let mut scene = Scene::new(&["a:1", "b:1"]);
         scene.route.pools[0].peers[0].state = state;
+        scene.route.pools[0].peers[0].state_s = Some(30);
         assert_eq!(scene.codes(), [code], "{state:?}");
     }
 }

@@ -61,6 +61,8 @@ families! {
         CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = gauge "llm_router_config_last_reload_success_timestamp_seconds" [] UnixSeconds;
         /// Loads of the configuration, the one at start included.
         CONFIG_RELOADS = counter "llm_router_config_reloads" [result] Count;
+        /// Findings in force, as /_findings names them. No series while nothing is wrong.
+        FINDINGS = gauge "llm_router_findings" [code, severity] Count;
         /// Requests reserved on a peer and not finished.
         IN_FLIGHT = gauge "llm_router_in_flight" [route, peer] Count;
         /// Time between two chunks of a stream.
@@ -82,6 +84,11 @@ families! {
         OVERRIDE_ACTIVE = gauge "llm_router_override_active" [route, switch] Flag;
         /// Times a peer went from usable to banned.
         PEER_BANS = counter "llm_router_peer_bans" [route, peer] Count;
+        /// Times a peer was ejected because its requests failed or hung.
+        PEER_EJECTIONS = counter "llm_router_peer_ejections" [route, peer] Count;
+        /// How long requests have waited for a first byte of a peer without anybody getting one; 0
+        /// while nobody waits.
+        PEER_FIRST_BYTE_WAIT_SECONDS = gauge "llm_router_peer_first_byte_wait_seconds" [route, peer] Seconds;
         /// 1 while a peer's last load sample is recent, or where it is not polled.
         PEER_FRESH = gauge "llm_router_peer_fresh" [route, peer] Flag;
         /// 1 while an enabled peer may get requests: it is not banned, ejected, stale or being probed.
@@ -90,8 +97,12 @@ families! {
         PEER_HELD = gauge "llm_router_peer_held" [route, peer] Flag;
         /// Requests on a peer: the router's own, and others' where its engine is polled.
         PEER_LOAD = gauge "llm_router_peer_load" [route, peer] Count;
+        /// How long the health probes of a peer have had no answer; 0 while they are answered.
+        PEER_PROBE_SILENT_SECONDS = gauge "llm_router_peer_probe_silent_seconds" [route, peer] Seconds;
         /// Requests a peer runs at once, as placement takes it.
         PEER_SLOTS = gauge "llm_router_peer_slots" [route, peer] Count;
+        /// 1 while a peer is suspect: it gives no first byte and gets no new sessions.
+        PEER_SUSPECT = gauge "llm_router_peer_suspect" [route, peer] Flag;
         /// Finished requests that were placed, by how their peer was found (X-Routed-Mode).
         PLACEMENTS = counter "llm_router_placements" [route, mode] Count;
         /// Polls of an engine's load, by what they found.

@@ -34,9 +34,10 @@ impl Collector for Counted {
             }),
         )?;
         type Count = fn(&PeerTally) -> u64;
-        let by_peer: [(&Family<2>, Count); 4] = [
+        let by_peer: [(&Family<2>, Count); 5] = [
             (&router::RETRIES, |tally| tally.retries),
             (&router::PEER_BANS, |tally| tally.bans),
+            (&router::PEER_EJECTIONS, |tally| tally.ejections),
             (&router::PROMPT_TOKENS, |tally| tally.prompt_tokens),
             (&router::CACHED_TOKENS, |tally| tally.cached_tokens),
         ];

@@ -18,6 +18,7 @@ use super::bodylog;
 use super::catalogue::router;
 use super::gates::{self, SeenGates};
 use super::placement::{self, Families, SeenPlacements};
+use crate::findings::Watch;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
 use service::budget::ByteBudget;
@@ -46,6 +47,7 @@ pub struct Live {
     tables: Arc<ArcSwap<RouteTable>>,
     budget: ByteBudget,
     bodylog: Arc<BodyLog>,
+    findings: Arc<Watch>,
 }
 
 /// The state of one route at one scrape.
@@ -62,11 +64,13 @@ impl Live {
         tables: Arc<ArcSwap<RouteTable>>,
         budget: ByteBudget,
         bodylog: Arc<BodyLog>,
+        findings: Arc<Watch>,
     ) -> Self {
         Self {
             tables,
             budget,
             bodylog,
+            findings,
         }
     }
 }
@@ -86,6 +90,14 @@ impl Collector for Live {
         placement::encode(encoder, &FAMILIES, &placements)?;
         configuration(encoder, &table)?;
         bodylog::families(encoder, &self.bodylog.status())?;
+        let findings = self.findings.in_force().into_iter();
+        router::FINDINGS.write(
+            encoder,
+            findings.map(|((code, severity), count)| {
+                let labels = [code.as_str().into(), severity.as_str().into()];
+                (labels, ConstGauge::new(count))
+            }),
+        )?;
         let used = self.budget.used() as f64;
         router::BUFFERED_BYTES.gauge(encoder, used)?;
         let limit = table.server.max_buffered_bytes as f64;
@@ -134,6 +146,22 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
     router::PEER_HELD.write(
         encoder,
         each(|peer| u64::from(peer.freshness == Some(Freshness::Held))),
+    )?;
+    router::PEER_SUSPECT.write(
+        encoder,
+        each(|peer| u64::from(peer.health.state == HealthState::Suspect)),
+    )?;
+    router::PEER_FIRST_BYTE_WAIT_SECONDS.write(
+        encoder,
+        each(|peer| peer.health.silent_s.unwrap_or_default()),
+    )?;
+    router::PEER_PROBE_SILENT_SECONDS.write(
+        encoder,
+        each(|peer| {
+            peer.probe
+                .and_then(|probe| probe.silent_s)
+                .unwrap_or_default()
+        }),
     )?;
     // A disabled peer has no state: it is not probed.
     let enabled = seen.iter().flat_map(|seen| {

@@ -88,6 +88,7 @@ pub(super) struct Counters {
 pub(super) struct PeerTally {
     pub(super) retries: u64,
     pub(super) bans: u64,
+    pub(super) ejections: u64,
     /// Prompt tokens of the answers, as their usage reports them, cached ones included.
     pub(super) prompt_tokens: u64,
     /// Number of those that came from the prefix cache.
@@ -180,6 +181,13 @@ impl RouteMetrics {
     pub(in crate::telemetry) fn banned(&self, peer: &str) {
         if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
             tally.bans += 1;
+        }
+    }
+
+    /// Counts an ejection of a peer.
+    pub(in crate::telemetry) fn ejected(&self, peer: &str) {
+        if let Some(tally) = self.tally.lock().peers.get_mut(peer) {
+            tally.ejections += 1;
         }
     }
 
