@@ -1,6 +1,7 @@
 //! Reads the parts of a body that the router needs: scans it once, builds no tree, never re-encodes
 //! it.
 
+pub mod alias;
 #[cfg(test)]
 mod corpora;
 pub mod facts;

@@ -12,7 +12,7 @@ use router_core::load::Report;
 use router_core::session::{Session, SessionId};
 
 use crate::content::inspect::{Fields, Inspection};
-use crate::placement::{PlacementLookups, RequestContext, rule_against};
+use crate::placement::{PlacementLookups, RequestContext, rule_against, served_body};
 use crate::state::{Route, TableBuilder};
 use router_config::valid::{self, AffinityKind};
 
@@ -69,7 +69,9 @@ pub struct UnknownModel {
 pub fn explain(route: valid::Route, request: &Request<'_>) -> Result<Explained, UnknownModel> {
     let route = TableBuilder::new(Arc::default()).attach(route);
     let fields = Fields::new(route.body_fields());
-    let inspection = Inspection::read(&fields, request.body);
+    let aliased = served_body(&route, request.body);
+    let body = aliased.as_ref().map_or(request.body, |(_, body)| body);
+    let inspection = Inspection::read(&fields, body);
     let model = inspection.model();
     let Some(pool) = route.pool(model.as_deref()) else {
         return Err(UnknownModel {
@@ -92,7 +94,7 @@ pub fn explain(route: valid::Route, request: &Request<'_>) -> Result<Explained, 
     let session = &context.session;
     let lookups = PlacementLookups::of(&route, pool, model.as_deref(), session, &inspection);
     let explanation = route.explain(lookups.on(context.ask(pool, false)));
-    let rule = rule_against(&route, request.body, &inspection).map(|(_, rule)| RuleVerdict {
+    let rule = rule_against(&route, body, &inspection).map(|(_, rule)| RuleVerdict {
         name: rule.name.to_string(),
         cond: rule.condition.to_string(),
         status: rule

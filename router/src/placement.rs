@@ -13,12 +13,20 @@ use router_core::health::AnswerKind;
 use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
+use crate::content::alias::{Alias, replace_model};
 use crate::content::{Inspection, Turn, Wanted, prefix};
 use crate::state::{Pin, Route, Switch};
 
 /// Whether health checks use this path: content rules and load gates do not apply to it.
 pub fn is_probe(path: &str) -> bool {
     matches!(path, "/v1/models" | "/v1/models/" | "/health")
+}
+
+/// The two names of a request's model, and its body with the served name, where the client asked by an
+/// alias of this route.
+pub fn served_body(route: &Route, body: &[u8]) -> Option<(Alias, Vec<u8>)> {
+    route.aliases.as_ref()?;
+    replace_model(body, |asked| route.served_for(asked))
 }
 
 /// What the content rules in force need to know of a body.

@@ -7,6 +7,7 @@
 mod answer;
 mod backends;
 mod body;
+mod cors;
 mod destination;
 mod dispatch;
 mod edits;

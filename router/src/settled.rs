@@ -33,6 +33,8 @@ pub struct Settled {
     pub owner: Option<Arc<str>>,
     /// The body's `model`, limited to 128 bytes.
     pub model: Option<Arc<str>>,
+    /// The model's name at the engine, when the client asked for it by an alias.
+    pub served_model: Option<Arc<str>>,
     /// The session in the form of `X-Routed-Session`; `-` without one.
     pub session: Arc<str>,
     /// The source of the session ID, in the form of `X-Routed-Source`.
@@ -164,6 +166,7 @@ impl Settled {
             route: self.route.clone()?,
             decision: self.choice.clone()?,
             model: self.model.clone(),
+            served_model: self.served_model.clone(),
             method: Arc::from(self.method.as_str()),
             path: Arc::from(self.path()),
             session: Arc::clone(&self.session),

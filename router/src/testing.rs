@@ -105,6 +105,7 @@ pub(crate) fn settled() -> Settled {
         route: None,
         owner: None,
         model: None,
+        served_model: None,
         session: dash(),
         source: no_source(),
         choice: None,

@@ -1,6 +1,7 @@
 //! Turns a tree into valid types. Every problem of a file is reported with its place. The resulting
 //! value is used only if no problem is fatal.
 
+mod aliases;
 mod auth;
 mod eject;
 mod guard;
@@ -9,6 +10,7 @@ mod load;
 mod main_file;
 mod names;
 mod net;
+mod origins;
 mod peers;
 mod reader;
 mod route_file;
@@ -17,6 +19,7 @@ mod scalar;
 mod section;
 mod tables;
 
+pub(crate) use aliases::aliases;
 pub(crate) use auth::{SHARED, api_keys};
 pub(crate) use eject::eject;
 pub(crate) use health_check::health_check;
@@ -28,6 +31,7 @@ pub(crate) use names::{
 pub(crate) use net::{
     Endpoint, address, cidrs, host_port_text, listen, optional_host_port, page_url, url,
 };
+pub(crate) use origins::origins;
 pub(crate) use peers::{slots, weight};
 pub(crate) use reader::{Reader, short};
 pub(crate) use route_file::{RouteFile, route_file, stem};

@@ -6,6 +6,7 @@
 //! the docs come from it. [`report`] prints problems, and [`import`](mod@import) converts files of
 //! other routers to route files. Nothing here watches a file, opens a socket or reads a clock.
 
+pub mod aliases;
 mod check;
 pub mod env;
 pub mod import;

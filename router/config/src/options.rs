@@ -139,6 +139,8 @@ pub enum Kind {
     Listen,
     /// A list of CIDRs.
     Cidrs,
+    /// A list of origins of web pages.
+    Origins,
     /// The name of a route.
     RouteName,
     /// A path that starts with `/`, with an optional query.
@@ -149,6 +151,8 @@ pub enum Kind {
     SessionSources,
     /// Key → owner.
     ApiKeys,
+    /// Asked-for model → served model.
+    Aliases,
     /// Model → threshold.
     Thresholds(Bounds),
     /// A list of metrics with their thresholds, or `off`.
@@ -272,6 +276,7 @@ impl Kind {
             Self::File => "a path".to_owned(),
             Self::Listen => "an address to listen on, `ip:port`".to_owned(),
             Self::Cidrs => "a list of CIDRs such as `[10.0.0.0/8]`".to_owned(),
+            Self::Origins => "a list of origins such as `[https://chat.example]`, or `[\"*\"]`".to_owned(),
             Self::RouteName => {
                 "a route name: `a-z`, `0-9`, `.`, `_` and `-`, starting with a letter or digit"
                     .to_owned()
@@ -282,6 +287,7 @@ impl Kind {
                 "a list such as `[\"header:x-session-id\", \"body:user\"]`, or `default`, `openresty`, `vllm-router` or `litellm`".to_owned()
             }
             Self::ApiKeys => "a mapping `key: owner`, or `shared`".to_owned(),
+            Self::Aliases => "a mapping from model to model such as `{gpt-4o: qwen3-32b}`".to_owned(),
             Self::Thresholds(bounds) => {
                 format!("a mapping from model to {}", bounds.allowed())
             }

@@ -119,8 +119,10 @@ fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
         | Kind::PeersByModel
         | Kind::ApiKeys
         | Kind::Cidrs
+        | Kind::Origins
         | Kind::Prefixes
         | Kind::SessionSources
+        | Kind::Aliases
         | Kind::Thresholds(_)
         | Kind::BodyPaths
         | Kind::Rules
@@ -273,6 +275,10 @@ fn collection(kind: &Kind) -> Value {
             },
             { "enum": [check::SHARED] },
         ] }),
+        Kind::Aliases => json!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },
+        }),
         Kind::Thresholds(bounds) => json!({
             "type": "object",
             "additionalProperties": { "anyOf": [number(&bounds), { "$ref": "#/$defs/variable" }] },

@@ -123,6 +123,45 @@ pub struct Server {
     pub access_log: bool,
     /// How long a finding stays after its cause has gone.
     pub findings_window: Duration,
+    /// The web pages that may call the public port; `None`: CORS is off.
+    pub cors: Option<Cors>,
+}
+
+/// The web pages that may call the public port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    origins: Arc<[Origin]>,
+}
+
+impl Cors {
+    /// Admits pages of these origins.
+    pub(crate) fn new(origins: Vec<Origin>) -> Self {
+        Self {
+            origins: origins.into(),
+        }
+    }
+
+    /// Whether pages of every origin are admitted.
+    pub fn is_for_all(&self) -> bool {
+        self.origins.contains(&Origin::Any)
+    }
+
+    /// Whether pages of this origin are admitted.
+    pub fn admits(&self, origin: &str) -> bool {
+        self.origins.iter().any(|known| match known {
+            Origin::Any => true,
+            Origin::Is(known) => **known == *origin,
+        })
+    }
+}
+
+/// An entry of `cors.origins`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `*`.
+    Any,
+    /// `scheme://host[:port]`.
+    Is(Box<str>),
 }
 
 /// `keys:`.
@@ -426,6 +465,15 @@ pub enum Postprocess {
     StripActualUsage,
     /// Renames members to the names that vLLM uses.
     VllmFormat,
+}
+
+/// The model's name in answers to a request by an alias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AliasAnswers {
+    /// The name that the client asked for.
+    Asked,
+    /// The engine's name.
+    Served,
 }
 
 /// The role of a peer.

@@ -366,6 +366,9 @@ pub struct Receipt {
     /// The body's `model`, when it had one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<Arc<str>>,
+    /// The model's name at the engine, when the client asked for it by an alias.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub served_model: Option<Arc<str>>,
     /// Request method.
     pub method: Arc<str>,
     /// Path without the route prefix and without the query.

@@ -7,7 +7,7 @@
 use answers::sse::{self, Lines, Piece, field};
 use bytes::{Bytes, BytesMut};
 
-use super::postprocess::{self, Editor, Handler, Outcome};
+use super::postprocess::{self, Editor, Handler, Outcome, Rewriter};
 use super::usage_filter::UsageFilter;
 
 /// Room for the growth of rewritten lines, per chunk. If it is too small, more is allocated.
@@ -51,7 +51,13 @@ impl Filter {
     /// The filter at the beginning of a stream. `usage_filter` drops the usage chunk; `handler`
     /// rewrites data.
     pub fn new(usage_filter: bool, handler: Option<&'static dyn Handler>) -> Self {
-        let held_max = match handler {
+        Self::rewriting(usage_filter, handler.map(Rewriter::from))
+    }
+
+    /// The filter at the beginning of a stream. `usage_filter` drops the usage chunk; `rewriter`
+    /// rewrites data.
+    pub fn rewriting(usage_filter: bool, rewriter: Option<Rewriter>) -> Self {
+        let held_max = match rewriter {
             Some(_) => postprocess::HELD_MAX,
             None => sse::HELD_MAX,
         };
@@ -61,8 +67,8 @@ impl Filter {
             passing: false,
             rules: Rules {
                 usage_filter: usage_filter.then(UsageFilter::default),
-                rewrite: handler.map(|handler| Rewrite {
-                    editor: Editor::new(handler),
+                rewrite: rewriter.map(|rewriter| Rewrite {
+                    editor: Editor::new(rewriter),
                     line: Vec::new(),
                     changed: false,
                 }),

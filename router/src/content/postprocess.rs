@@ -14,6 +14,7 @@ mod strip_actual_usage;
 mod vllm_format;
 
 use std::fmt;
+use std::sync::Arc;
 
 use answers::cursor::{Cursor, Span};
 use router_config::valid::Postprocess;
@@ -34,6 +35,24 @@ pub trait Handler: fmt::Debug + Sync {
     /// Takes the object at the cursor and adds its edits. `None` when the object is not understood;
     /// its edits are then discarded.
     fn edit(&self, json: &[u8], cursor: &mut Cursor<'_>, edits: &mut Edits) -> Option<Span>;
+}
+
+/// What rewrites the answers to one request.
+#[derive(Clone, Debug)]
+pub struct Rewriter {
+    /// The route's handler.
+    pub handler: Option<&'static dyn Handler>,
+    /// The model's name for the client, as a JSON string.
+    pub model: Option<Arc<[u8]>>,
+}
+
+impl From<&'static dyn Handler> for Rewriter {
+    fn from(handler: &'static dyn Handler) -> Self {
+        Self {
+            handler: Some(handler),
+            model: None,
+        }
+    }
 }
 
 /// What happened to an answer for which a handler is set.

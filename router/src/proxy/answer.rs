@@ -122,7 +122,8 @@ pub(super) fn relayed(
     let server = &options.table.server;
     let room = || Room::new(options.budget, server.max_buffered_bytes);
     let media = Media::of(&head.headers);
-    let edits = Edits::of(route, options.asked_for_usage, &head, media, room);
+    let model = placed.inspected.asked.model_for_client(route);
+    let edits = Edits::of(route, options.asked_for_usage, model, &head, media, room);
     let decodes = edits.as_ref().is_some_and(|edits| edits.decodes());
     let holds_all = edits.as_ref().is_some_and(|edits| edits.holds_all());
     let is_held = holds_all && !http_body::Body::is_end_stream(&body);

@@ -6,6 +6,7 @@
 //! without its encoding. A body that cannot be decoded here passes untouched.
 
 use std::io;
+use std::sync::Arc;
 
 use answers::inflate::Inflate;
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use http::{HeaderMap, StatusCode, response};
 
 use super::respond::Media;
 use crate::content::filter::Filter;
-use crate::content::postprocess::{self, Document, HELD_MAX, Handler, Outcome};
+use crate::content::postprocess::{self, Document, HELD_MAX, Outcome, Rewriter};
 use crate::state::Route;
 use service::budget::{ByteBudget, Held};
 
@@ -85,10 +86,12 @@ pub(super) struct Part {
 }
 
 impl Edits {
-    /// Chooses the edits by the head of an answer. `None` where nothing may be changed.
+    /// Chooses the edits by the head of an answer. `None` where nothing may be changed. `model` is
+    /// the model's name for the client, a JSON string.
     pub(super) fn of(
         route: &Route,
         asked_for_usage: bool,
+        model: Option<Arc<[u8]>>,
         answer: &response::Parts,
         media: Media,
         room: impl FnOnce() -> Room,
@@ -102,9 +105,12 @@ impl Edits {
         let handler = postprocess::handler(options.postprocess.value)
             .filter(|_| is_whole && !options.transparent.value);
         let usage_filter = asked_for_usage && is_stream;
-        if handler.is_none() && !usage_filter {
+        let model = model.filter(|_| is_whole);
+        if handler.is_none() && model.is_none() && !usage_filter {
             return None;
         }
+        let is_counted = handler.is_some();
+        let rewriter = (is_counted || model.is_some()).then_some(Rewriter { handler, model });
         let edits = match encoding(headers) {
             Encoding::None if !is_stream && is_too_long(headers) => None,
             Encoding::None => Some(None),
@@ -112,7 +118,7 @@ impl Edits {
             Encoding::Unknown => None,
         };
         let Some(inflate) = edits else {
-            if handler.is_some() {
+            if is_counted {
                 route.state.metrics.postprocessed(Outcome::Passed);
             }
             return None;
@@ -120,9 +126,9 @@ impl Edits {
         Some(Box::new(Self {
             inflate,
             chunk: Bytes::new(),
-            stage: Stage::new(is_stream, usage_filter, handler)?,
+            stage: Stage::new(is_stream, usage_filter, rewriter)?,
             room: room(),
-            is_counted: handler.is_some(),
+            is_counted,
         }))
     }
 
@@ -199,15 +205,11 @@ impl Edits {
 }
 
 impl Stage {
-    /// `None` for a document without a handler.
-    fn new(
-        is_stream: bool,
-        usage_filter: bool,
-        handler: Option<&'static dyn Handler>,
-    ) -> Option<Self> {
+    /// `None` for a document that nothing rewrites.
+    fn new(is_stream: bool, usage_filter: bool, rewriter: Option<Rewriter>) -> Option<Self> {
         Some(match is_stream {
-            true => Self::Events(Filter::new(usage_filter, handler)),
-            false => Self::Document(Document::new(handler?)),
+            true => Self::Events(Filter::rewriting(usage_filter, rewriter)),
+            false => Self::Document(Document::new(rewriter?)),
         })
     }
 

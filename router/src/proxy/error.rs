@@ -146,6 +146,16 @@ impl ApiError {
         )
     }
 
+    /// 403: a web page of this origin may not call the router.
+    pub fn origin_not_allowed(origin: &str) -> Self {
+        let message = format!(
+            "pages of the origin '{}' may not call this router; `server.cors.origins` lists those that may",
+            clip(origin)
+        );
+        let status = StatusCode::FORBIDDEN;
+        Self::new(status, "origin_not_allowed", message, Retry::Useless)
+    }
+
     /// 404: no such route. Lists the routes if the caller may know them.
     pub fn route_not_found(
         message: impl Into<Cow<'static, str>>,

@@ -426,6 +426,7 @@ mod tests {
             };
             let asked = Asked {
                 model: None,
+                alias: None,
                 session: "-".into(),
                 source: "none".into(),
             };

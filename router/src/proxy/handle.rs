@@ -17,6 +17,7 @@ use router_bodylog::Begun;
 
 use super::answer::{self, RelayOptions, Relayed};
 use super::body::{self, Collected, Limits};
+use super::cors::Page;
 use super::destination::{Denied, Destination};
 use super::dispatch::leading_slashes;
 use super::error::{ApiError, Dialect};
@@ -35,7 +36,9 @@ use super::{backends, finish, guard, limits, status};
 use crate::admin::access;
 use crate::clock::now;
 use crate::content::Inspection;
-use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::content::alias::Alias;
+use crate::placement::served_body;
+use crate::state::{Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::headers::Remote;
 use crate::upstream::{PeerClient, RequestBody, headers};
 use service::budget::ByteBudget;
@@ -100,6 +103,15 @@ impl Proxy {
         if let Err(error) = limits::check(&parts, framing) {
             return answer::refused(*Refused::new(arrival, error), &table);
         }
+        let page = Page::of(&table, &parts);
+        if let Some(page) = &page
+            && let Some(answer) = page.preflight(&parts)
+        {
+            return match answer {
+                Ok(answer) => own(arrival, answer),
+                Err(error) => answer::refused(*Refused::new(arrival, error), &table),
+            };
+        }
         let path = parts.uri.path().to_owned();
         let call = Call {
             table: &table,
@@ -112,10 +124,14 @@ impl Proxy {
             Ok(Dispatched::Running(handler)) => handler.await,
             Err(refused) => Err(refused),
         };
-        match answered {
+        let mut response = match answered {
             Ok(response) => response,
             Err(refused) => answer::refused(*refused, &table),
+        };
+        if let Some(page) = page {
+            page.stamp(response.headers_mut());
         }
+        response
     }
 
     /// Finds the destination, applies its policy, and answers or starts the handler.
@@ -344,7 +360,8 @@ impl Proxy {
             received,
             peer,
         } = request;
-        let (inspected, question) = inspect(table, authorised, &parts, &bytes, received)?;
+        let (bytes, alias) = serve_alias(&authorised.route, bytes);
+        let (inspected, question) = inspect(table, authorised, &parts, &bytes, alias, received)?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
         let pool = question.pool;
         let places = question.inspection.places();
@@ -433,6 +450,14 @@ impl Destination<'_> {
             Self::Serve { route, path_at } => Refused::on_route(arrival, route, *path_at, error),
             _ => Refused::new(arrival, error),
         }
+    }
+}
+
+/// Names the served model in a body whose model is an alias on this route.
+fn serve_alias(route: &Route, body: Bytes) -> (Bytes, Option<Box<Alias>>) {
+    match served_body(route, &body) {
+        Some((alias, edited)) => (edited.into(), Some(Box::new(alias))),
+        None => (body, None),
     }
 }
 

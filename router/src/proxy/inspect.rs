@@ -12,6 +12,7 @@ use super::error::{ApiError, clip};
 use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
 use crate::content::Inspection;
+use crate::content::alias::Alias;
 use crate::placement::{RequestContext, is_probe, rule_against, wanted_facts};
 use crate::settled::no_source;
 use crate::state::RouteTable;
@@ -31,7 +32,8 @@ pub(super) struct Question<'a> {
     pub(super) exempt: bool,
 }
 
-/// Inspects a request whose body was read.
+/// Inspects a request whose body was read. `body` names the served model where the client asked by
+/// an `alias`.
 ///
 /// # Errors
 /// A content rule refuses the request, or the route has no pool for its model.
@@ -40,6 +42,7 @@ pub(super) fn inspect<'a>(
     mut authorised: Live<Authorised>,
     parts: &'a Parts,
     body: &'a [u8],
+    alias: Option<Box<Alias>>,
     received: Received,
 ) -> Result<(Live<Inspected>, Question<'a>), Box<Refused>> {
     let exempt = is_probe(authorised.path());
@@ -54,7 +57,7 @@ pub(super) fn inspect<'a>(
             capture.session(&id.table_key());
         }
     }
-    let asked = asked(model.as_deref(), &context.session);
+    let asked = asked(model.as_deref(), alias, &context.session);
     let inspected = authorised.next(|authorised| Inspected {
         authorised,
         received,
@@ -88,10 +91,12 @@ pub(super) fn inspect<'a>(
     Ok((inspected, question))
 }
 
-fn asked(model: Option<&str>, session: &Session<'_>) -> Asked {
+fn asked(model: Option<&str>, alias: Option<Box<Alias>>, session: &Session<'_>) -> Asked {
+    let model = alias.as_ref().map_or(model, |alias| Some(&*alias.asked));
     Asked {
         // A receipt outlives its request, so the client's text in it is bounded.
         model: model.map(|model| Arc::from(clip(model))),
+        alias,
         session: Arc::from(&*session.routed_text()),
         source: match session {
             // A model with its own label needs no copy.

@@ -16,7 +16,7 @@ pub(super) const HEADERS_MAX: usize = 128;
 pub(super) const REQUEST_LINE_MAX: usize = 16 << 10;
 
 /// The methods that engine APIs use. CONNECT and TRACE are for proxies and are refused.
-const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The raw head's headers about the body's length. hyper resolves some conflicts silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

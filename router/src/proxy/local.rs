@@ -60,15 +60,15 @@ impl<'p> ModelsPath<'p> {
 }
 
 /// The router's own answer to a models path of one route: always on a by-model route; with
-/// `merge_models` the list, and each model in it. `None`: forward the request to a peer.
+/// `merge_models` or aliases the list, and each model in it. `None`: forward the request to a peer.
 pub(super) fn models(
     route: &Route,
     path: ModelsPath<'_>,
 ) -> Option<Result<Response<Bytes>, ApiError>> {
     let entries = if route.is_by_model() {
-        by_model_entries(route)
-    } else if route.options.merge_models.value {
-        merged_entries(route)
+        with_aliases(route, by_model_entries(route))
+    } else if route.options.merge_models.value || route.aliases.is_some() {
+        with_aliases(route, merged_entries(route))
     } else {
         return None;
     };
@@ -106,7 +106,7 @@ pub(super) fn models_of_all(
         } else {
             merged_entries(route)
         };
-        for (id, entry) in entries {
+        for (id, entry) in with_aliases(route, entries) {
             if !all.iter().any(|(known, _)| *known == id) {
                 all.push((id, entry));
             }
@@ -146,6 +146,24 @@ fn by_model_entries(route: &Route) -> Vec<(Box<str>, String)> {
         json!({ "id": id, "object": "model", "created": 0, "owned_by": "llm-router" }).to_string()
     };
     ids.into_iter().map(|id| (id.into(), entry(id))).collect()
+}
+
+/// Adds the aliases of models that are listed. A pattern stands for any number of names and is not
+/// listed.
+fn with_aliases(route: &Route, mut entries: Vec<(Box<str>, String)>) -> Vec<(Box<str>, String)> {
+    let Some(aliases) = &route.aliases else {
+        return entries;
+    };
+    for (asked, served) in aliases.exact() {
+        let is_listed = |name: &str| entries.iter().any(|(id, _)| **id == *name);
+        if is_listed(served) && !is_listed(asked) {
+            let entry = json!({
+                "id": asked, "object": "model", "created": 0, "owned_by": "llm-router", "root": served,
+            });
+            entries.push((asked.into(), entry.to_string()));
+        }
+    }
+    entries
 }
 
 /// The models that a route serves, as far as they are known.

@@ -18,7 +18,8 @@ pub(super) fn sole_route(table: &RouteTable) -> Option<&Arc<Route>> {
     }
 }
 
-/// The route that serves a model: first by configuration, then by the model lists of the peers.
+/// The route that serves a model, by its own name or by an alias: first by configuration, then by
+/// the model lists of the peers, then by an alias alone.
 pub(super) fn route_of_model<'t>(
     table: &'t RouteTable,
     model: Option<&str>,
@@ -27,11 +28,24 @@ pub(super) fn route_of_model<'t>(
         let message = "several routes exist and the body names no model; use /<route>/v1/…";
         return Err(ApiError::route_not_found(message, Some(names(table))));
     };
-    let configured = table
-        .routes()
-        .find(|route| route.models().any(|known| known == model));
-    let learned = || table.routes().find(|route| route.serves(model));
+    let configured = table.routes().find(|route| {
+        let served = route.served_for(model);
+        let served = served.as_deref().unwrap_or(model);
+        route.models().any(|known| known == served)
+    });
+    let learned = || {
+        table.routes().find(|route| {
+            let served = route.served_for(model);
+            route.serves(served.as_deref().unwrap_or(model))
+        })
+    };
+    let aliased = || {
+        table
+            .routes()
+            .find(|route| route.served_for(model).is_some())
+    };
     configured
         .or_else(learned)
+        .or_else(aliased)
         .ok_or_else(|| ApiError::model_not_found(model).listing(names(table)))
 }

@@ -28,7 +28,7 @@ pub(super) fn rewrite(inspected: &Inspected, places: Option<&Places>, body: &Byt
     };
     let wanted = request
         .route
-        .transforms_for(request.path(), inspected.asked.model.as_deref());
+        .transforms_for(request.path(), inspected.asked.served_model());
     let counts = &request.route.state.transforms;
     if wanted.cch_strip {
         counts.parsed();

@@ -1,5 +1,6 @@
 //! One route: its immutable part in a snapshot, and its live state behind one lock.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Tr
 use crate::clock::now;
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
+use router_config::aliases::Aliases;
 use router_config::keys::KeySet;
 use router_config::options::effective;
 use router_config::valid::{self, AffinityKind, RouteOptions};
@@ -90,6 +92,8 @@ pub struct Route {
     pub peers: Vec<Vec<Arc<Peer>>>,
     /// The keys that open the route.
     pub keys: RouteKeys,
+    /// The model aliases; `None` without any.
+    pub aliases: Option<Arc<Aliases>>,
     /// The route's content rules.
     pub rules: ContentRules,
     /// The route's data for body-log records.
@@ -121,6 +125,9 @@ impl Route {
             Some(own) => RouteKeys::Own(Arc::new(KeySet::from_route(own))),
             None => RouteKeys::Shared,
         };
+        let aliases = Some(&route.options.models.value)
+            .filter(|aliases| !aliases.is_empty() && !route.options.transparent.value)
+            .cloned();
         let rules = Arc::clone(&route.options.reject_rules.value);
         let recorded = RecordedRoute {
             name: Arc::clone(&route.name),
@@ -128,6 +135,7 @@ impl Route {
             counters: Arc::clone(&state.bodylog),
         };
         Self {
+            aliases,
             rules: ContentRules::new(rules, &state.rule_hits),
             recorded: Arc::new(recorded),
             name: route.name,
@@ -166,6 +174,12 @@ impl Route {
     /// The pool that serves `model`. A flat route has one pool for all models.
     pub fn pool(&self, model: Option<&str>) -> Option<PoolId> {
         self.roster.pool(model)
+    }
+
+    /// The model to serve for a name that clients ask for; `None` if the name is no alias.
+    pub fn served_for<'a>(&'a self, asked: &'a str) -> Option<Cow<'a, str>> {
+        let is_served = |name: &str| self.models().any(|known| known == name) || self.serves(name);
+        self.aliases.as_ref()?.served(asked, is_served)
     }
 
     /// First segments of the body paths that may contain a session id.

@@ -74,6 +74,7 @@ impl Serialize for Line<'_> {
         line.serialize_entry("retries", &settled.retries())?;
         line.serialize_entry("owner", &settled.owner.as_deref())?;
         line.serialize_entry("model", &settled.model.as_deref())?;
+        line.serialize_entry("served_model", &settled.served_model.as_deref())?;
         line.serialize_entry("bytes_in", &settled.bytes_in)?;
         line.serialize_entry("bytes_out", &settled.bytes_out)?;
         line.serialize_entry("ttft_ms", &settled.ttft_ms())?;

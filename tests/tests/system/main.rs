@@ -6,7 +6,9 @@
 )]
 
 mod admin;
+mod aliases;
 mod bodylog;
+mod browsers;
 mod check;
 mod common;
 mod disconnect;

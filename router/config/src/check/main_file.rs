@@ -10,11 +10,11 @@ use super::section::{Layers, keys};
 use crate::options::{
     ACCESS_LOG, ADMIN_LISTEN, ADMIN_READ, ADMIN_TOKEN_FILE, BODYLOG_LISTENER, BODYLOG_MEMORY,
     BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TLS, BODYLOG_TLS_CA_FILE, BODYLOG_TLS_CERT_FILE,
-    BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, DEFAULT_ROUTE, DEFAULTS,
-    DRAIN_DELAY, DRAIN_TIMEOUT, FINDINGS, FINDINGS_WINDOW, IDLE_TIMEOUT, KEYS, KEYS_FILE, Kind,
-    LISTEN, MAIN, MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES,
-    SERVER, SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE,
-    STATUS_ACCESS, TRUSTED_PROXIES,
+    BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, CORS, CORS_ORIGINS, DEFAULT_ROUTE,
+    DEFAULTS, DRAIN_DELAY, DRAIN_TIMEOUT, FINDINGS, FINDINGS_WINDOW, IDLE_TIMEOUT, KEYS, KEYS_FILE,
+    Kind, LISTEN, MAIN, MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS,
+    ROUTES, SERVER, SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES,
+    STATE, STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -147,6 +147,11 @@ fn server(
     directory: Option<&Path>,
     findings_window: Duration,
 ) -> Server {
+    let empty = Node::empty();
+    let cors = Layers {
+        own: section(reader, layers.own, &CORS).unwrap_or(&empty),
+        global: None,
+    };
     let server = Server {
         listen: layers.value(reader, &LISTEN),
         admin_listen: layers.value(reader, &ADMIN_LISTEN),
@@ -169,6 +174,7 @@ fn server(
         trusted_proxies: layers.value(reader, &TRUSTED_PROXIES),
         access_log: layers.value(reader, &ACCESS_LOG),
         findings_window,
+        cors: reader.key(CORS.key, |reader| cors.value(reader, &CORS_ORIGINS)),
     };
     if server.listen == server.admin_listen && server.listen.port() != 0 {
         let at = layers

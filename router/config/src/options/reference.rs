@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, DEFAULTS, EJECT, FINDINGS, HEALTH_CHECK, KEYS, Kind,
-    MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE, SERVER,
+    BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, CORS, DEFAULTS, EJECT, FINDINGS, HEALTH_CHECK, KEYS,
+    Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE, SERVER,
 };
 
 /// The text of `docs/options.md`.
@@ -21,6 +21,7 @@ pub fn markdown() -> String {
     let sections = [
         ("server", &SERVER),
         ("server.findings", &FINDINGS),
+        ("server.cors", &CORS),
         ("keys", &KEYS),
         ("bodylog", &BODYLOG_SECTION),
         ("bodylog.spool", &BODYLOG_SPOOL),

@@ -20,8 +20,11 @@ use super::rules::REFUSAL;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::{SignalOptions, TPS, TTFT};
 use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, switch, within};
+use crate::aliases::Aliases;
 use crate::check::{self, Choice};
-use crate::valid::{AffinityFallback, AffinityKind, IdStrategy, Postprocess, SystemHoist};
+use crate::valid::{
+    AffinityFallback, AffinityKind, AliasAnswers, IdStrategy, Postprocess, SystemHoist,
+};
 
 /// The headings of a route's options, in the order of every listing.
 pub(super) const GROUPS: [&str; 17] = [
@@ -245,6 +248,15 @@ options! {
         /// JSON (docs/postprocess.md). The body log and the measurements see what the engine sent.
         postprocess: Postprocess = choice("postprocess").default("none");
 
+        /// Names that clients ask for, each with the model that is served instead. A name may have one
+        /// `*`; exact names come first, then patterns in file order, which leave served models alone
+        /// (docs/aliases.md).
+        models: Arc<Aliases> = option("models", Kind::Aliases).default("{}");
+
+        /// The model's name in answers to a request by an alias: the one that was `asked` for, or the
+        /// one that was `served`.
+        alias_answers: AliasAnswers = choice("alias_answers").default("asked");
+
         /// When true, bodies pass byte for byte in both directions: the router inserts and removes
         /// nothing.
         transparent: bool = switch("transparent").default("false");
@@ -299,6 +311,11 @@ impl Choice for Postprocess {
         ("strip_actual_usage", Self::StripActualUsage),
         ("vllm_format", Self::VllmFormat),
     ];
+}
+
+impl Choice for AliasAnswers {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("asked", Self::Asked), ("served", Self::Served)];
 }
 
 impl Choice for AffinityKind {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::bodylog::BODYLOG_SECTION;
 use super::{Kind, Meta, OptionDef, within};
 use crate::check::{self, Choice};
-use crate::valid::{AdminRead, OnMissing, StatusAccess};
+use crate::valid::{AdminRead, Cors, OnMissing, StatusAccess};
 
 /// The top of `router.yaml`.
 pub(crate) static MAIN: &[&Meta] = &[
@@ -41,10 +41,14 @@ static SERVER_KEYS: &[&Meta] = &[
     &TRUSTED_PROXIES.meta,
     &ACCESS_LOG.meta,
     &FINDINGS,
+    &CORS,
 ];
 
 /// `server.findings:`.
 static FINDINGS_KEYS: &[&Meta] = &[&FINDINGS_WINDOW.meta];
+
+/// `server.cors:`.
+static CORS_KEYS: &[&Meta] = &[&CORS_ORIGINS.meta];
 
 /// `keys:`.
 static KEYS_KEYS: &[&Meta] = &[&KEYS_FILE.meta, &ON_MISSING.meta];
@@ -60,6 +64,12 @@ pub(crate) static FINDINGS: Meta = section(
     "findings",
     || FINDINGS_KEYS,
     "What `/_findings` and `llmctl status` name as wrong.",
+);
+/// The section `server.cors`.
+pub(crate) static CORS: Meta = section(
+    "cors",
+    || CORS_KEYS,
+    "Which web pages may call the public port from a browser ([http.md](http.md#browsers)).",
 );
 /// The section `keys`.
 pub(crate) static KEYS: Meta = section("keys", || KEYS_KEYS, "The shared key file.");
@@ -213,6 +223,12 @@ pub(crate) static FINDINGS_WINDOW: OptionDef<Duration> = OptionDef::new(
 )
 .default("1m")
 .doc("How long a finding stays after its cause has gone. Its text then begins with \"over\".");
+
+/// `server.cors.origins`.
+pub(crate) static CORS_ORIGINS: OptionDef<Option<Cors>> =
+    OptionDef::new("cors", "origins", Kind::Origins, check::origins)
+        .default("[]")
+        .doc("Origins as browsers send them, `https://chat.example`; `*` for every page. Empty: CORS is off, and an engine's own headers pass. Keys are asked for all the same.");
 
 /// `keys.file`.
 pub(crate) static KEYS_FILE: OptionDef<PathBuf> = OptionDef::new("keys", "file", Kind::File, check::file)

@@ -12,6 +12,7 @@ use router_core::signal::{Metric, Statistic};
 use serde_json::{Value, json};
 
 use super::Meta;
+use crate::aliases::Aliases;
 use crate::check::{self, Choice, Reader};
 use crate::tree::Node;
 use crate::units::{show_duration, show_size};
@@ -56,6 +57,7 @@ values! {
     Arc<[Box<str>]>: check::prefixes, |paths| json!(paths);
     Arc<[SessionSource]>: check::session_sources, |sources| sources.iter().map(source).collect();
     BTreeMap<Arc<str>, f64>: check::thresholds, thresholds;
+    Arc<Aliases>: check::aliases, |aliases| aliases.written().map(|(asked, served)| (asked.to_owned(), json!(served))).collect();
     Option<Arc<[Metric]>>: check::metrics, |rows| or_off(rows, |rows| rows.iter().map(metric).collect());
     Option<Arc<[Bucket]>>: check::buckets, |rows| or_off(rows, |rows| rows.iter().map(bucket).collect());
     Option<EjectSpec>: check::eject, |eject| or_off(eject, eject_parts);

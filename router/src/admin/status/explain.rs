@@ -21,7 +21,7 @@ use super::{has_no_peers, no_peers, transforms};
 use crate::admin::answer::{self, Answer};
 use crate::admin::query::{Params, Refused};
 use crate::content::Inspection;
-use crate::placement::{PlacementLookups, RequestContext, rule_against};
+use crate::placement::{PlacementLookups, RequestContext, rule_against, served_body};
 use crate::state::{Route, RouteTable};
 
 /// The default session of `_route_debug`.
@@ -115,6 +115,8 @@ pub(super) fn inspect(
             &ErrorBody { error: no_peers() },
         ));
     }
+    let aliased = served_body(route, body);
+    let body = aliased.as_ref().map_or(body, |(_, body)| body);
     let inspection = Inspection::read(&table.fields, body);
     let model = inspection.model();
     let Some(pool) = route.pool(model.as_deref()) else {

@@ -402,6 +402,7 @@ fn receipt(route: &str, request_id: &str, at_unix_ms: u64) -> Receipt {
         at_unix_ms,
         route: route.into(),
         model: None,
+        served_model: None,
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         session: "-".into(),

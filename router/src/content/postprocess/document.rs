@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::editor::Editor;
-use super::{HELD_MAX, Handler, Outcome};
+use super::{HELD_MAX, Outcome, Rewriter};
 
 /// The rewriting of one document.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ enum Held {
 
 impl Document {
     /// The state before the first chunk.
-    pub fn new(handler: &'static dyn Handler) -> Self {
+    pub fn new(rewriter: impl Into<Rewriter>) -> Self {
         Self {
-            editor: Editor::new(handler),
+            editor: Editor::new(rewriter),
             held: Held::One(Bytes::new()),
             outcome: Outcome::Unchanged,
         }

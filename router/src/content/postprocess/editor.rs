@@ -1,19 +1,23 @@
 //! Turns one JSON text into another: a handler and its reusable memory.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use answers::cursor::Cursor;
 use memchr::memmem::Finder;
 use serde::de::IgnoredAny;
 
-use super::Handler;
 use super::repeat::Repeat;
 use super::shape::Edits;
+use super::{Handler, Rewriter};
+use crate::content::alias::rename_model;
 
-/// Applies a handler to one JSON text after the other.
+/// Applies a handler and a model's name to one JSON text after the other.
 #[derive(Debug)]
 pub struct Editor {
-    handler: &'static dyn Handler,
+    handler: Option<&'static dyn Handler>,
+    /// The model's name for the client, as a JSON string.
+    model: Option<Arc<[u8]>>,
     key: Finder<'static>,
     escape: Finder<'static>,
     edits: Edits,
@@ -22,10 +26,12 @@ pub struct Editor {
 
 impl Editor {
     /// An editor for one answer.
-    pub fn new(handler: &'static dyn Handler) -> Self {
+    pub fn new(rewriter: impl Into<Rewriter>) -> Self {
+        let Rewriter { handler, model } = rewriter.into();
         Self {
             handler,
-            key: Finder::new(handler.key()),
+            model,
+            key: Finder::new(handler.map_or("", Handler::key)),
             escape: Finder::new(b"\\u00"),
             edits: Edits::default(),
             repeat: Repeat::default(),
@@ -41,10 +47,18 @@ impl Editor {
         };
         let before = out.len();
         out.extend_from_slice(&text[..json.start]);
-        let is_changed = match self.repeat.apply(body, out) {
+        let mut is_changed = match self.repeat.apply(body, out) {
             Some(is_changed) => is_changed,
             None => self.may_change(body) && self.edit_anew(body, out),
         };
+        if let Some(model) = &self.model {
+            let start = before + json.start;
+            if !is_changed {
+                out.truncate(start);
+                out.extend_from_slice(body);
+            }
+            is_changed |= rename_model(out, start..out.len(), model);
+        }
         match is_changed {
             true => out.extend_from_slice(&text[json.end..]),
             false => out.truncate(before),
@@ -83,6 +97,9 @@ impl Editor {
 
     /// Whether the key is there, or may be there, spelled with escapes.
     fn may_change(&self, json: &[u8]) -> bool {
+        if self.handler.is_none() {
+            return false;
+        }
         self.key.find(json).is_some() || self.escape.find(json).is_some()
     }
 
@@ -91,7 +108,7 @@ impl Editor {
         if cursor.peek()? != b'{' {
             return None;
         }
-        self.handler.edit(json, &mut cursor, &mut self.edits)?;
+        self.handler?.edit(json, &mut cursor, &mut self.edits)?;
         cursor.end()
     }
 }

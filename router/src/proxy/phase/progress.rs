@@ -231,9 +231,9 @@ impl Progress {
 
     fn settled(self, route: Option<&Route>, ending: Ending) -> Settled {
         let arrival = self.arrival;
-        let (model, session, source) = match self.asked {
-            Some(asked) => (asked.model, asked.session, asked.source),
-            None => (None, dash(), no_source()),
+        let (model, alias, session, source) = match self.asked {
+            Some(asked) => (asked.model, asked.alias, asked.session, asked.source),
+            None => (None, None, dash(), no_source()),
         };
         Settled {
             rid: arrival.rid,
@@ -244,6 +244,7 @@ impl Progress {
             route: route.map(|route| Arc::clone(&route.name)),
             owner: self.owner,
             model,
+            served_model: alias.map(|alias| alias.served),
             session,
             source,
             choice: self.choice,

@@ -62,7 +62,7 @@ fn an_absent_fact_is_a_dash() {
 
 #[test]
 fn json_has_every_key_always() {
-    insta::assert_snapshot!(rendered(&example(), LogFormat::Json), @r#"{"time":"2026-09-21T14:13:31.400Z","level":"info","rid":"a1b2c3d4","method":"POST","path":"/chat/v1/chat/completions","status":200,"seconds":0.424,"route":"chat","peer":"gpu-a","mode":"hash","retries":0,"owner":"team-a","model":"m1","bytes_in":812,"bytes_out":4711,"ttft_ms":31,"tokens":null,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#);
+    insta::assert_snapshot!(rendered(&example(), LogFormat::Json), @r#"{"time":"2026-09-21T14:13:31.400Z","level":"info","rid":"a1b2c3d4","method":"POST","path":"/chat/v1/chat/completions","status":200,"seconds":0.424,"route":"chat","peer":"gpu-a","mode":"hash","retries":0,"owner":"team-a","model":"m1","served_model":null,"bytes_in":812,"bytes_out":4711,"ttft_ms":31,"tokens":null,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}"#);
 }
 
 #[test]

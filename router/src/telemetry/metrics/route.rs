@@ -200,7 +200,8 @@ impl RouteMetrics {
 impl Counters {
     fn count(&mut self, settled: &Settled) {
         let code = settled.status;
-        let model = self.model_label(settled.model.as_deref(), code);
+        let model = settled.served_model.as_ref().or(settled.model.as_ref());
+        let model = self.model_label(model.map(|model| &**model), code);
         let usage = settled.usage();
         if let Some(usage) = &usage {
             self.tokens.add(model, settled.owner.as_deref(), usage);

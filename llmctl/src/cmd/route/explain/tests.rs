@@ -285,6 +285,7 @@ fn a_receipt_tells_every_attempt() {
         at_unix_ms: 1_790_000_000_123,
         route: "chat".into(),
         model: Some("m\u{1b}1".into()),
+        served_model: None,
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         session: "sess-1".into(),

@@ -76,6 +76,7 @@ fn every() -> Vec<(&'static str, &'static Meta, Check)> {
 fn wrong_type(kind: &Kind) -> &'static str {
     match kind {
         Kind::ApiKeys
+        | Kind::Aliases
         | Kind::Thresholds(_)
         | Kind::Eject
         | Kind::HealthCheck
@@ -221,6 +222,7 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "~",
         ],
         Kind::Cidrs => vec!["10.0.0.0/8", "[10.0.0.0/33]", "[x]", "[\"\"]", "[[]]", "~"],
+        Kind::Origins => vec!["https://h", "[h]", "[https://h/]", "[\"\"]", "[[]]", "~"],
         Kind::RouteName => vec!["Chat", "v1", "-a", "\"a b\"", "\"\"", "[x]", "healthz"],
         Kind::UrlPath => vec![
             "health",
@@ -242,6 +244,18 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "[user, user]",
             "[[user]]",
             "~",
+        ],
+        Kind::Aliases => vec![
+            "~",
+            "m",
+            "[m]",
+            "{a: \"\"}",
+            "{a: ~}",
+            "{a: [b]}",
+            "{a: a}",
+            "{a: b, b: a}",
+            "{'*x*': b}",
+            "{a: 'b*'}",
         ],
         Kind::Rules => vec!["~", "x", "[x]", "[{}]", "[{field: a, op: eq}]"],
         Kind::ApiKeys => vec![
@@ -340,7 +354,7 @@ fn a_second_time_is_an_error_that_names_both_places() {
 fn an_undefined_variable_is_an_error_that_names_it_and_nothing_else() {
     for (place, meta, check) in every() {
         let value = match meta.kind {
-            Kind::Cidrs | Kind::Prefixes | Kind::SessionSources => "[\"${NOPE}\"]",
+            Kind::Cidrs | Kind::Origins | Kind::Prefixes | Kind::SessionSources => "[\"${NOPE}\"]",
             Kind::ApiKeys => "{sk: \"${NOPE}\"}",
             _ => "${NOPE}",
         };
@@ -438,11 +452,13 @@ fn good(meta: &Meta) -> &'static str {
         Kind::Text | Kind::Secret | Kind::File => "some-text",
         Kind::Listen => "127.0.0.1:0",
         Kind::Cidrs => "[10.0.0.0/8]",
+        Kind::Origins => "[https://h:3000]",
         Kind::RouteName => "a-route.1",
         Kind::UrlPath => "/health?x=1",
         Kind::Prefixes => "[/tokenize]",
         Kind::SessionSources => "[user]",
         Kind::ApiKeys => "{sk-a: bob}",
+        Kind::Aliases => "{gpt-4o: qwen3, 'x-*': 'y-*'}",
         Kind::Rules => "[{field: a, op: exists}]",
         _ => "{}",
     }
