@@ -11,6 +11,7 @@ pub mod postprocess;
 pub mod prefix;
 mod reader;
 pub mod splice;
+pub mod stored;
 pub mod transform;
 pub mod turn;
 mod usage_filter;

@@ -26,7 +26,7 @@ pub fn is_probe(path: &str) -> bool {
 /// alias of this route.
 pub fn served_body(route: &Route, body: &[u8]) -> Option<(Alias, Vec<u8>)> {
     route.aliases.as_ref()?;
-    replace_model(body, |asked| route.served_for(asked))
+    replace_model(body, |asked| route.served_for(asked).map(Cow::into_owned))
 }
 
 /// What the content rules in force need to know of a body.
@@ -145,6 +145,12 @@ impl<'s> PlacementLookups<'s> {
             pin: route.pin(model),
             pin_falls_back: route.pin_falls_back(),
         }
+    }
+
+    /// Restricts the request to one peer, because no other can serve it.
+    pub fn only(&mut self, peer: usize) {
+        self.pin = Pin::To(Arc::from([peer]));
+        self.pin_falls_back = false;
     }
 
     /// Combines the request with these results.

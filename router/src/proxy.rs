@@ -32,6 +32,7 @@ mod rewrite;
 pub mod serve;
 mod shutdown_notice;
 mod status;
+mod stored;
 mod timer;
 mod unparsed;
 mod write_timeout;

@@ -19,7 +19,7 @@ use crate::findings::Watch;
 use crate::proxy::serve::{self, Stop};
 use crate::proxy::{Proxy, Sinks};
 use crate::reload::Reloader;
-use crate::state::{Lifecycle, Phase, RouteTable, recording, ticker};
+use crate::state::{Lifecycle, Phase, RouteTable, StoredIds, recording, ticker};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
@@ -147,6 +147,7 @@ pub async fn run(
         access,
         bodylog: Arc::clone(&bodylog),
         findings: Arc::clone(&findings),
+        stored: StoredIds::default(),
     });
     let budget = ByteBudget::default();
     let client = PeerClient::new(connect_timeout.clone());

@@ -16,6 +16,7 @@
 //! - [`histogram`], [`window`]: from samples to averages.
 //! - [`aimd`]: the limit that adapts to the capacity of the engines.
 //! - [`layered`]: runtime override, else route option, else global default, with the layer.
+//! - [`stored`]: where the objects live that engines store.
 //! - [`decision`]: every fact that a decision used.
 //! - [`book`]: the single aggregate of a route: reserve, retry, release, observe.
 
@@ -37,6 +38,7 @@ pub mod pool;
 pub mod rules;
 pub mod session;
 pub mod signal;
+pub mod stored;
 pub mod window;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Model aliases in bodies: the served name on the way to an engine, the asked-for name on the way
 //! back.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,9 +20,9 @@ pub struct Alias {
 
 /// Replaces the model of a request by the one that `served` names. `None` where nothing changes: the
 /// body is not a JSON object, has no `model` text, or its model has no alias.
-pub fn replace_model<'n>(
+pub fn replace_model(
     body: &[u8],
-    served: impl FnOnce(&str) -> Option<Cow<'n, str>>,
+    served: impl FnOnce(&str) -> Option<String>,
 ) -> Option<(Alias, Vec<u8>)> {
     let mut cursor = Cursor::new(body);
     if cursor.peek()? != b'{' {
@@ -50,7 +49,7 @@ pub fn replace_model<'n>(
     }
     let alias = Alias {
         asked: asked.into(),
-        served: Arc::from(&*served),
+        served: served.into(),
     };
     Some((alias, splices.apply(body)?))
 }
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     fn replaced(body: &str) -> Option<String> {
-        let served = |asked: &str| (asked == "gpt-4o").then_some(Cow::Borrowed("qwen\"3"));
+        let served = |asked: &str| (asked == "gpt-4o").then(|| "qwen\"3".to_owned());
         let (alias, body) = replace_model(body.as_bytes(), served)?;
         assert_eq!(&*alias.asked, "gpt-4o");
         Some(String::from_utf8(body).unwrap())

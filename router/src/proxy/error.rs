@@ -184,6 +184,14 @@ impl ApiError {
         )
     }
 
+    /// 404: no peer is known to store the object that the path names.
+    pub fn stored_not_known() -> Self {
+        let message = "no peer is known to store this id; ids are remembered for 24 hours by the router that saw them made. \
+                       Use the path of the route, /<route>/v1/…, on which it was made";
+        let status = StatusCode::NOT_FOUND;
+        Self::new(status, "id_not_found", message, Retry::Useless)
+    }
+
     /// 405 with the allowed methods.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let message = format!("this path takes {allow}");

@@ -16,6 +16,7 @@ use router_core::pool::Evidence;
 
 use super::error::ApiError;
 use super::phase::{Arrival, Authorised, Placed, Tries};
+use super::stored::SEEK_MAX;
 use crate::clock::now;
 use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
@@ -39,6 +40,8 @@ pub(super) struct Outgoing {
     pub body: RequestBody,
     /// The router itself checked the client's credential.
     pub validated: bool,
+    /// Whether a peer that answers 404 sends the request on to the next one.
+    pub seeks: bool,
 }
 
 impl Outgoing {
@@ -81,6 +84,8 @@ enum End {
     Head(Response<PeerBody>),
     /// 502 or 503 from the peer: passed on only if no other candidate is left.
     Unavailable(Response<PeerBody>),
+    /// 404 from a peer that does not store what the request names.
+    NotHere(Response<PeerBody>),
     /// No byte was sent. `dead` if the peer can serve no request now.
     NotSent {
         /// Whether to ban the peer.
@@ -96,6 +101,18 @@ enum End {
     Stale(Arc<str>),
     /// No further attempt is allowed. Carries the evidence about the peer.
     Fatal(ApiError, Arc<str>, AttemptEnd),
+}
+
+impl End {
+    /// A 404 sends a request on that `seeks` its peer.
+    fn unless_missing(self, seeks: bool) -> Self {
+        match self {
+            Self::Head(response) if seeks && response.status() == StatusCode::NOT_FOUND => {
+                Self::NotHere(response)
+            }
+            end => end,
+        }
+    }
 }
 
 /// What is left of a failed attempt, in case no other candidate is left.
@@ -135,7 +152,10 @@ pub(super) async fn forward(
     loop {
         let peer = Arc::clone(&tries.peer);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
-        let (left, why) = match attempt(client, &peer, request, fresh, deadlines).await {
+        let (left, why) = match attempt(client, &peer, request, fresh, deadlines)
+            .await
+            .unless_missing(outgoing.seeks)
+        {
             End::Head(response) => return Ok(response),
             // A late failure does not mean that the connection was already dead: the prompt may
             // have killed the engine.
@@ -159,6 +179,10 @@ pub(super) async fn forward(
                 tries.ended(route, &sinks.events, says);
                 (Left::Response(response), why)
             }
+            End::NotHere(response) => {
+                tries.ended(route, &sinks.events, AttemptEnd::Neutral);
+                (Left::Response(response), Arc::from("status 404"))
+            }
             End::Silent(limit) => {
                 let says = AttemptEnd::Failed(Failure::NoFirstByte);
                 tries.ended(route, &sinks.events, says);
@@ -178,19 +202,25 @@ pub(super) async fn forward(
         // The wait for a silent peer may be longer than the window. The number of attempts bounds
         // it.
         let may_go_on = matches!(left, Left::Silence(_)) || is_in_window(started, deadlines);
+        let more_tries = match outgoing.seeks {
+            true => SEEK_MAX,
+            false => route.options.max_more_tries.value as usize,
+        };
         let next = match may_go_on {
-            true => next_candidate(tries, route, &tried),
+            true => next_candidate(tries, route, &tried, more_tries),
             false => None,
         };
         match (next, left) {
             (Some(next), _) => {
                 tries.failed(&why);
-                sinks.events.attempt_retried(
-                    &route.state.metrics,
-                    at_peer(route, &peer),
-                    rid,
-                    &why,
-                );
+                if !outgoing.seeks {
+                    sinks.events.attempt_retried(
+                        &route.state.metrics,
+                        at_peer(route, &peer),
+                        rid,
+                        &why,
+                    );
+                }
                 current = next;
                 tries.go_on(&route.peers[pool.0][next]);
                 fresh = false;
@@ -334,8 +364,12 @@ impl Late {
     }
 }
 
-fn next_candidate(tries: &mut Tries, route: &Route, tried: &[usize]) -> Option<usize> {
-    let more_tries = route.options.max_more_tries.value as usize;
+fn next_candidate(
+    tries: &mut Tries,
+    route: &Route,
+    tried: &[usize],
+    more_tries: usize,
+) -> Option<usize> {
     if tries.retries() >= more_tries {
         return None;
     }
@@ -382,6 +416,7 @@ mod tests {
 
     use super::super::head::HeadWatch;
     use super::super::phase::{Asked, Inspected, Live, Received, Sinks};
+    use super::super::stored::StoredUse;
     use super::*;
     use crate::telemetry::events::Events;
     use crate::testing::Tables;
@@ -427,6 +462,7 @@ mod tests {
             let asked = Asked {
                 model: None,
                 alias: None,
+                stored: StoredUse::Nothing,
                 session: "-".into(),
                 source: "none".into(),
             };
@@ -457,6 +493,7 @@ mod tests {
             access: None,
             bodylog: Arc::new(BodyLog::new(0)),
             findings: Arc::new(crate::findings::Watch::new(now())),
+            stored: crate::state::StoredIds::default(),
         });
         let outgoing = Outgoing {
             method: Method::POST,
@@ -464,6 +501,7 @@ mod tests {
             headers: HeaderMap::new(),
             body: Bytes::from_static(b"{}").into(),
             validated: false,
+            seeks: false,
         };
         let deadlines = Deadlines {
             response: Duration::from_secs(10),

@@ -32,11 +32,12 @@ use super::relay::Body;
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
 use super::shutdown_notice::ShutdownNotice;
-use super::{backends, finish, guard, limits, status};
+use super::{backends, finish, guard, limits, status, stored};
 use crate::admin::access;
 use crate::clock::now;
 use crate::content::Inspection;
 use crate::content::alias::Alias;
+use crate::content::stored::StoredPath;
 use crate::placement::served_body;
 use crate::state::{Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::headers::Remote;
@@ -225,6 +226,15 @@ impl Proxy {
                 Err(error) => Err(Refused::new(arrival, error)),
             };
         }
+        if let Some(StoredPath::Object { .. }) = StoredPath::of(&parts.uri.path()[path_at..]) {
+            let call = Call {
+                table,
+                parts,
+                body,
+                peer,
+            };
+            return self.by_stored(arrival, call, path_at).await;
+        }
         let bounds = Limits {
             body: table.max_body_size(),
             buffered: table.server.max_buffered_bytes,
@@ -268,6 +278,32 @@ impl Proxy {
             peer,
         };
         Box::pin(self.send(authorised, table, request)).await
+    }
+
+    /// `/v1/…/<id>` without a prefix and with several routes: the route that made the object.
+    async fn by_stored(
+        &self,
+        arrival: Live<Arrival>,
+        call: Call<'_>,
+        path_at: usize,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        let Call { table, parts, .. } = &call;
+        let none = Inspection::empty(&table.fields);
+        let home = stored::home(&self.sinks.stored, &parts.uri.path()[path_at..], &none);
+        let route = home.and_then(|home| table.get(&home.route)?.route());
+        let Some(route) = route else {
+            return Err(Refused::new(arrival, ApiError::stored_not_known()));
+        };
+        let admitted = match guard::admit(table, route, &parts.headers) {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(Refused::on_route(arrival, route, path_at, error)),
+        };
+        let grant = Grant {
+            route,
+            path_at,
+            owner: admitted.owner,
+        };
+        Box::pin(self.serve(arrival, call, grant)).await
     }
 
     /// A request whose route is known before its body.
@@ -363,7 +399,7 @@ impl Proxy {
         let (bytes, alias) = serve_alias(&authorised.route, bytes);
         let (inspected, question) = inspect(table, authorised, &parts, &bytes, alias, received)?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
-        let pool = question.pool;
+        let (pool, seeks) = (question.pool, question.seeks);
         let places = question.inspection.places();
         drop(question);
         let first = slot.peer;
@@ -373,7 +409,7 @@ impl Proxy {
             trusted: &table.server.trusted_proxies,
         };
         let outgoing = match outgoing(&inspected.authorised, parts, client, rewritten.body) {
-            Ok(outgoing) => outgoing,
+            Ok(outgoing) => Outgoing { seeks, ..outgoing },
             Err(error) => return Err(Refused::new(inspected, error)),
         };
         let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
@@ -502,6 +538,7 @@ fn outgoing(
         body,
         // The router used a credential to admit this caller.
         validated: request.owner.is_some(),
+        seeks: false,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::Method;
 use http::request::Parts;
 use router_core::book::PoolId;
 use router_core::decision::Choice;
@@ -11,6 +12,7 @@ use router_core::session::Session;
 use super::error::{ApiError, clip};
 use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
+use super::stored::{self, StoredUse};
 use crate::content::Inspection;
 use crate::content::alias::Alias;
 use crate::placement::{RequestContext, is_probe, rule_against, wanted_facts};
@@ -28,8 +30,13 @@ pub(super) struct Question<'a> {
     pub(super) context: RequestContext<'a>,
     /// The pool that serves the model.
     pub(super) pool: PoolId,
-    /// A health check by the client. Load gates do not apply to it.
+    /// A health check by the client, or a question about a stored object. Load gates do not apply to
+    /// it.
     pub(super) exempt: bool,
+    /// The only peer that can serve the request, because it stores what the request names.
+    pub(super) only: Option<usize>,
+    /// No peer is known to store what the path names. The request visits one after the other.
+    pub(super) seeks: bool,
 }
 
 /// Inspects a request whose body was read. `body` names the served model where the client asked by
@@ -57,13 +64,18 @@ pub(super) fn inspect<'a>(
             capture.session(&id.table_key());
         }
     }
-    let asked = asked(model.as_deref(), alias, &context.session);
+    let path = authorised.path();
+    let stored = StoredUse::of(path, &parts.method, &inspection);
+    let home = stored::home(&authorised.arrival.sinks.stored, path, &inspection);
+    let home = home.and_then(|home| stored::peer_of(&authorised.route, &home));
+    let asked = asked(model.as_deref(), alias, stored, &context.session);
     let inspected = authorised.next(|authorised| Inspected {
         authorised,
         received,
         asked,
     });
     let route = &inspected.authorised.route;
+    let exempt = exempt || stored.is_of_one();
     if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
         route.rules.hit(index);
         route.state.metrics.refused(Gate::Rule, None);
@@ -75,7 +87,15 @@ pub(super) fn inspect<'a>(
         let error = ApiError::rejected_by_rule(rule, status).on_route(&route.name);
         return Err(Refused::decided(inspected, choice, error));
     }
-    let Some(pool) = route.pool(model.as_deref()) else {
+    let pool = match (home, &model) {
+        (Some((pool, _)), None) => Some(pool),
+        _ => route.pool(model.as_deref()),
+    };
+    let Some(pool) = pool else {
+        if stored.is_of_one() {
+            let error = ApiError::stored_not_known().on_route(&route.name);
+            return Err(Refused::new(inspected, error));
+        }
         route.state.metrics.unplaced(Unplaced::UnknownModel);
         let error = ApiError::model_not_supported(model.as_deref(), route.models());
         let error = error.on_route(&route.name);
@@ -87,16 +107,26 @@ pub(super) fn inspect<'a>(
         context,
         pool,
         exempt,
+        only: home.filter(|(at, _)| *at == pool).map(|(_, peer)| peer),
+        seeks: home.is_none()
+            && stored == StoredUse::Names
+            && matches!(parts.method, Method::GET | Method::HEAD),
     };
     Ok((inspected, question))
 }
 
-fn asked(model: Option<&str>, alias: Option<Box<Alias>>, session: &Session<'_>) -> Asked {
+fn asked(
+    model: Option<&str>,
+    alias: Option<Box<Alias>>,
+    stored: StoredUse,
+    session: &Session<'_>,
+) -> Asked {
     let model = alias.as_ref().map_or(model, |alias| Some(&*alias.asked));
     Asked {
         // A receipt outlives its request, so the client's text in it is bounded.
         model: model.map(|model| Arc::from(clip(model))),
         alias,
+        stored,
         session: Arc::from(&*session.routed_text()),
         source: match session {
             // A model with its own label needs no copy.

@@ -28,7 +28,10 @@ pub(super) async fn place(
     let (pool, model) = (question.pool, question.model.as_deref());
     let context = &question.context;
     let inspection = &question.inspection;
-    let lookups = PlacementLookups::of(route, pool, model, &context.session, inspection);
+    let mut lookups = PlacementLookups::of(route, pool, model, &context.session, inspection);
+    if let Some(peer) = question.only {
+        lookups.only(peer);
+    }
     if lookups.pin == Pin::Unknown {
         route.state.metrics.unplaced(Unplaced::UnknownModel);
         let error = ApiError::model_not_found(model.unwrap_or_default())

@@ -61,6 +61,14 @@ fn fingerprint(route: &valid::Route) -> String {
         .collect()
 }
 
+/// Body fields about objects that an engine stores.
+const STORED: [&str; 4] = [
+    "store",
+    "previous_response_id",
+    "conversation",
+    "input_file_id",
+];
+
 /// Which keys open a route.
 #[derive(Clone, Debug)]
 pub enum RouteKeys {
@@ -195,6 +203,7 @@ impl Route {
                 Place::Header(_) => None,
             })
             .chain(prefix.iter().copied())
+            .chain(STORED)
     }
 
     /// Whether any pool has a usable peer now.

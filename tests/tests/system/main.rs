@@ -38,6 +38,7 @@ mod semantics;
 mod sessions;
 mod simulated;
 mod smuggling;
+mod stored;
 mod streaming;
 mod supervisor;
 mod terminal;

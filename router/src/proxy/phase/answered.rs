@@ -16,6 +16,7 @@ use crate::proxy::error::ApiError;
 use crate::proxy::head::HeadWatch;
 use crate::proxy::measure::{Least, Measure, Span};
 use crate::proxy::respond::Media;
+use crate::proxy::stored::{self, IdWatch, StoredUse};
 use crate::state::Route;
 use answers::Meter;
 
@@ -32,6 +33,8 @@ pub(in crate::proxy) struct Answered {
     status: StatusCode,
     is_stream: bool,
     measure: Option<Box<Measure>>,
+    /// Reads the id of the object that the answer says was stored.
+    ids: Option<Box<IdWatch>>,
     span: Span,
     gaps: Gaps,
     bytes_out: u64,
@@ -81,7 +84,18 @@ impl Answered {
                 capture.answered(head, connect);
             }
             let method = &authorised.arrival.method;
+            let stored = placed.inspected.asked.stored;
+            let ids = match stored != StoredUse::Nothing && head.status.is_success() {
+                true => stored::answered(
+                    stored,
+                    &authorised.arrival.sinks.stored,
+                    authorised.path(),
+                    || stored::at(&authorised.route, &placed.tries.peer),
+                ),
+                false => None,
+            };
             Self {
+                ids,
                 head: match observed.is_held {
                     true => Head::Held(head.status),
                     false => Head::Sent(head.status),
@@ -186,6 +200,12 @@ impl Answered {
     /// Reads a part of the peer's answer that came with the last chunk. The part is decoded if the
     /// body is compressed and decoding is on.
     pub(in crate::proxy) fn read(&mut self, data: &[u8]) {
+        if let Some(ids) = &mut self.ids {
+            let stored = &self.placed.inspected.authorised.arrival.sinks.stored;
+            if ids.feed(data, stored) {
+                self.ids = None;
+            }
+        }
         let (Some(measure), Some(now)) = (&mut self.measure, self.span.last) else {
             return;
         };

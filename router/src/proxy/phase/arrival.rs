@@ -12,6 +12,7 @@ use crate::findings::Watch;
 use crate::proxy::dispatch;
 use crate::proxy::head::HeadWatch;
 use crate::proxy::respond;
+use crate::state::StoredIds;
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
@@ -29,6 +30,8 @@ pub struct Sinks {
     pub bodylog: Arc<BodyLog>,
     /// Counts for findings.
     pub findings: Arc<Watch>,
+    /// Where the objects live that engines store.
+    pub stored: StoredIds,
 }
 
 /// A request of which the head was read.

@@ -7,6 +7,7 @@ use router_config::valid::AliasAnswers;
 
 use super::Authorised;
 use crate::content::alias::{self, Alias};
+use crate::proxy::stored::StoredUse;
 use crate::state::Route;
 
 /// Facts about a request body that was read.
@@ -25,6 +26,8 @@ pub(in crate::proxy) struct Asked {
     pub(in crate::proxy) model: Option<Arc<str>>,
     /// Both names of a model that the client asked for by an alias.
     pub(in crate::proxy) alias: Option<Box<Alias>>,
+    /// What the request has to do with stored objects.
+    pub(in crate::proxy) stored: StoredUse,
     /// The session, as in `X-Routed-Session`.
     pub(in crate::proxy) session: Arc<str>,
     /// The source of the session id, as in `X-Routed-Source`.
