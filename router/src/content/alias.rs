@@ -7,8 +7,6 @@ use std::sync::Arc;
 use answers::cursor::{Cursor, Span, text};
 use answers::json::unescaped;
 
-use super::splice::Splices;
-
 /// The two names of one request's model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
@@ -43,15 +41,19 @@ pub fn replace_model(
     let asked = std::str::from_utf8(&asked).ok()?;
     let served = served(asked)?;
     let quoted = quoted(&served);
-    let mut splices = Splices::default();
+    let mut edited = Vec::with_capacity(body.len() + quoted.len());
+    let mut done = 0;
     for value in values {
-        splices.replace(value, quoted.clone());
+        edited.extend_from_slice(&body[done..value.start]);
+        edited.extend_from_slice(&quoted);
+        done = value.end;
     }
+    edited.extend_from_slice(&body[done..]);
     let alias = Alias {
         asked: asked.into(),
         served: served.into(),
     };
-    Some((alias, splices.apply(body)?))
+    Some((alias, edited))
 }
 
 /// A name as a JSON string.

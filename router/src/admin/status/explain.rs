@@ -115,8 +115,8 @@ pub(super) fn inspect(
             &ErrorBody { error: no_peers() },
         ));
     }
-    let aliased = served_body(route, body);
-    let body = aliased.as_ref().map_or(body, |(_, body)| body);
+    let aliased = served_body(route, body).map(|(_, body)| Bytes::from(body));
+    let body = aliased.as_ref().unwrap_or(body);
     let inspection = Inspection::read(&table.fields, body);
     let model = inspection.model();
     let Some(pool) = route.pool(model.as_deref()) else {
