@@ -4,7 +4,7 @@
 //! Bounded by two generations: when the younger one is full, it becomes the older one, and the ids of
 //! the older one that nobody asked for since are forgotten. An id also ends after its time to live.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Longest id, bytes. Engines use 64 at most.
@@ -13,8 +13,8 @@ pub const ID_MAX: usize = 256;
 /// A bounded table from ids to places.
 #[derive(Debug)]
 pub struct StoredIds<P> {
-    young: HashMap<Box<str>, Entry<P>>,
-    old: HashMap<Box<str>, Entry<P>>,
+    young: BTreeMap<Box<str>, Entry<P>>,
+    old: BTreeMap<Box<str>, Entry<P>>,
     /// Size of a generation.
     half: usize,
     ttl: Duration,
@@ -31,8 +31,8 @@ impl<P: Clone> StoredIds<P> {
     /// An empty table of at most `max` ids, at least two.
     pub fn new(max: usize, ttl: Duration) -> Self {
         Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: BTreeMap::new(),
+            old: BTreeMap::new(),
             half: (max / 2).max(1),
             ttl,
         }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_forgets_the_oldest() {
-        let now = Instant::now();
+        let now = crate::testing::start();
         let mut ids = StoredIds::new(4, TTL);
         for n in 0..100 {
             ids.put(&format!("resp_{n}"), n, now);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_id_ends_after_its_time_unless_it_is_seen_again() {
-        let start = Instant::now();
+        let start = crate::testing::start();
         let mut ids = StoredIds::new(10, TTL);
         ids.put("a", 1, start);
         ids.put("b", 2, start);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn ids_that_no_engine_makes_are_not_kept() {
-        let now = Instant::now();
+        let now = crate::testing::start();
         let mut ids = StoredIds::new(10, TTL);
         ids.put("", 1, now);
         ids.put(&"x".repeat(ID_MAX + 1), 1, now);
