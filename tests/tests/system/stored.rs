@@ -1,6 +1,8 @@
 //! Objects that engines store: the engine that made one serves it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use serde_json::{Value, json};
 use system_tests::peer::Peer;
@@ -16,18 +18,18 @@ async fn engine(name: &'static str) -> Peer {
         let stored = Arc::clone(&stored);
         async move {
             let kind = [("content-type", "application/json")];
-            let known = |id: &str| stored.lock().unwrap().iter().any(|it| it == id);
+            let known = |id: &str| stored.lock().iter().any(|it| it == id);
             let body: Value = serde_json::from_slice(&seen.body).unwrap_or_default();
             let id = seen.target.split('/').nth(3).map(str::to_owned);
             let previous = body["previous_response_id"].as_str();
             let (status, answer) = match (seen.method.as_str(), id) {
                 ("POST", None) if previous.is_none_or(known) => {
-                    let id = format!("resp_{name}_{}", stored.lock().unwrap().len());
-                    stored.lock().unwrap().push(id.clone());
+                    let id = format!("resp_{name}_{}", stored.lock().len());
+                    stored.lock().push(id.clone());
                     (200, json!({"id": id, "by": name}))
                 }
                 ("DELETE", Some(id)) if known(&id) => {
-                    stored.lock().unwrap().retain(|it| *it != id);
+                    stored.lock().retain(|it| *it != id);
                     (200, json!({"id": id, "deleted": true, "by": name}))
                 }
                 (_, Some(id)) if known(&id) => (200, json!({"id": id, "by": name})),
