@@ -173,11 +173,35 @@ fn decide(criterion: &mut Criterion) {
         PlacementRequest::new(POOL, None),
         PlacementRequest::new(POOL, Some(b"session-1")),
     );
+    let uuid = PlacementRequest::new(POOL, Some(b"0198c1f7-5a4e-7d31-9a55-0d3f7c2b6e11"));
     let few = |affinity| route(FEW, affinity);
+    let balanced = |peers, balance| RouteSpec {
+        balance,
+        ..route(peers, by(Hash::Crc32))
+    };
+    // The same decision over a few and over many peers.
+    for peers in [4, FEW, MANY] {
+        let cases = [
+            ("crc32", route(peers, by(Hash::Crc32)), uuid),
+            ("rendezvous", route(peers, by(Hash::Rendezvous)), uuid),
+            ("sticky", route(peers, Affinity::Sticky), uuid),
+            ("least_conn", balanced(peers, Balance::LeastConn), nobody),
+            ("round_robin", balanced(peers, Balance::RoundRobin), nobody),
+            ("power_of_two", balanced(peers, Balance::PowerOfTwo), nobody),
+        ];
+        for (name, route, request) in cases {
+            let mut stage = Stage::new(route);
+            let id = BenchmarkId::new(format!("grows/{name}"), peers);
+            group.bench_function(id, |bencher| {
+                bencher.iter(|| stage.turn(black_box(request)));
+            });
+        }
+    }
     let cases = [
         ("least_conn", few(by(Hash::Crc32)), nobody),
         ("crc32", few(by(Hash::Crc32)), session),
         ("rendezvous", few(by(Hash::Rendezvous)), session),
+        ("rendezvous_md5", few(by(Hash::RendezvousMd5)), session),
         ("session_prio", few(by(Hash::Crc32)), prio),
         ("sticky", few(Affinity::Sticky), session),
         ("polled_least_busy", polled(Balance::LeastBusy), nobody),

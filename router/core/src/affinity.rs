@@ -7,6 +7,7 @@ pub(crate) mod sid;
 pub mod sticky;
 mod tenants;
 pub(crate) mod warm;
+mod xxh3;
 
 pub use sid::Hashed;
 

@@ -541,7 +541,9 @@ impl Health {
                 self.fail(failure, attempt.is_probe, spec, may_leave, now);
             }
             AttemptEnd::Abandoned => {
-                if attempt.is_probe && waited >= VAIN_WAIT {
+                // An older request may have brought the peer back meanwhile.
+                let is_probed = matches!(self.phase, Phase::Probing { .. });
+                if attempt.is_probe && is_probed && waited >= VAIN_WAIT {
                     self.fail_probe(None, spec, now);
                 }
             }

@@ -5,8 +5,9 @@
 //! Mapping Scheme for Rendezvous" (1996). Every peer gets a weight from session and peer, and the
 //! highest weight wins. So losing a peer moves only the sessions of that peer.
 //!
-//! A decision does not allocate here, whatever the length of the session id. A long id is fed to
-//! the hasher once, and each peer continues from a copy of that state on the stack.
+//! A decision does not allocate here, whatever the length of the session id. What depends on the
+//! session alone is computed once for all peers: products of a short id, the hasher's state of a
+//! long one.
 
 use std::borrow::Cow;
 
@@ -15,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Hash;
 use super::sid::Sid;
+use super::xxh3::{Piece, Plan};
 
 /// The home of a session among `peers` (`host:port` texts, in file order): the index of the winner
 /// and its score (`crc32` value, or the winning weight). `None` when there are no peers.
@@ -78,28 +80,18 @@ pub fn weight(hash: Hash, session: &[u8], peer: &str) -> Option<u64> {
     weights(hash, Sid::new(session))(&Address::new(peer))
 }
 
-/// Bytes of a `host:port` that are copied as one piece. A copy of fixed size is faster than one
-/// whose length is read first.
-const PIECE: usize = 32;
-
 /// A `host:port`, ready to be hashed.
 #[derive(Clone, Debug)]
 pub(crate) struct Address<'a> {
-    /// The first bytes of the address, padded with zeros.
-    piece: [u8; PIECE],
+    /// The first bytes of the address.
+    piece: Piece,
     whole: Cow<'a, str>,
 }
 
 impl<'a> Address<'a> {
     pub(crate) fn new(host_port: &'a str) -> Self {
-        let mut piece = [0; PIECE];
-        let bytes = host_port.bytes();
-        piece
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(to, from)| *to = from);
         Self {
-            piece,
+            piece: Piece::new(host_port.as_bytes()),
             whole: host_port.into(),
         }
     }
@@ -117,93 +109,92 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Bytes of `session ‖ 0x00 ‖ host:port` that are hashed in one call. Longer ids are rare, and for
-/// them xxh3 works in blocks anyway.
-const LANE: usize = 256;
+/// Most bytes of a session whose products with the addresses are prepared. Above this, xxh3 works in
+/// other blocks.
+const PREPARED_MAX: usize = 240;
 
-/// Inputs that are written before the first of them is hashed. Reading bytes that were just written
-/// stalls until they reach the cache; seven inputs later they are there.
-const LANES: usize = 8;
+/// Lengths of addresses for which a plan is kept. Peers of one pool seldom have more.
+const PLANS: usize = 4;
 
-/// `session ‖ 0x00 ‖ host:port` of several peers. A short input is hashed in one call: the
-/// streaming state is larger than the input, and copying it for each peer costs more than the hash.
-struct Lanes<'p> {
-    /// Every text begins with the session and the zero byte.
-    texts: [[u8; LANE]; LANES],
-    /// Length of the common prefix.
-    prefix: usize,
-    /// The peers whose addresses follow the prefix.
-    laid: [Option<(usize, &'p Address<'p>)>; LANES],
-    count: usize,
+/// Computes `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0, of many peers for one session.
+struct Prepared<'s> {
+    session: Sid<'s>,
+    /// `session ‖ 0x00`.
+    prefix: [u8; PREPARED_MAX],
+    length: usize,
+    plans: [Option<Plan>; PLANS],
+    /// The plan used last.
+    last: usize,
 }
 
-impl<'p> Lanes<'p> {
-    /// `None` when the session leaves too little room for addresses.
-    fn new(session: Sid<'_>) -> Option<Self> {
-        let session = session.short()?;
-        let mut text = [0; LANE];
+impl<'s> Prepared<'s> {
+    /// `None` for a session that is too long.
+    fn new(session: Sid<'s>) -> Option<Self> {
+        let text = session.short()?;
+        let mut prefix = [0; PREPARED_MAX];
         // The zero byte behind the session is there already.
-        let place = text[..LANE - PIECE].get_mut(..session.len())?;
-        place.copy_from_slice(session);
+        let place = prefix[..PREPARED_MAX - 1].get_mut(..text.len())?;
+        place.copy_from_slice(text);
         Some(Self {
-            texts: [text; LANES],
-            prefix: session.len() + 1,
-            laid: [None; LANES],
-            count: 0,
+            session,
+            prefix,
+            length: text.len() + 1,
+            plans: [None; PLANS],
+            last: 0,
         })
     }
 
-    /// Adds a peer, which may fill the lanes. Returns false when the address does not fit.
     #[inline]
-    fn lay(&mut self, index: usize, peer: &'p Address<'p>) -> bool {
-        let after = &mut self.texts[self.count][self.prefix..];
-        let address = peer.whole.as_bytes();
-        if address.len() <= PIECE
-            && let Some(place) = after.first_chunk_mut::<PIECE>()
-        {
-            *place = peer.piece;
-        } else if let Some(place) = after.get_mut(..address.len()) {
-            place.copy_from_slice(address);
-        } else {
-            return false;
+    fn weigh(&mut self, peer: &Address<'_>) -> u64 {
+        let length = peer.whole.len();
+        match &self.plans[self.last] {
+            Some(plan) if plan.address == length => plan.hash(&peer.piece),
+            _ => self.weigh_first(peer),
         }
-        self.laid[self.count] = Some((index, peer));
-        self.count += 1;
-        true
     }
 
-    /// Computes the weights of the collected peers, in the order they were added.
-    #[inline]
-    fn weigh(&mut self, best: &mut Heaviest<'p>) {
-        for (text, laid) in self.texts.iter().zip(&mut self.laid).take(self.count) {
-            if let Some((index, peer)) = laid.take() {
-                let weight = xxh3_64(&text[..self.prefix + peer.whole.len()]);
-                best.offer(index, peer, weight, is_smaller);
-            }
+    /// Weighs a peer whose address has another length than the one before.
+    fn weigh_first(&mut self, peer: &Address<'_>) -> u64 {
+        let length = peer.whole.len();
+        let known = self.plans.iter().position(|plan| {
+            let plan = plan.as_ref();
+            plan.is_some_and(|plan| plan.address == length)
+        });
+        self.last = known.unwrap_or_else(|| {
+            let free = self.plans.iter().position(Option::is_none);
+            let place = free.unwrap_or((self.last + 1) % PLANS);
+            self.plans[place] = Plan::new(&self.prefix[..self.length], length);
+            place
+        });
+        match &self.plans[self.last] {
+            Some(plan) => plan.hash(&peer.piece),
+            None => self.weigh_whole(peer),
         }
-        self.count = 0;
+    }
+
+    /// Weighs a peer whose address and session together are very short or long.
+    fn weigh_whole(&self, peer: &Address<'_>) -> u64 {
+        let (prefix, address) = (&self.prefix[..self.length], peer.whole.as_bytes());
+        let mut short = [0; 16];
+        let whole = prefix.len() + address.len();
+        let Some(text) = short.get_mut(..whole) else {
+            return xxh3_weights(self.session)(peer);
+        };
+        text[..prefix.len()].copy_from_slice(prefix);
+        text[prefix.len()..].copy_from_slice(address);
+        xxh3_64(text)
     }
 }
 
-/// The peer with the highest `xxh3_64(session ‖ 0x00 ‖ host:port)`, seed 0.
+/// The peer with the highest `xxh3_64(session ‖ 0x00 ‖ host:port)`.
 fn heaviest_by_xxh3<'p>(
     session: Sid<'_>,
     peers: impl Iterator<Item = (usize, &'p Address<'p>)>,
 ) -> Heaviest<'p> {
-    let Some(mut lanes) = Lanes::new(session) else {
+    let Some(mut prepared) = Prepared::new(session) else {
         return heaviest(peers, xxh3_weights(session), is_smaller);
     };
-    let mut best = Heaviest::default();
-    peers.for_each(|(index, peer)| {
-        if !lanes.lay(index, peer) {
-            best.offer(index, peer, xxh3_weights(session)(peer), is_smaller);
-        }
-        if lanes.count == LANES {
-            lanes.weigh(&mut best);
-        }
-    });
-    lanes.weigh(&mut best);
-    best
+    heaviest(peers, |peer| prepared.weigh(peer), is_smaller)
 }
 
 /// Between equal weights the smaller `host:port` wins.
@@ -263,7 +254,7 @@ impl<'p> Heaviest<'p> {
 
 fn heaviest<'p>(
     peers: impl Iterator<Item = (usize, &'p Address<'p>)>,
-    weight: impl Fn(&Address<'_>) -> u64,
+    mut weight: impl FnMut(&Address<'_>) -> u64,
     wins_tie: impl Fn(&Address<'_>, &Address<'_>) -> bool,
 ) -> Heaviest<'p> {
     let mut best = Heaviest::default();
@@ -273,19 +264,20 @@ fn heaviest<'p>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::xxh3::ADDRESS_MAX;
     use super::*;
 
     #[test]
     fn the_heaviest_wins_whatever_length_it_and_the_session_have() {
-        // More peers than one batch holds; the longest address does not fit at all.
-        let lengths = [1, 14, PIECE - 2, PIECE - 1, 90, LANE].into_iter().cycle();
-        let hosts = (10..).zip(lengths).take(3 * LANES + 1);
+        // More lengths than plans are kept; the longest addresses have no plan.
+        let lengths = [1, 14, 15, 13, ADDRESS_MAX - 2, ADDRESS_MAX - 1, 90, 256];
+        let lengths = lengths.into_iter().cycle();
+        let hosts = (10..).zip(lengths).take(25);
         let hosts: Vec<String> = hosts
             .map(|(number, length)| format!("{number}{}", "h".repeat(length)))
             .collect();
         let peers: Vec<_> = hosts.iter().map(|host| Address::new(host)).collect();
-        let edge = LANE - PIECE;
-        for length in [0, 1, 36, 100, edge - 1, edge, edge + 1, LANE, 5_000] {
+        for length in [0, 1, 36, 100, 120, 127, 150, 238, 239, 240, 256, 5_000] {
             for letter in b'a'..=b'z' {
                 let session = vec![letter; length];
                 let weight = |host: &String| {

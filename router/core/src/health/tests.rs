@@ -348,6 +348,19 @@ fn a_first_byte_from_before_ends_an_ejection_for_silence() {
 }
 
 #[test]
+fn an_abandoned_probe_ejects_no_peer_that_has_come_back_meanwhile() {
+    let (mut peer, mut waiting) = suspect(5);
+    peer.pass(5);
+    peer.judge();
+    peer.pass(30);
+    let probe = peer.begin();
+    peer.first_byte(&mut waiting[0]);
+    peer.pass(6);
+    peer.end(probe, AttemptEnd::Abandoned);
+    assert_eq!(peer.state(), HealthState::Returning);
+}
+
+#[test]
 fn an_engine_that_shows_load_and_no_progress_is_suspect_sooner() {
     let mut peer = Peer::new();
     peer.is_stuck = true;
