@@ -4,6 +4,9 @@
 //! operations on the masks find all escapes of a block, so an escape does not restart the search.
 //! The method is the first stage of simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per
 //! Second").
+//!
+//! Neither function is inlined: the loop over blocks loses a fifth of its speed to the registers of
+//! its caller.
 
 use wide::{u8x16, u8x32};
 
@@ -14,14 +17,14 @@ const SHORT: usize = 16;
 
 /// The position after the closing quote of the string whose opening quote is at `start`. What is
 /// between the quotes is not checked.
-#[inline]
+#[inline(never)]
 pub fn end(body: &[u8], start: usize) -> Option<usize> {
     find::<false>(body, start)
 }
 
 /// Like [`end`], but `None` also for a control character or an unknown escape between the quotes.
 /// Whether the bytes are UTF-8 is not checked.
-#[inline]
+#[inline(never)]
 pub fn checked_end(body: &[u8], start: usize) -> Option<usize> {
     find::<true>(body, start)
 }
@@ -58,8 +61,11 @@ fn find_in_blocks<const CHECKED: bool>(body: &[u8], mut at: usize) -> Option<usi
                 return None;
             }
             let escapes = escaped & inside & !(quotes | backslashes);
-            if escapes != 0 && !are_known(body, at, escapes & !block.either(b'n', b't')) {
-                return None;
+            if escapes != 0 {
+                let rare = escapes & !block.either(b'n', b't');
+                if rare != 0 && !are_known(body, at, rare) {
+                    return None;
+                }
             }
         }
         if ends != 0 {
