@@ -14,8 +14,10 @@ pub mod splice;
 pub mod stored;
 pub mod transform;
 pub mod turn;
+mod unreadable;
 mod usage_filter;
 
 pub use facts::Wanted;
 pub use inspect::{Fields, Inspection};
 pub use turn::Turn;
+pub use unreadable::Unreadable;

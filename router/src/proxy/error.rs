@@ -12,6 +12,8 @@ use http::{Response, StatusCode};
 use router_core::rules::Rule;
 use serde_json::{Map, Value, json};
 
+use crate::content::Unreadable;
+
 /// Which API the client speaks. The path decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -281,6 +283,27 @@ impl ApiError {
         Self::new(status, "rejected_by_rule", message, Retry::Useless).with("rule", &*rule.name)
     }
 
+    /// The router has to read the body and cannot. 415 when the client itself says that the body is
+    /// something else than JSON in UTF-8, else 400.
+    pub fn unreadable_body(why: Unreadable, content_type: Option<&HeaderValue>) -> Self {
+        const ALLOWED: &str = "this route judges what a request contains; send JSON in UTF-8";
+        match content_type.filter(|declared| !is_utf8_json(declared.as_bytes())) {
+            None => Self::bad_request("unreadable_body", format!("the body is {why}; {ALLOWED}")),
+            Some(declared) => {
+                let declared = String::from_utf8_lossy(declared.as_bytes());
+                let declared = clip(&declared);
+                let message =
+                    format!("the body is {why}, with content-type '{declared}'; {ALLOWED}");
+                Self::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "unreadable_body",
+                    message,
+                    Retry::Useless,
+                )
+            }
+        }
+    }
+
     /// 500: a fault of the router itself.
     pub fn internal(message: &'static str) -> Self {
         Self::new(
@@ -513,6 +536,16 @@ pub(super) fn clip(text: &str) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// Whether a `Content-Type` declares JSON, and no charset but UTF-8.
+fn is_utf8_json(content_type: &[u8]) -> bool {
+    let text = content_type.to_ascii_lowercase();
+    let mut parts = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let kind = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| part.strip_prefix(b"charset="));
+    let is_utf8 = |name: &[u8]| matches!(name, b"utf-8" | b"utf8" | b"\"utf-8\"");
+    (kind == b"application/json" || kind.ends_with(b"+json")) && charset.is_none_or(is_utf8)
 }
 
 #[cfg(test)]

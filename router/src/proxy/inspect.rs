@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, Method, header};
 use router_core::book::PoolId;
 use router_core::decision::Choice;
 use router_core::session::Session;
@@ -13,8 +13,8 @@ use super::error::{ApiError, clip};
 use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
 use super::stored::{self, StoredUse};
-use crate::content::Inspection;
 use crate::content::alias::Alias;
+use crate::content::{Inspection, Unreadable};
 use crate::placement::{RequestContext, is_probe, rule_against, wanted_facts};
 use crate::settled::no_source;
 use crate::state::RouteTable;
@@ -43,7 +43,8 @@ pub(super) struct Question<'a> {
 /// an `alias`.
 ///
 /// # Errors
-/// A content rule refuses the request, or the route has no pool for its model.
+/// A content rule refuses the request, the route has no pool for its model, or the router cannot
+/// read what has to decide.
 pub(super) fn inspect<'a>(
     table: &'a RouteTable,
     mut authorised: Live<Authorised>,
@@ -54,6 +55,7 @@ pub(super) fn inspect<'a>(
 ) -> Result<(Live<Inspected>, Question<'a>), Box<Refused>> {
     let exempt = is_probe(authorised.path());
     let wanted = wanted_facts(&authorised.route).filter(|_| !exempt);
+    let must_be_read = !exempt && (wanted.is_some() || authorised.route.reads_the_model());
     let inspection = Inspection::read_for(&table.fields, wanted, body);
     let in_query = || local::query_value(parts.uri.query(), "model").map(Cow::Owned);
     let model = inspection.model().or_else(in_query);
@@ -101,6 +103,14 @@ pub(super) fn inspect<'a>(
         let error = error.on_route(&route.name);
         return Err(Refused::new(inspected, error));
     };
+    if must_be_read
+        && !is_form(&parts.headers)
+        && let Some(why) = Unreadable::of(&inspection, body)
+    {
+        let declared = parts.headers.get(header::CONTENT_TYPE);
+        let error = ApiError::unreadable_body(why, declared).on_route(&route.name);
+        return Err(Refused::new(inspected, error));
+    }
     let question = Question {
         inspection,
         model,
@@ -113,6 +123,14 @@ pub(super) fn inspect<'a>(
             && matches!(parts.method, Method::GET | Method::HEAD),
     };
     Ok((inspected, question))
+}
+
+/// A form has its fields in parts, not in JSON.
+fn is_form(headers: &HeaderMap) -> bool {
+    const FORM: &[u8] = b"multipart/form-data";
+    let declared = headers.get(header::CONTENT_TYPE);
+    let start = declared.and_then(|declared| declared.as_bytes().get(..FORM.len()));
+    start.is_some_and(|start| start.eq_ignore_ascii_case(FORM))
 }
 
 fn asked(

@@ -135,6 +135,11 @@ impl Route {
         }
     }
 
+    /// Whether the model in a body decides which peers may serve it.
+    pub fn reads_the_model(&self) -> bool {
+        self.is_by_model() || self.options.load.pin_model.value
+    }
+
     /// Whether a peer of a flat route lists `model`, as an id or an alias.
     pub fn serves(&self, model: &str) -> bool {
         !self.is_by_model() && self.listed(model).is_some()

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use system_tests::peer::Peer;
 use system_tests::router::Router;
+use system_tests::wire::{Reply, Wire, encode};
 
 use crate::common::{CHAT_PATH, over};
 
@@ -54,7 +55,7 @@ async fn a_rule_refuses_before_anything_is_reserved_and_says_which_it_was() {
             "details": { "code": "rejected_by_rule", "rule": "rule2", "route": "r" },
         })
     );
-    for passes in [body("hi", 8).as_str(), "", "hello", "[]"] {
+    for passes in [body("hi", 8).as_str(), "", "[]"] {
         assert_eq!(router.post(CHAT_PATH, passes).await.status, 200, "{passes}");
     }
     // A path of health checks is left alone, whatever the body contains.
@@ -62,7 +63,7 @@ async fn a_rule_refuses_before_anything_is_reserved_and_says_which_it_was() {
         .post("/r/v1/models", &body("a long question", 9))
         .await;
     assert_eq!(probed.status, 200);
-    assert_eq!(peer.requests().len(), 5);
+    assert_eq!(peer.requests().len(), 4);
     assert_eq!(hits(&router).await, json!([1, 1]));
     assert_eq!(refusals(&router).await, "2");
     let receipts = router.admin_get("/r/_decisions?n=9").await.json();
@@ -78,6 +79,39 @@ async fn a_rule_refuses_before_anything_is_reserved_and_says_which_it_was() {
     );
     let conns = router.admin_get("/r/_active_conns").await.json();
     assert_eq!(conns[peer.address.to_string()], json!(0));
+}
+
+async fn send(router: &Router, content_type: &str, body: &[u8]) -> Reply {
+    let mut wire = Wire::connect(router.public).await;
+    let headers = [("content-type", content_type)];
+    wire.send(encode("POST", CHAT_PATH, &headers, body)).await;
+    wire.reply("POST").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_encoding_slips_past_a_rule() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], RULES).start().await;
+    let long = body("a long question", 4);
+    let marked = format!("\u{feff}{long}");
+    assert_eq!(router.post(CHAT_PATH, &marked).await.status, 413);
+    let wide: Vec<u8> = long.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let latin = [&b"{\"x\":\"\xe9\"}"[..], b" "].concat();
+    for (content_type, body, status) in [
+        ("application/json", &*wide, 400),
+        ("application/json; charset=utf-16", &wide, 415),
+        ("text/plain", b"hello", 415),
+        ("application/json", b"hello", 400),
+        ("application/json", &latin, 400),
+    ] {
+        let reply = send(&router, content_type, body).await;
+        assert_eq!(reply.status, status, "{content_type} {body:?}");
+        let error = &reply.json()["error"];
+        assert_eq!(error["code"], "unreadable_body");
+        assert_eq!(error["type"], "invalid_request_error");
+    }
+    let form = send(&router, "multipart/form-data; boundary=b", b"--b--\r\n").await;
+    assert_eq!(form.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
