@@ -7,6 +7,8 @@ use std::sync::Arc;
 use answers::cursor::{Cursor, Span, text};
 use answers::json::unescaped;
 
+use super::reader::start;
+
 /// The two names of one request's model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
@@ -22,7 +24,7 @@ pub fn replace_model(
     body: &[u8],
     served: impl FnOnce(&str) -> Option<String>,
 ) -> Option<(Alias, Vec<u8>)> {
-    let mut cursor = Cursor::new(body);
+    let mut cursor = Cursor::at(body, start(body));
     if cursor.peek()? != b'{' {
         return None;
     }
