@@ -502,6 +502,7 @@ fn write_row<S: Deref<Target = str>, J: Serialize, H>(
         client_gone: meta.client_gone,
         resp_body_truncated: meta.resp_body_truncated.unwrap_or(false),
         frt: meta.first_chunk_t.unwrap_or(0.0),
+        first_token_t: meta.first_token_t,
         lct: meta.last_chunk_t.unwrap_or(0.0),
         rt: meta.rt.unwrap_or(0.0),
         upstream_connect_t: meta.upstream_connect_t,

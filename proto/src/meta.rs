@@ -235,6 +235,10 @@ pub struct MetaOf<S, J, H> {
     /// Time of the first non-empty chunk of the response body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_chunk_t: Option<f64>,
+    /// Time of the first event of a stream with generated content; absent when the router could not
+    /// read the stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_t: Option<f64>,
     /// Time of the end of the response body; absent when it was not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_chunk_t: Option<f64>,

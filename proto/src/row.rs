@@ -108,6 +108,9 @@ pub struct DetailRow<'a> {
     pub resp_body_truncated: bool,
     /// First chunk, seconds from the arrival; 0 when there was none.
     pub frt: f64,
+    /// First event of a stream with generated content, in the same unit; absent when unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_t: Option<f64>,
     /// Time of the last chunk, in the same unit.
     pub lct: f64,
     /// Time of the end of the exchange, in the same unit.
@@ -182,6 +185,7 @@ impl Default for DetailRow<'_> {
             client_gone: false,
             resp_body_truncated: false,
             frt: 0.0,
+            first_token_t: None,
             lct: 0.0,
             rt: 0.0,
             upstream_connect_t: None,
@@ -252,6 +256,9 @@ impl DetailRow<'_> {
         object.flag(named!("client_gone"), self.client_gone);
         object.flag(named!("resp_body_truncated"), self.resp_body_truncated);
         object.json(named!("frt"), &self.frt)?;
+        if let Some(first_token_t) = self.first_token_t {
+            object.json(named!("first_token_t"), &first_token_t)?;
+        }
         object.json(named!("lct"), &self.lct)?;
         object.json(named!("rt"), &self.rt)?;
         if let Some(upstream_connect_t) = self.upstream_connect_t {

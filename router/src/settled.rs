@@ -203,6 +203,7 @@ impl router_bodylog::Settled for Settled {
             unix_ms: self.arrived_unix_ms(),
             arrived: self.times.arrived,
             queued: self.times.overhead(),
+            first_token: self.ttft(),
             took: self.took(),
             end: self.end,
             meter: self.meter.as_ref(),

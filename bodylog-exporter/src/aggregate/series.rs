@@ -206,8 +206,10 @@ impl Series {
             let slot = &mut self.rt[labels::stream(row.stream)];
             count(slot, Edges::Seconds, row.rt, now_ms);
         }
-        if row.frt > 0.0 && row.stream == Some(true) {
-            self.ttft.observe(bucket, Edges::Seconds, row.frt, now_ms);
+        // A first chunk may hold no token: a role, or a comment that keeps the connection alive.
+        let ttft = row.first_token_t.unwrap_or(row.frt);
+        if ttft > 0.0 && row.stream == Some(true) {
+            self.ttft.observe(bucket, Edges::Seconds, ttft, now_ms);
         }
         if row.completion_tokens >= RATE_TOKENS_MIN && row.rt >= RATE_SECONDS_MIN {
             let rate = tokens / row.rt;
@@ -402,6 +404,19 @@ mod tests {
             .map(|(bucket, h)| (labels::prompt_bucket_label(bucket), h.count()))
             .collect();
         assert_eq!(counted, [("unknown".into(), 1), ("0006k_0008k".into(), 2)]);
+    }
+
+    #[test]
+    fn ttft_is_the_first_token_or_else_the_first_chunk() {
+        let row = |first_token_t| DetailRow {
+            frt: 0.5,
+            first_token_t,
+            stream: Some(true),
+            ..DetailRow::default()
+        };
+        let series = observed(&[row(Some(2.0)), row(None)]);
+        let sums: Vec<_> = series.ttft.iter().map(|(_, h)| h.sum()).collect();
+        assert_eq!(sums, [2.5]);
     }
 
     #[test]

@@ -103,7 +103,8 @@ families! {
         /// Answers that are not whole: cut by the engine (no_finish) or the client (client_abort),
         /// or stored in part (capture).
         TRUNCATED = counter "bodylog_truncated" [service, route, backend, model, cause] Count;
-        /// Arrival of a request to the first chunk of its stream, by length of the prompt.
+        /// Arrival of a request to the first generated token of its stream, or to its first chunk where
+        /// the row has no token time; by length of the prompt.
         TTFT_SECONDS = histogram "bodylog_ttft_seconds" [service, route, backend, model, prompt_bucket] Seconds;
         /// Successful requests whose answer names no tokens.
         USAGE_MISSING = counter "bodylog_usage_missing" [service, route, backend, model] Count;

@@ -219,7 +219,7 @@ fn a_row_stays_small_whatever_a_client_sends() {
 #[test]
 fn what_the_router_has_read_stands() {
     let meta = json!({"v":2,"status":200,"stream":false,"model_req":"asked","model":"answered",
-        "finish_reason":"stop","stop_reason_raw":"end_turn","complete":true,"attempts":2,"client_gone":true,"upstream_connect_t":0.25,
+        "finish_reason":"stop","stop_reason_raw":"end_turn","complete":true,"attempts":2,"client_gone":true,"upstream_connect_t":0.25,"first_token_t":0.125,
         "usage":{"prompt":1,"completion":2,"cached":3,"reasoning":4,"total":5},
         "req_bytes":100,"resp_bytes":200,"peer":"10.0.0.1:8000","peer_name":"gpu-1","queue_t":0.5,
         "resp_meta":{"usage":{"prompt_tokens":1},"actual_usage":{"prompt_tokens":9}}})
@@ -249,6 +249,7 @@ fn what_the_router_has_read_stands() {
         ("complete", json!(true)),
         ("queue_t", json!(0.5)),
         ("upstream_connect_t", json!(0.25)),
+        ("first_token_t", json!(0.125)),
         ("client_gone", json!(true)),
         ("v", json!(2)),
     ] {
@@ -399,7 +400,7 @@ fn full_meta() -> Value {
         "peer_name":"gpu","forwarded_to":"http://10.0.0.9:30000/v1","attempts":2,"session_id":"s","session_src":"body.user",
         "mode":"hash","decision":{"load":[1,2.5,-1e-7,true,null,{"a":""}]},"reject_reason":"why","status":200,
         "usage":{"prompt":1,"completion":2,"cached":3,"reasoning":4,"total":5},"finish_reason":"end_turn",
-        "stop_reason_raw":"end_turn","complete":true,"client_gone":true,"first_chunk_t":0.1,"last_chunk_t":1.25,"rt":1.5,
+        "stop_reason_raw":"end_turn","complete":true,"client_gone":true,"first_chunk_t":0.1,"first_token_t":0.2,"last_chunk_t":1.25,"rt":1.5,
         "upstream_connect_t":0.0,"queue_t":0.001,"sampled_by":"all","shed":"bodies","lost_before":9,
         "resp_meta":{"id":"c0","model":"x","usage":{"prompt_tokens":1},"reasoning":"a \"b\"","tool_calls":[{"id":1}]}}"#;
     serde_json::from_str(json).unwrap()

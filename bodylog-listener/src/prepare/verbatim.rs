@@ -218,6 +218,9 @@ const MEMBERS: &[(&str, Set)] = &[
     ("first_chunk_t", |facts, value| {
         put(&mut facts.first_chunk_t, value.time())
     }),
+    ("first_token_t", |facts, value| {
+        put(&mut facts.first_token_t, value.time())
+    }),
     ("last_chunk_t", |facts, value| {
         put(&mut facts.last_chunk_t, value.time())
     }),

@@ -100,7 +100,7 @@ fn written_quickly_is_written_the_same() {
     let full = r#"{"v":2,"ts":"t","ts_end":"e","request_id":"r\"1","pid":"p","epoch":1,"seq":2,"source_addr":"::1","method":"POST",
         "uri":"/é\n","route":"r","tenant":"t","model_req":"q","model":"m","stream":false,"status":200,"peer":"a:1","peer_name":"a",
         "forwarded_to":"b","backend":"b:2","attempts":3,"mode":"hash","session_src":"s","reject_reason":"x","finish_reason":"stop",
-        "complete":true,"client_gone":true,"resp_body_truncated":true,"frt":0.1,"lct":1.0,"rt":1e-7,"upstream_connect_t":0.0,
+        "complete":true,"client_gone":true,"resp_body_truncated":true,"frt":0.1,"first_token_t":0.2,"lct":1.0,"rt":1e-7,"upstream_connect_t":0.0,
         "queue_t":2.5,"chunk_count":1,"req_bytes":2,"resp_bytes":3,"prompt_tokens":4,"completion_tokens":5,"cached_tokens":6,
         "total_tokens":7,"reasoning_tokens":8,"sampled_by":"all","shed":"disk"}"#;
     let rows = [

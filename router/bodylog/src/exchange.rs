@@ -100,6 +100,8 @@ pub struct Facts<'e> {
     pub arrived: Instant,
     /// Time from the request's last byte to its first send.
     pub queued: Option<Duration>,
+    /// Time from arrival to the first event of a stream with generated content.
+    pub first_token: Option<Duration>,
     /// Time from arrival to the last byte.
     pub took: Duration,
     /// How the answer ended.

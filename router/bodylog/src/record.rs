@@ -196,6 +196,7 @@ impl Record {
         meta.ts = DateTime::from_timestamp_millis(facts.unix_ms)
             .map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true).into());
         meta.first_chunk_t = capture.first_chunk.map(since);
+        meta.first_token_t = facts.first_token.map(seconds);
         meta.last_chunk_t = capture
             .last_chunk
             .filter(|_| facts.end == End::Whole)

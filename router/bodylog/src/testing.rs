@@ -49,6 +49,7 @@ impl Settled for Ending {
             unix_ms: 1_767_369_600_100,
             arrived: self.arrived,
             queued: None,
+            first_token: None,
             took: self.took,
             end: self.end,
             meter: None,

@@ -295,10 +295,11 @@ async fn every_exchange_is_recorded_found_and_counted() {
         streamed["resp_meta"]["usage"]["completion_tokens"], 25,
         "the usage that the client did not ask for is recorded: {streamed}"
     );
-    assert!(
-        streamed["rt"].as_f64() >= streamed["first_chunk_t"].as_f64(),
-        "{streamed}"
-    );
+    let time = |name: &str| streamed[name].as_f64();
+    assert!(time("first_token_t").is_some(), "{streamed}");
+    assert!(time("first_token_t") >= time("first_chunk_t"), "{streamed}");
+    assert!(time("rt") >= time("first_token_t"), "{streamed}");
+    assert!(records["whole"]["first_token_t"].is_null());
     assert!(streamed["upstream_connect_t"].is_number(), "{streamed}");
     let expected = json!({
         "status": 200, "session_id": "conversation-1", "peer": peer, "req_body": whole_body,
