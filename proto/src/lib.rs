@@ -19,3 +19,6 @@ pub mod row;
 
 #[cfg(test)]
 mod losses;
+
+#[cfg(test)]
+mod reference;

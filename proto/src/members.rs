@@ -12,8 +12,8 @@ const SHORT: usize = 48;
 
 /// A name in the form that [`Members`] takes: with the comma before it and the colon after it.
 macro_rules! named {
-    ($name:literal) => {
-        concat!(",\"", $name, "\":")
+    ($name:ident) => {
+        concat!(",\"", stringify!($name), "\":")
     };
 }
 pub(crate) use named;

@@ -4,6 +4,7 @@
 //! Within a major version, fields are only ever added. A reader keeps unknown fields, and fields of
 //! an unexpected type ([`MetaOf::extra`]), and passes them on.
 
+mod members;
 mod surrogates;
 
 use std::borrow::Cow;
@@ -103,174 +104,62 @@ impl<S, J> RespMetaOf<S, J> {
 /// [`MetaOf`] as read.
 pub type Meta = MetaOf<String, Value, Map<String, Value>>;
 
-/// The data about one exchange. Times are seconds from the arrival of the request, rounded to
-/// milliseconds. `S` is the type of its texts, `J` of any JSON value, `H` of the headers, so that a
-/// writer can borrow them.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(
-    default,
-    bound(
-        deserialize = "S: Default + Deserialize<'de>, J: Default + Deserialize<'de>, H: Default + Deserialize<'de>"
-    )
-)]
-pub struct MetaOf<S, J, H> {
-    /// Major version of the schema; absent in version 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub v: Option<u32>,
-    /// Arrival of the request: RFC 3339, milliseconds. UTC in version 2, any offset in version 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ts: Option<S>,
-    /// The arrival in milliseconds since the Unix epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ts_unix_ms: Option<i64>,
-    /// The `x-request-id`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<S>,
-    /// The sender: [`Hello::producer`](crate::control::Hello::producer). Set by the receiver.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pid: Option<S>,
-    /// The run of the sender. Set by the receiver.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<u64>,
-    /// Sequence within the run. Set by the receiver.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seq: Option<u64>,
-    /// The client's address.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_ip: Option<S>,
-    /// Method.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<S>,
-    /// Path and query after the route prefix, with secrets in the query removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uri: Option<S>,
-    /// Request headers by lower-case name, with secrets removed. A header that was sent several
-    /// times is a list.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub req_headers: Option<H>,
-    /// Whether headers or other parts were left out because the object was too large.
-    #[serde(skip_serializing_if = "is_false")]
-    pub meta_trimmed: bool,
-    /// Whether the stored request body is incomplete.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub req_body_truncated: Option<bool>,
-    /// Whether the stored response body is incomplete.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_body_truncated: Option<bool>,
-    /// Size of the request body as received, in bytes, however much of it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub req_bytes: Option<u64>,
-    /// Size of the response body from the peer, in bytes, however much of it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_bytes: Option<u64>,
-    /// Number of non-empty chunks of the response body.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chunk_count: Option<u64>,
-    /// `content-encoding` of the stored response body; absent when it is plain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_encoding: Option<S>,
-    /// The route.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub route: Option<S>,
-    /// The owner of the client's key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<S>,
-    /// The model that the request names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model_req: Option<S>,
-    /// The model that the response names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<S>,
-    /// Whether the request asks for a stream; absent when unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stream: Option<bool>,
-    /// The peer that answered, `host:port`; version 1 appends ` (retry#N)`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer: Option<S>,
-    /// The peer without the retry suffix.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer_clean: Option<S>,
-    /// The peer's configured name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer_name: Option<S>,
-    /// If the peer is a router itself, the peer behind it: its `X-Routed-Peer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub forwarded_to: Option<S>,
-    /// Number of attempts, including the last one; 0 for a request that reached no peer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<u32>,
-    /// The session id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<S>,
-    /// Where the session id was found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_src: Option<S>,
-    /// How the peer was chosen: `X-Routed-Mode`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<S>,
-    /// The facts of the decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision: Option<J>,
-    /// Why the router itself refused the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reject_reason: Option<S>,
-    /// Status sent to the client; 499 when the client left first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    /// Token counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
-    /// Why generation ended, in OpenAI's words for every dialect: `stop`, `length`, `tool_calls`, …
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finish_reason: Option<S>,
-    /// The engine's own word, if it differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason_raw: Option<S>,
-    /// Whether the end of the response was seen: the stream's last event, or its full length.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub complete: Option<bool>,
-    /// Whether the client left before the response had ended.
-    #[serde(skip_serializing_if = "is_false")]
-    pub client_gone: bool,
-    /// Time of the first non-empty chunk of the response body.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_chunk_t: Option<f64>,
-    /// Time of the first event of a stream with generated content; absent when the router could not
-    /// read the stream.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_token_t: Option<f64>,
-    /// Time of the end of the response body; absent when it was not seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_chunk_t: Option<f64>,
-    /// Time of the end of the exchange.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rt: Option<f64>,
-    /// Time to connect to the peer that answered; 0 on an existing connection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub upstream_connect_t: Option<f64>,
-    /// Time spent waiting for a slot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_t: Option<f64>,
-    /// Why the exchange is recorded: `all`, `rate`, `error`, `slow`, `truncated`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampled_by: Option<S>,
-    /// The parts left out for lack of space: `bodies` by the sender, `disk` by the receiver.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shed: Option<S>,
-    /// Lower sequences that have not come are lost: the sender had to drop them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_before: Option<u64>,
-    /// Data found in the response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resp_meta: Option<RespMetaOf<S, J>>,
-    /// All other fields, ordered by name.
-    #[serde(flatten)]
-    pub extra: Map<String, Value>,
+/// Whether a member is left out of the object.
+trait Absent {
+    fn is_absent(&self) -> bool;
 }
 
-fn is_false(value: &bool) -> bool {
-    !*value
+impl<T> Absent for Option<T> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
 }
+
+impl Absent for bool {
+    fn is_absent(&self) -> bool {
+        !*self
+    }
+}
+
+macro_rules! meta {
+    ($(
+        $(#[doc = $doc:literal])+
+        $by:ident $kind:ident $name:ident: $Type:ty;
+    )*) => {
+        /// The data about one exchange. Times are seconds from the arrival of the request, rounded to
+        /// milliseconds. `S` is the type of its texts, `J` of any JSON value, `H` of the headers, so
+        /// that a writer can borrow them.
+        #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(
+            default,
+            bound(
+                serialize = "S: Serialize, J: Serialize, H: Serialize",
+                deserialize = "S: Default + Deserialize<'de>, J: Default + Deserialize<'de>, H: Default + Deserialize<'de>"
+            )
+        )]
+        pub struct MetaOf<S, J, H> {
+            $(
+                $(#[doc = $doc])+
+                #[serde(skip_serializing_if = "Absent::is_absent")]
+                pub $name: $Type,
+            )*
+            /// All other fields, ordered by name.
+            #[serde(flatten)]
+            pub extra: Map<String, Value>,
+        }
+
+        /// Name, kind, writer and meaning of every member.
+        #[cfg(test)]
+        pub(crate) const TABLE: &[[&str; 4]] = &[$([
+            stringify!($name),
+            stringify!($kind),
+            stringify!($by),
+            concat!($($doc),+),
+        ]),*];
+    };
+}
+
+crate::meta_members!(meta);
 
 /// Shows only the identifiers, because other values may be secrets or prompts.
 impl<S: std::fmt::Debug, J, H> std::fmt::Debug for MetaOf<S, J, H> {

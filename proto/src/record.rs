@@ -8,36 +8,100 @@ use serde_json::Value;
 use crate::members::{Members, named};
 use crate::meta::Meta;
 
-/// One exchange as stored. The meta fields are on the top level, next to these.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record<'a> {
-    /// The router's data, and the data found in the response
-    /// ([`MetaOf::resp_meta`](crate::meta::MetaOf::resp_meta)).
-    #[serde(flatten)]
-    pub meta: Meta,
-    /// The address from which the frame came. It replaces any value from the sender.
-    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
-    pub source_addr: Option<Cow<'a, str>>,
-    /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is not a valid
-    /// time.
-    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
-    pub ts_end: Option<Cow<'a, str>>,
-    /// The request body, or its base64.
-    #[serde(default, borrow)]
-    pub req_body: Cow<'a, str>,
-    /// Only present, and true, when the request body is base64.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub req_body_b64: bool,
-    /// The text of the answer if the response has one, else the response body, or its base64.
-    #[serde(default, borrow)]
-    pub resp_body: Cow<'a, str>,
-    /// Only present, and true, when the response body is base64.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub resp_body_b64: bool,
-    /// The choices, if there are several: `{index, text, reasoning, tool_calls, finish_reason}`.
-    /// `resp_body` is then the text of the first choice.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub resp_choices: Vec<Value>,
+/// Declares the record: its struct, the names of the members beside the meta fields and their writer.
+/// Before the name of a member stands when it is written: `text` always, `optional` when it is known,
+/// `flag` when it is true, `list` when it is not empty.
+macro_rules! record {
+    (
+        $(#[$about:meta])*
+        pub struct $Record:ident<$life:lifetime> {
+            $(
+                $(#[doc = $doc:literal])+
+                #[serde($($attribute:tt)*)]
+                $kind:ident $name:ident: $Type:ty;
+            )*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+        pub struct $Record<$life> {
+            /// The router's data, and the data found in the response
+            /// ([`MetaOf::resp_meta`](crate::meta::MetaOf::resp_meta)).
+            #[serde(flatten)]
+            pub meta: Meta,
+            $(
+                $(#[doc = $doc])+
+                #[serde($($attribute)*)]
+                pub $name: $Type,
+            )*
+        }
+
+        impl $Record<'_> {
+            /// The names of the members beside the meta fields. Only the listener writes them.
+            pub const BESIDE_META: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Appends the members beside the meta fields to an object that already has those, and
+            /// closes it. Ignores [`Record::meta`].
+            ///
+            /// # Errors
+            /// See [`Record::write_json`].
+            pub fn write_beside_meta(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+                let mut object = Members::of(out);
+                $( record!(@write $kind object, named!($name), self.$name); )*
+                out.push(b'}');
+                Ok(())
+            }
+        }
+
+        /// Name, kind, writer and meaning of every member beside the meta fields.
+        #[cfg(test)]
+        pub(crate) const TABLE: &[[&str; 4]] = &[$([
+            stringify!($name),
+            stringify!($kind),
+            "receiver",
+            concat!($($doc),+),
+        ]),*];
+    };
+
+    (@write text $object:ident, $name:expr, $value:expr) => { $object.text($name, &$value) };
+    (@write optional $object:ident, $name:expr, $value:expr) => {
+        $object.optional($name, $value.as_deref())
+    };
+    (@write flag $object:ident, $name:expr, $value:expr) => { $object.flag($name, $value) };
+    (@write list $object:ident, $name:expr, $value:expr) => {
+        if !$value.is_empty() {
+            $object.json($name, &$value)?;
+        }
+    };
+}
+
+record! {
+    /// One exchange as stored. The meta fields are on the top level, next to these.
+    pub struct Record<'a> {
+        /// The address from which the frame came. It replaces any value from the sender.
+        #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+        optional source_addr: Option<Cow<'a, str>>;
+        /// End of the exchange, `ts` plus `rt`, in the offset of `ts`; absent when `ts` is not a
+        /// valid time.
+        #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+        optional ts_end: Option<Cow<'a, str>>;
+        /// The request body, or its base64.
+        #[serde(default, borrow)]
+        text req_body: Cow<'a, str>;
+        /// Only present, and true, when the request body is base64.
+        #[serde(default, skip_serializing_if = "is_false")]
+        flag req_body_b64: bool;
+        /// The text of the answer if the response has one, else the response body, or its base64.
+        #[serde(default, borrow)]
+        text resp_body: Cow<'a, str>;
+        /// Only present, and true, when the response body is base64.
+        #[serde(default, skip_serializing_if = "is_false")]
+        flag resp_body_b64: bool;
+        /// The choices, if there are several: `{index, text, reasoning, tool_calls,
+        /// finish_reason}`. `resp_body` is then the text of the first choice.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        list resp_choices: Vec<Value>;
+    }
 }
 
 fn is_false(value: &bool) -> bool {
@@ -69,26 +133,6 @@ impl Record<'_> {
         // Opened again for the members beside the meta fields.
         let _ = out.pop_if(|end| *end == b'}');
         self.write_beside_meta(out)
-    }
-
-    /// Appends the members beside the meta fields to an object that already has those, and closes
-    /// it. Ignores [`Record::meta`].
-    ///
-    /// # Errors
-    /// See [`Record::write_json`].
-    pub fn write_beside_meta(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        let mut object = Members::of(out);
-        object.optional(named!("source_addr"), self.source_addr.as_deref());
-        object.optional(named!("ts_end"), self.ts_end.as_deref());
-        object.text(named!("req_body"), &self.req_body);
-        object.flag(named!("req_body_b64"), self.req_body_b64);
-        object.text(named!("resp_body"), &self.resp_body);
-        object.flag(named!("resp_body_b64"), self.resp_body_b64);
-        if !self.resp_choices.is_empty() {
-            object.json(named!("resp_choices"), &self.resp_choices)?;
-        }
-        out.push(b'}');
-        Ok(())
     }
 }
 

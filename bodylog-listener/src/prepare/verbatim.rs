@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 use memchr::memchr2;
 use proto::meta::{MetaOf, RespMetaOf, SCHEMA, Usage};
+use proto::record::Record;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -90,6 +91,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
             let (_, set) = MEMBERS[known];
             set(&mut facts, value)?;
             next = known + 1;
+        } else if Record::BESIDE_META.contains(&name) {
+            return None;
         }
         match name {
             // A comma precedes it.
@@ -118,140 +121,51 @@ pub(super) fn read(bytes: &[u8]) -> Option<Verbatim<'_>> {
 /// Reads a member. `None` if it is not plain.
 type Set = for<'m> fn(&mut Facts<'m>, Token<'m>) -> Option<()>;
 
-/// Every known member, in the order of [`MetaOf`], followed by the members that only the listener
-/// writes, whose names a sender must not use.
-const MEMBERS: &[(&str, Set)] = &[
-    ("v", |facts, value| put(&mut facts.v, value.number())),
-    ("ts", |facts, value| put(&mut facts.ts, value.text())),
-    ("ts_unix_ms", |facts, value| {
-        put(&mut facts.ts_unix_ms, value.number())
-    }),
-    ("request_id", |facts, value| {
-        put(&mut facts.request_id, value.text())
-    }),
-    ("client_ip", |facts, value| {
-        put(&mut facts.client_ip, value.text())
-    }),
-    ("method", |facts, value| {
-        put(&mut facts.method, value.text())
-    }),
-    ("uri", |facts, value| put(&mut facts.uri, value.text())),
-    ("req_headers", |facts, value| {
-        put(&mut facts.req_headers, value.object().map(drop))
-    }),
-    ("meta_trimmed", |facts, value| {
-        turn_on(&mut facts.meta_trimmed, &value)
-    }),
-    ("req_body_truncated", |facts, value| {
-        put(&mut facts.req_body_truncated, value.boolean())
-    }),
-    ("resp_body_truncated", |facts, value| {
-        put(&mut facts.resp_body_truncated, value.boolean())
-    }),
-    ("req_bytes", |facts, value| {
-        put(&mut facts.req_bytes, value.number())
-    }),
-    ("resp_bytes", |facts, value| {
-        put(&mut facts.resp_bytes, value.number())
-    }),
-    ("chunk_count", |facts, value| {
-        put(&mut facts.chunk_count, value.number())
-    }),
-    ("resp_encoding", |facts, value| {
-        put(&mut facts.resp_encoding, value.text())
-    }),
-    ("route", |facts, value| put(&mut facts.route, value.text())),
-    ("tenant", |facts, value| {
-        put(&mut facts.tenant, value.text())
-    }),
-    ("model_req", |facts, value| {
-        put(&mut facts.model_req, value.text())
-    }),
-    ("model", |facts, value| put(&mut facts.model, value.text())),
-    ("stream", |facts, value| {
-        put(&mut facts.stream, value.boolean())
-    }),
-    ("peer", |facts, value| put(&mut facts.peer, value.text())),
-    ("peer_clean", |facts, value| {
-        put(&mut facts.peer_clean, value.text())
-    }),
-    ("peer_name", |facts, value| {
-        put(&mut facts.peer_name, value.text())
-    }),
-    ("forwarded_to", |facts, value| {
-        put(&mut facts.forwarded_to, value.text())
-    }),
-    ("attempts", |facts, value| {
-        put(&mut facts.attempts, value.number())
-    }),
-    ("session_id", |facts, value| {
-        put(&mut facts.session_id, value.text())
-    }),
-    ("session_src", |facts, value| {
-        put(&mut facts.session_src, value.text())
-    }),
-    ("mode", |facts, value| put(&mut facts.mode, value.text())),
-    ("decision", |facts, value| {
-        put(&mut facts.decision, value.some())
-    }),
-    ("reject_reason", |facts, value| {
-        put(&mut facts.reject_reason, value.text())
-    }),
-    ("status", |facts, value| {
-        put(&mut facts.status, value.number())
-    }),
-    ("usage", |facts, value| {
-        put(&mut facts.usage, value.object().and_then(usage))
-    }),
-    ("finish_reason", |facts, value| {
-        put(&mut facts.finish_reason, value.text())
-    }),
-    ("stop_reason_raw", |facts, value| {
-        put(&mut facts.stop_reason_raw, value.text())
-    }),
-    ("complete", |facts, value| {
-        put(&mut facts.complete, value.boolean())
-    }),
-    ("client_gone", |facts, value| {
-        turn_on(&mut facts.client_gone, &value)
-    }),
-    ("first_chunk_t", |facts, value| {
-        put(&mut facts.first_chunk_t, value.time())
-    }),
-    ("first_token_t", |facts, value| {
-        put(&mut facts.first_token_t, value.time())
-    }),
-    ("last_chunk_t", |facts, value| {
-        put(&mut facts.last_chunk_t, value.time())
-    }),
-    ("rt", |facts, value| put(&mut facts.rt, value.time())),
-    ("upstream_connect_t", |facts, value| {
-        put(&mut facts.upstream_connect_t, value.time())
-    }),
-    ("queue_t", |facts, value| {
-        put(&mut facts.queue_t, value.time())
-    }),
-    ("sampled_by", |facts, value| {
-        put(&mut facts.sampled_by, value.text())
-    }),
-    ("shed", |facts, value| put(&mut facts.shed, value.text())),
-    ("lost_before", |facts, value| {
-        put(&mut facts.lost_before, value.number())
-    }),
-    ("resp_meta", |facts, value| {
-        put(&mut facts.resp_meta, value.object().and_then(found))
-    }),
-    ("pid", |_, _| None),
-    ("epoch", |_, _| None),
-    ("seq", |_, _| None),
-    ("source_addr", |_, _| None),
-    ("ts_end", |_, _| None),
-    ("req_body", |_, _| None),
-    ("req_body_b64", |_, _| None),
-    ("resp_body", |_, _| None),
-    ("resp_body_b64", |_, _| None),
-    ("resp_choices", |_, _| None),
-];
+/// How a member of a kind is read. A sender must not use the name of a member that the listener sets.
+macro_rules! set {
+    (receiver $name:ident $kind:ident) => {
+        |_, _| None
+    };
+    (sender $name:ident text) => {
+        |facts, value| put(&mut facts.$name, value.text())
+    };
+    (sender $name:ident number) => {
+        |facts, value| put(&mut facts.$name, value.number())
+    };
+    (sender $name:ident time) => {
+        |facts, value| put(&mut facts.$name, value.time())
+    };
+    (sender $name:ident boolean) => {
+        |facts, value| put(&mut facts.$name, value.boolean())
+    };
+    (sender $name:ident flag) => {
+        |facts, value| turn_on(&mut facts.$name, &value)
+    };
+    (sender $name:ident json) => {
+        |facts, value| put(&mut facts.$name, value.some())
+    };
+    (sender $name:ident headers) => {
+        |facts, value| put(&mut facts.$name, value.object().map(drop))
+    };
+    (sender $name:ident usage) => {
+        |facts, value| put(&mut facts.$name, value.object().and_then(usage))
+    };
+    (sender $name:ident found) => {
+        |facts, value| put(&mut facts.$name, value.object().and_then(found))
+    };
+}
+
+macro_rules! members {
+    ($(
+        $(#[doc = $doc:literal])+
+        $by:ident $kind:ident $name:ident: $Type:ty;
+    )*) => {
+        /// Every known member, in the order of [`MetaOf`].
+        const MEMBERS: &[(&str, Set)] = &[$((stringify!($name), set!($by $name $kind))),*];
+    };
+}
+
+proto::meta_members!(members);
 
 fn put<T>(slot: &mut Option<T>, value: Option<T>) -> Option<()> {
     if slot.is_some() {
