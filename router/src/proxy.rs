@@ -10,6 +10,7 @@ mod body;
 mod cors;
 mod destination;
 mod dispatch;
+mod early;
 mod edits;
 pub mod error;
 mod finish;
@@ -34,6 +35,7 @@ mod shutdown_notice;
 mod status;
 mod stored;
 mod timer;
+mod tunnel;
 mod unparsed;
 mod write_timeout;
 

@@ -43,6 +43,8 @@ pub struct Settled {
     pub choice: Option<Choice>,
     /// One entry per peer tried.
     pub attempts: Vec<Attempt>,
+    /// Pings that the client got because the engine was silent.
+    pub pings: u32,
     /// The configured name of the peer that was tried last.
     pub peer_name: Option<Arc<str>>,
     /// Status sent to the client; 499 when the client disconnected before that.
@@ -172,6 +174,7 @@ impl Settled {
             session: Arc::clone(&self.session),
             source: Arc::clone(&self.source),
             attempts: self.attempts.clone(),
+            pings: self.pings,
             status: self.status,
             duration_ms: u64::try_from(self.took().as_millis()).unwrap_or(u64::MAX),
             ttft_ms: self.ttft_ms(),

@@ -106,6 +106,7 @@ pub(crate) fn settled() -> Settled {
         owner: None,
         model: None,
         served_model: None,
+        pings: 0,
         session: dash(),
         source: no_source(),
         choice: None,

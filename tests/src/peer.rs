@@ -91,6 +91,20 @@ impl Exchange {
         self.send("0\r\n\r\n").await;
     }
 
+    /// Receives this many bytes after the request.
+    ///
+    /// # Panics
+    ///
+    /// When the router closes first.
+    pub async fn receive(&mut self, bytes: usize) -> Vec<u8> {
+        let mut received = vec![0; bytes];
+        let io = self.io.as_mut().expect("the connection is open");
+        io.read_exact(&mut received)
+            .await
+            .expect("the bytes arrive");
+        received
+    }
+
     /// Returns when the router has closed its side. The request then counts as cancelled.
     pub async fn gone(&mut self) {
         let Some(io) = &mut self.io else { return };

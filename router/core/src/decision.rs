@@ -353,6 +353,14 @@ pub struct Usage {
     pub total: u64,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// The record of one request: the facts of its decision and how it ended. The entry of the ring
 /// behind `/_decisions` and `llmctl route explain --last`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -382,6 +390,9 @@ pub struct Receipt {
     /// Peers that were tried, in order, with their errors. If the last one has no error, it served
     /// the request. At most `max_more_tries + 2` entries.
     pub attempts: Vec<Attempt>,
+    /// Pings that the client got because the engine was silent (`sse_keepalive`).
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub pings: u32,
     /// Status sent to the client; 499 when the client left before a status was sent.
     pub status: u16,
     /// Time from arrival to the last byte, milliseconds.

@@ -314,6 +314,13 @@ impl ApiError {
         )
     }
 
+    /// 501: the route forbids a change of the protocol.
+    pub fn upgrade_not_allowed() -> Self {
+        let message = "this route takes no WebSockets (`websockets: false`); send the request without 'Upgrade'";
+        let status = StatusCode::NOT_IMPLEMENTED;
+        Self::new(status, "upgrade_not_allowed", message, Retry::Useless)
+    }
+
     /// 502: no peer could be reached, or the peer failed before its headers.
     pub fn upstream(message: &'static str, attempts: usize) -> Self {
         Self::new(

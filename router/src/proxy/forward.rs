@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use router_core::health::{AttemptEnd, Failure};
 use router_core::pool::Evidence;
 
@@ -53,7 +53,7 @@ impl Outgoing {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = path.map_err(unusable)?.into();
         let mut headers = self.headers.clone();
-        headers.insert(http::header::HOST, peer.target.host.clone());
+        headers.insert(header::HOST, peer.target.host.clone());
         headers::credential(
             &mut headers,
             peer.target.authorization.as_ref(),
@@ -249,15 +249,15 @@ async fn attempt(
     deadlines: Deadlines,
 ) -> End {
     let limits = AttemptLimits::new(deadlines, now());
+    let asks_upgrade =
+        request.method() == Method::GET && request.headers().contains_key(header::UPGRADE);
     let (end, late) = limits.head();
     let sent = client.send(&peer.target.address, request, fresh);
     match tokio::time::timeout_at(end.into(), sent).await {
         Err(_) => late.end("no response headers in time"),
         Ok(Ok(mut response)) => match response.status() {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => End::Unavailable(response),
-            // The router handles `Upgrade` itself, so no request asks the peer for another
-            // protocol.
-            StatusCode::SWITCHING_PROTOCOLS => End::Fatal(
+            StatusCode::SWITCHING_PROTOCOLS if !asks_upgrade => End::Fatal(
                 ApiError::upstream(SWITCHED, 1),
                 Arc::from("status 101"),
                 AttemptEnd::Neutral,

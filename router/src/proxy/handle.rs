@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use router_bodylog::Begun;
 
@@ -20,6 +20,7 @@ use super::body::{self, Collected, Limits};
 use super::cors::Page;
 use super::destination::{Denied, Destination};
 use super::dispatch::leading_slashes;
+use super::early::{Finish, Sending};
 use super::error::{ApiError, Dialect};
 use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
@@ -32,6 +33,7 @@ use super::relay::Body;
 use super::respond::{self, Stamp};
 use super::rewrite::rewrite;
 use super::shutdown_notice::ShutdownNotice;
+use super::tunnel::{self, Upgrade};
 use super::{backends, finish, guard, limits, status, stored};
 use crate::admin::access;
 use crate::clock::now;
@@ -245,7 +247,8 @@ impl Proxy {
             Err(error) => return Err(Refused::new(arrival, error)),
         };
         let inspection = Inspection::read(&table.fields, &collected.bytes);
-        let model = inspection.model().map(Cow::into_owned);
+        let in_query = || local::query_value(parts.uri.query(), "model");
+        let model = inspection.model().map(Cow::into_owned).or_else(in_query);
         let route = match route_of_model(table, model.as_deref()) {
             Ok(route) => route,
             Err(error) => return Err(Refused::new(arrival, error).having_read(received)),
@@ -391,15 +394,22 @@ impl Proxy {
         request: Whole<'_>,
     ) -> Result<Response<Body>, Box<Refused>> {
         let Whole {
-            parts,
+            mut parts,
             collected: Collected { bytes, held },
             received,
             peer,
         } = request;
+        let upgrade = Upgrade::take(&mut parts);
+        if upgrade.is_some() && !authorised.route.options.websockets.value {
+            let error = ApiError::upgrade_not_allowed().on_route(&authorised.route.name);
+            return Err(Refused::new(authorised, error));
+        }
         let (bytes, alias) = serve_alias(&authorised.route, bytes);
         let (inspected, question) = inspect(table, authorised, &parts, &bytes, alias, received)?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
         let (pool, seeks) = (question.pool, question.seeks);
+        let may_ping = question.inspection.stream() == Some(true)
+            && !inspected.authorised.route.options.transparent.value;
         let places = question.inspection.places();
         drop(question);
         let first = slot.peer;
@@ -412,6 +422,10 @@ impl Proxy {
             Ok(outgoing) => Outgoing { seeks, ..outgoing },
             Err(error) => return Err(Refused::new(inspected, error)),
         };
+        let mut outgoing = outgoing;
+        if upgrade.is_some() {
+            Upgrade::ask(&mut outgoing.headers);
+        }
         let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
         let deadlines = Deadlines {
             response: table.server.response_timeout,
@@ -419,7 +433,25 @@ impl Proxy {
             retries: RETRY_WINDOW,
             deadline: placed.inspected.authorised.deadline(),
         };
-        let mut notice = ShutdownNotice::new(self.lifecycle.clone());
+        let notice = ShutdownNotice::new(self.lifecycle.clone());
+        if may_ping && let Some(interval) = placed.route().options.sse_keepalive.value {
+            let sending = Sending {
+                client: self.client.clone(),
+                placed,
+                first,
+                outgoing,
+                deadlines,
+                notice,
+                finish: Finish {
+                    tables: Arc::clone(&self.tables),
+                    budget: self.budget.clone(),
+                    held,
+                    asked_for_usage: rewritten.asked_for_usage,
+                },
+            };
+            return sending.run_with_pings(interval).await;
+        }
+        let mut notice = notice;
         let sent = forward(&self.client, &mut placed, first, &outgoing, deadlines);
         let sent = tokio::select! {
             biased;
@@ -430,6 +462,15 @@ impl Proxy {
             Ok(response) => response,
             Err(error) => return Err(Refused::new(placed, error)),
         };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(upgrade) = upgrade
+        {
+            let limits = tunnel::Limits {
+                idle: table.server.idle_timeout,
+                deadline: deadlines.deadline.map(|(end, _)| end),
+            };
+            return upgrade.join(placed, response, limits, self.lifecycle.clone());
+        }
         // The head has arrived, so the request will not be sent again.
         drop(outgoing);
         self.budget.buffers().give(bytes);

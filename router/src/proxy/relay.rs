@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use super::early::{Early, Pings};
 use super::edits::Edits;
 use super::error::{ApiError, Dialect};
 use super::forward::at_peer;
@@ -67,6 +68,10 @@ enum Kind {
     },
     /// A peer's body.
     Relay(Box<Relay>),
+    /// No body.
+    Empty,
+    /// A body that begins before the peer answers.
+    Early(Box<Early>),
 }
 
 impl Body {
@@ -76,6 +81,16 @@ impl Body {
             bytes: Some(bytes),
             _answer: Box::new(answer),
         })
+    }
+
+    /// No body: the answer says that the protocol changes.
+    pub(super) fn empty() -> Self {
+        Self(Kind::Empty)
+    }
+
+    /// A body that begins before the peer answers.
+    pub(super) fn early(early: Box<Early>) -> Self {
+        Self(Kind::Early(early))
     }
 
     /// The body of a peer's answer.
@@ -98,6 +113,8 @@ impl HttpBody for Body {
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
             Kind::Relay(relay) => relay.poll(cx),
+            Kind::Empty => Poll::Ready(None),
+            Kind::Early(early) => early.poll(cx),
         }
     }
 
@@ -105,6 +122,8 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Local { bytes, .. } => bytes.as_ref().is_none_or(Bytes::is_empty),
             Kind::Relay(relay) => relay.is_end(),
+            Kind::Empty => true,
+            Kind::Early(early) => early.is_end(),
         }
     }
 
@@ -114,6 +133,8 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Kind::Relay(relay) => relay.size_hint(),
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Early(_) => SizeHint::default(),
         }
     }
 }
@@ -148,6 +169,8 @@ pub(super) struct Relay {
     first: Option<Frame<Bytes>>,
     /// Why the body broke off, if no event reports it.
     failure: Option<ApiError>,
+    /// Pings for the client until the peer sends something.
+    pings: Option<Box<Pings>>,
     /// Ends a stream before the process ends.
     shutdown_notice: Option<ShutdownNotice>,
     unwritten: Unwritten,
@@ -238,6 +261,11 @@ impl Relay {
             Flow::Open
         };
         let speaks = stream.is_some_and(|stream| stream.speaks);
+        let interval = answered.route().options.sse_keepalive.value;
+        let pings = match (stream, interval) {
+            (Some(stream), Some(interval)) if speaks => Some(Pings::new(interval, stream.dialect)),
+            _ => None,
+        };
         Box::new(Self {
             inner,
             answered,
@@ -249,6 +277,7 @@ impl Relay {
             trailers: None,
             first: None,
             failure: None,
+            pings,
             shutdown_notice: speaks.then_some(shutdown_notice),
             unwritten: Unwritten::default(),
             flow,
@@ -354,6 +383,12 @@ impl Relay {
                         let (error, says) = (ApiError::draining(), AttemptEnd::Neutral);
                         return self.end_with(cx, &held, &error, "the router stops", says);
                     }
+                    if let Some(pings) = &mut self.pings
+                        && let Poll::Ready(ping) = pings.poll(cx)
+                    {
+                        self.answered.placed.tries.pings += 1;
+                        return Poll::Ready(Some(Ok(Frame::data(self.sent(ping)))));
+                    }
                     let (late, says) = ready!(self.poll_bounds(cx));
                     self.break_off(cx, &late, "time-out", says)
                 }
@@ -373,6 +408,7 @@ impl Relay {
         };
         self.active = now();
         if !data.is_empty() {
+            self.pings = None;
             self.answered.arrived(&data, self.active);
         }
         let Some(edits) = &mut self.edits else {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::head::{HeadWatch, Watched};
+use super::tunnel::TunnelSlot;
 use super::{Proxy, limits};
 use crate::admin::PeerAddr;
 use crate::clock::now;
@@ -79,7 +80,10 @@ pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
             let head = Arc::new(HeadWatch::default());
             let io = TokioIo::new(Watched::new(stream, Arc::clone(&head)));
             let remote = Remote::new(peer.ip().to_canonical());
-            let service = service_fn(move |request: Request<Incoming>| {
+            let slot = TunnelSlot::default();
+            let lent = slot.clone();
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                lent.lend(&mut request);
                 let proxy = Arc::clone(&proxy);
                 let head = Arc::clone(&head);
                 let remote = remote.clone();
@@ -87,9 +91,14 @@ pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
                     Ok::<_, std::convert::Infallible>(proxy.handle(request, &remote, &head).await)
                 }
             });
-            let connection = builder.serve_connection(io, service).into_owned();
+            let connection = builder
+                .serve_connection_with_upgrades(io, service)
+                .into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 tracing::debug!(%error, "a client connection ended early");
+            }
+            if let Some(tunnel) = slot.take() {
+                tunnel.await;
             }
         }
     })

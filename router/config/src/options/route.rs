@@ -53,6 +53,13 @@ const CLIENT_WRITE_TIMEOUT: Kind = Kind::Duration {
     off: false,
 };
 
+/// Bounds of the time between two signs of life for a client.
+const SSE_KEEPALIVE: Kind = Kind::Duration {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(3600),
+    off: true,
+};
+
 /// The largest concurrency that a peer may have.
 pub(super) const SLOTS: Kind = Kind::Whole {
     min: 1,
@@ -279,6 +286,10 @@ options! {
     "paths" {
         /// Further path prefixes that are forwarded besides `/v1/`, such as `/tokenize`.
         extra_paths: Arc<[Box<str>]> = option("extra_paths", Kind::Prefixes).default("[]");
+
+        /// WebSocket upgrades (`/v1/realtime` and engines' own) are tunnelled to the session's peer and
+        /// hold its slot until either side closes. false: they get 501.
+        websockets: bool = switch("websockets").default("true");
     }
 
     "headers" {
@@ -292,6 +303,11 @@ options! {
         /// answer.
         request_timeout: Option<Duration> = option("request_timeout", REQUEST_TIMEOUT_KIND)
             .inherits("`server.request_timeout`");
+
+        /// How often a client that asked for a stream hears from the router while the engine has sent
+        /// nothing: by a comment, on `/v1/messages` by a `ping` event. Balancers that cut silent
+        /// connections then wait for a long prefill (docs/http.md).
+        sse_keepalive: Option<Duration> = option("sse_keepalive", SSE_KEEPALIVE).default("off");
 
         /// How long a client may stop reading its answer. Then its connection ends, and its slot is
         /// free again.

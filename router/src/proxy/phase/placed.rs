@@ -38,6 +38,8 @@ pub(in crate::proxy) struct Tries {
     pub(in crate::proxy) sent: Instant,
     /// The peer of the current or last attempt.
     pub(in crate::proxy) peer: Arc<Peer>,
+    /// Pings that the client got because the peer was silent.
+    pub(in crate::proxy) pings: u32,
     /// One entry per tried peer. The last entry belongs to `peer`.
     pub(in crate::proxy) attempts: Vec<Attempt>,
 }
@@ -55,6 +57,7 @@ impl Placed {
             tries: Tries {
                 reservation: placed.reservation,
                 sent: now,
+                pings: 0,
                 attempts: vec![attempt(&peer)],
                 peer,
             },

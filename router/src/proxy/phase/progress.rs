@@ -40,6 +40,7 @@ pub(in crate::proxy) struct Progress {
     sent: Option<Instant>,
     peer: Option<Arc<Peer>>,
     attempts: Vec<Attempt>,
+    pings: u32,
 }
 
 /// How an answer ended.
@@ -84,6 +85,7 @@ impl From<Arrival> for Progress {
             sent: None,
             peer: None,
             attempts: Vec::new(),
+            pings: 0,
         }
     }
 }
@@ -127,6 +129,7 @@ impl From<Placed> for Progress {
         let Tries {
             reservation,
             sent,
+            pings,
             peer,
             attempts,
         } = placed.tries;
@@ -136,6 +139,7 @@ impl From<Placed> for Progress {
             sent: Some(sent),
             peer: Some(peer),
             attempts,
+            pings,
             ..Self::from(placed.inspected)
         }
     }
@@ -249,6 +253,7 @@ impl Progress {
             source,
             choice: self.choice,
             attempts: self.attempts,
+            pings: self.pings,
             peer_name: self.peer.map(|peer| Arc::clone(&peer.spec.name)),
             status: ending.status,
             bytes_in: self.received.map_or(0, |received| received.bytes),
