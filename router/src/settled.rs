@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use router_bodylog::{End, Facts, PeerNames};
-use router_core::decision::{self, Attempt, Choice, Mode, Receipt};
+use router_core::decision::{self, Attempt, Choice, Hop, Mode, Receipt};
 use router_core::pool::PeerKey;
 
 use answers::{Meter, Usage};
@@ -41,6 +41,8 @@ pub struct Settled {
     pub source: Arc<str>,
     /// The decision.
     pub choice: Option<Choice>,
+    /// The routes that could not take the request, in the order of trial.
+    pub hops: Vec<Hop>,
     /// One entry per peer tried.
     pub attempts: Vec<Attempt>,
     /// Pings that the client got because the engine was silent.
@@ -173,6 +175,7 @@ impl Settled {
             path: Arc::from(self.path()),
             session: Arc::clone(&self.session),
             source: Arc::clone(&self.source),
+            hops: self.hops.clone(),
             attempts: self.attempts.clone(),
             pings: self.pings,
             status: self.status,

@@ -107,6 +107,7 @@ pub(crate) fn settled() -> Settled {
         model: None,
         served_model: None,
         pings: 0,
+        hops: Vec::new(),
         session: dash(),
         source: no_source(),
         choice: None,

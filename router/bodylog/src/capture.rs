@@ -170,6 +170,8 @@ impl Capture {
             let value = head.headers.get(name)?.to_str().ok()?;
             (value.len() <= ANSWER_HEADER_MAX).then(|| value.into())
         };
+        // Another route may have refused the request before.
+        self.refusal = None;
         let content_type = head.headers.get(header::CONTENT_TYPE);
         self.recap(head.status.as_u16());
         self.answer = Some(Answer {

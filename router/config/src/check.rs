@@ -4,6 +4,7 @@
 mod aliases;
 mod auth;
 mod eject;
+mod fallback;
 mod guard;
 mod health_check;
 mod load;
@@ -22,6 +23,7 @@ mod tables;
 pub(crate) use aliases::aliases;
 pub(crate) use auth::{SHARED, api_keys};
 pub(crate) use eject::eject;
+pub(crate) use fallback::fallback;
 pub(crate) use health_check::health_check;
 pub(crate) use main_file::{Base, MainFile, main_file, state};
 pub(crate) use names::{

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use self::listing::Listing;
 use self::main::MainRead;
-use self::routes::{RouteRead, same_names};
+use self::routes::{RouteRead, known_fallbacks, same_names};
 use super::env::Env;
 use super::report::Problem;
 use super::valid::{Main, Route};
@@ -154,6 +154,7 @@ pub fn load(sources: &Sources) -> Loaded {
         .collect();
     same_names(&mut routes);
     if listing.state == RoutesState::Read {
+        known_fallbacks(&mut routes);
         main.check_default_route(routes.iter().map(|route| &*route.name));
     }
     let (main, mut problems) = main.finish();

@@ -139,6 +139,8 @@ pub enum Kind {
     Listen,
     /// A list of CIDRs.
     Cidrs,
+    /// A list of names of routes.
+    Routes,
     /// A list of origins of web pages.
     Origins,
     /// The name of a route.
@@ -276,6 +278,7 @@ impl Kind {
             Self::File => "a path".to_owned(),
             Self::Listen => "an address to listen on, `ip:port`".to_owned(),
             Self::Cidrs => "a list of CIDRs such as `[10.0.0.0/8]`".to_owned(),
+            Self::Routes => "a list of route names such as `[other-route]`".to_owned(),
             Self::Origins => "a list of origins such as `[https://chat.example]`, or `[\"*\"]`".to_owned(),
             Self::RouteName => {
                 "a route name: `a-z`, `0-9`, `.`, `_` and `-`, starting with a letter or digit"

@@ -120,6 +120,7 @@ fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
         | Kind::ApiKeys
         | Kind::Cidrs
         | Kind::Origins
+        | Kind::Routes
         | Kind::Prefixes
         | Kind::SessionSources
         | Kind::Aliases

@@ -467,6 +467,10 @@ pub enum Postprocess {
     VllmFormat,
 }
 
+/// The routes that take over from a route, in the order of trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback(pub Arc<[Arc<str>]>);
+
 /// The model's name in answers to a request by an alias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AliasAnswers {

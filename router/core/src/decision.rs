@@ -353,10 +353,18 @@ pub struct Usage {
     pub total: u64,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
-)]
+/// A route that could not take a request, which then went to another route.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The route.
+    pub route: Arc<str>,
+    /// The code of the error that its client would have got.
+    pub why: Arc<str>,
+    /// The peers that were tried.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub attempts: Vec<Attempt>,
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -390,6 +398,9 @@ pub struct Receipt {
     /// Peers that were tried, in order, with their errors. If the last one has no error, it served
     /// the request. At most `max_more_tries + 2` entries.
     pub attempts: Vec<Attempt>,
+    /// The routes that could not take the request before this one (`fallback`), in order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub hops: Vec<Hop>,
     /// Pings that the client got because the engine was silent (`sse_keepalive`).
     #[serde(skip_serializing_if = "is_zero", default)]
     pub pings: u32,

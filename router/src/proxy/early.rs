@@ -225,7 +225,7 @@ pub(super) enum Late {
         /// The last event.
         event: Bytes,
         /// The request, until the stream is over.
-        answer: Live<LocalAnswer>,
+        answer: Box<Live<LocalAnswer>>,
     },
 }
 
@@ -268,7 +268,7 @@ impl Early {
                     Poll::Ready(Late::Failed { event, answer }) => {
                         self.0 = State::Ending {
                             timer: Box::pin(tokio::time::sleep(LINGER)),
-                            _answer: Box::new(answer),
+                            _answer: answer,
                         };
                         return Poll::Ready(Some(Ok(http_body::Frame::data(event))));
                     }
@@ -326,7 +326,10 @@ fn failed(refused: Refused, event: Bytes) -> Late {
     let Refused { progress, error } = refused;
     let status = error.status();
     let answer = progress.next(|progress| LocalAnswer::of(progress, status, &event));
-    Late::Failed { event, answer }
+    Late::Failed {
+        event,
+        answer: Box::new(answer),
+    }
 }
 
 /// An engine's error as an event in the client's dialect, if it has that dialect's shape.

@@ -64,6 +64,8 @@ pub struct ApiError {
     retry: Retry,
     closes: bool,
     allow: Option<&'static str>,
+    /// Another route may take the request: no peer of this one has taken it.
+    may_fall_back: bool,
 }
 
 /// Maximum number of models listed in an error.
@@ -84,6 +86,7 @@ impl ApiError {
             retry,
             closes: false,
             allow: None,
+            may_fall_back: false,
         }
     }
 
@@ -96,6 +99,17 @@ impl ApiError {
     #[must_use]
     pub fn on_route(self, route: &str) -> Self {
         self.with("route", route)
+    }
+
+    /// Lets another route take the request.
+    pub(super) fn falling_back(mut self) -> Self {
+        self.may_fall_back = true;
+        self
+    }
+
+    /// Whether another route may take the request.
+    pub(super) fn may_fall_back(&self) -> bool {
+        self.may_fall_back
     }
 
     /// Closes the connection with this answer, because the rest of the request is not worth

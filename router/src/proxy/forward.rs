@@ -232,6 +232,7 @@ pub(super) async fn forward(
             }
             (None, Left::Nothing) => {
                 let error = ApiError::upstream("no peer could be reached", tries.attempts.len());
+                let error = error.falling_back();
                 return Err(give_up(tries, arrival, route, &peer, &why, error));
             }
         }

@@ -22,6 +22,7 @@ use super::destination::{Denied, Destination};
 use super::dispatch::leading_slashes;
 use super::early::{Finish, Sending};
 use super::error::{ApiError, Dialect};
+use super::fallback::Fallbacks;
 use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
 use super::inspect::inspect;
@@ -386,8 +387,52 @@ impl Proxy {
         Ok((collected, received))
     }
 
-    /// Inspects, places and forwards a request whose body is complete, and relays the answer.
+    /// Sends a request whose body is complete. Routes with `fallback` hand it on before an error.
     async fn send(
+        &self,
+        authorised: Live<Authorised>,
+        table: &RouteTable,
+        request: Whole<'_>,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        if authorised.route.options.fallback.value.0.is_empty() {
+            return self.send_on(authorised, table, request).await;
+        }
+        Box::pin(self.send_or_fall_back(authorised, table, request)).await
+    }
+
+    /// Sends a request to its route, and to the fallbacks while no peer has taken it.
+    async fn send_or_fall_back(
+        &self,
+        mut authorised: Live<Authorised>,
+        table: &RouteTable,
+        request: Whole<'_>,
+    ) -> Result<Response<Body>, Box<Refused>> {
+        // The memory of the body stays charged until one of the routes has answered.
+        let _held = request.collected.held;
+        let mut fallbacks = Fallbacks::new(&authorised.route);
+        loop {
+            let request = Whole {
+                parts: request.parts.clone(),
+                collected: Collected {
+                    bytes: request.collected.bytes.clone(),
+                    held: self.budget.hold(),
+                },
+                received: request.received,
+                peer: request.peer,
+            };
+            let refused = match self.send_on(authorised, table, request).await {
+                Err(refused) if refused.error.may_fall_back() => refused,
+                other => return other,
+            };
+            let Some(next) = fallbacks.next(table, &refused) else {
+                return Err(refused);
+            };
+            authorised = refused.fall_back(next);
+        }
+    }
+
+    /// Inspects, places and forwards a request, and relays the answer.
+    async fn send_on(
         &self,
         authorised: Live<Authorised>,
         table: &RouteTable,
@@ -418,11 +463,10 @@ impl Proxy {
             peer,
             trusted: &table.server.trusted_proxies,
         };
-        let outgoing = match outgoing(&inspected.authorised, parts, client, rewritten.body) {
+        let mut outgoing = match outgoing(&inspected.authorised, parts, client, rewritten.body) {
             Ok(outgoing) => Outgoing { seeks, ..outgoing },
             Err(error) => return Err(Refused::new(inspected, error)),
         };
-        let mut outgoing = outgoing;
         if upgrade.is_some() {
             Upgrade::ask(&mut outgoing.headers);
         }
@@ -462,6 +506,15 @@ impl Proxy {
             Ok(response) => response,
             Err(error) => return Err(Refused::new(placed, error)),
         };
+        let is_refused = matches!(
+            response.status(),
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
+        );
+        if is_refused && !placed.route().options.fallback.value.0.is_empty() {
+            let message = "every peer that was tried answered 502 or 503";
+            let error = ApiError::upstream(message, placed.tries.attempts.len()).falling_back();
+            return Err(Refused::new(placed, error));
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
             && let Some(upgrade) = upgrade
         {

@@ -69,7 +69,10 @@ fn refuse(inspected: Live<Inspected>, question: &Question<'_>, refusal: Refusal)
     }
     let served = route.spec().pools[question.pool.0].model.as_deref();
     let full_status = route.options.full_status.value;
-    let error = ApiError::refused(&refusal, full_status, served).on_route(&route.name);
+    let mut error = ApiError::refused(&refusal, full_status, served).on_route(&route.name);
+    if question.only.is_none() {
+        error = error.falling_back();
+    }
     Refused::decided(inspected, Choice::Refuse(refusal), error)
 }
 

@@ -38,7 +38,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The place for the tunnel of a connection. The connection's task runs it once HTTP has ended.
 #[derive(Clone, Default)]
-pub struct TunnelSlot(Arc<Mutex<Option<Running>>>);
+pub(super) struct TunnelSlot(Arc<Mutex<Option<Running>>>);
 
 impl TunnelSlot {
     /// Lends the place to a request that may leave HTTP.

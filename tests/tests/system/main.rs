@@ -16,6 +16,7 @@ mod dispatch;
 mod drain;
 mod ejection;
 mod errors;
+mod fallback;
 mod faults;
 mod findings;
 mod gates;

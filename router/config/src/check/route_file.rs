@@ -22,6 +22,8 @@ pub(crate) struct RouteFile {
     pub(crate) route: Route,
     /// Where `name` is set.
     pub(crate) name_at: Option<Span>,
+    /// Where `fallback` is set.
+    pub(crate) fallback_at: Option<Span>,
 }
 
 /// Checks one route file.
@@ -59,6 +61,9 @@ pub(crate) fn route_file(reader: &mut Reader, path: &Path, root: &Node, base: &B
             options,
         },
         name_at: root.get(NAME.meta.key).map(|node| node.span.clone()),
+        fallback_at: root
+            .get(ROUTE_OPTIONS.fallback.meta.key)
+            .map(|node| node.span.clone()),
     }
 }
 

@@ -85,6 +85,34 @@ impl RouteRead {
     }
 }
 
+/// Checks that each `fallback` names other routes, valid or not. A running router leaves out those that
+/// are missing.
+pub(super) fn known_fallbacks(routes: &mut [RouteRead]) {
+    let names: Vec<Arc<str>> = routes.iter().map(|route| Arc::clone(&route.name)).collect();
+    for route in routes {
+        let Ok(RouteContent { file, reader, .. }) = &mut route.content else {
+            continue;
+        };
+        let Some(at) = file.fallback_at.clone() else {
+            continue;
+        };
+        for name in file.route.options.fallback.value.0.iter() {
+            let message = if *name == route.name {
+                format!("`{name}` is this route itself")
+            } else if names.contains(name) {
+                continue;
+            } else {
+                format!("no route is named `{name}`")
+            };
+            reader.tolerating(|reader| {
+                reader.key("fallback", |reader| {
+                    reader.error(at.clone(), message);
+                });
+            });
+        }
+    }
+}
+
 /// Resolves two files with the same name: the file whose stem is the name keeps it, or else the
 /// first by path.
 pub(super) fn same_names(routes: &mut [RouteRead]) {

@@ -23,7 +23,7 @@ use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, swi
 use crate::aliases::Aliases;
 use crate::check::{self, Choice};
 use crate::valid::{
-    AffinityFallback, AffinityKind, AliasAnswers, IdStrategy, Postprocess, SystemHoist,
+    AffinityFallback, AffinityKind, AliasAnswers, Fallback, IdStrategy, Postprocess, SystemHoist,
 };
 
 /// The headings of a route's options, in the order of every listing.
@@ -91,6 +91,11 @@ options! {
 
         /// Whether a retry may go to a tier of lower priority.
         cross_tier_fallback: bool = switch("cross_tier_fallback").default("false");
+
+        /// Routes that get a request before its client gets an error: when this route is full or has no
+        /// usable peer, and when a peer failed before it took the request and no other is left. A session
+        /// keeps its home on this route (docs/http.md).
+        fallback: Fallback = option("fallback", Kind::Routes).default("[]");
     }
 
     "affinity" {

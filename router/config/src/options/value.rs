@@ -16,7 +16,7 @@ use crate::aliases::Aliases;
 use crate::check::{self, Choice, Reader};
 use crate::tree::Node;
 use crate::units::{show_duration, show_size};
-use crate::valid::{Bodies, BodyPath, CheckKind, GenerateCheck, HangAfter};
+use crate::valid::{Bodies, BodyPath, CheckKind, Fallback, GenerateCheck, HangAfter};
 
 /// The type of an option's value.
 pub(crate) trait OptionValue: Sized {
@@ -57,6 +57,7 @@ values! {
     Arc<[Box<str>]>: check::prefixes, |paths| json!(paths);
     Arc<[SessionSource]>: check::session_sources, |sources| sources.iter().map(source).collect();
     BTreeMap<Arc<str>, f64>: check::thresholds, thresholds;
+    Fallback: check::fallback, |Fallback(names)| names.iter().map(|name| json!(name)).collect();
     Arc<Aliases>: check::aliases, |aliases| aliases.written().map(|(asked, served)| (asked.to_owned(), json!(served))).collect();
     Option<Arc<[Metric]>>: check::metrics, |rows| or_off(rows, |rows| rows.iter().map(metric).collect());
     Option<Arc<[Bucket]>>: check::buckets, |rows| or_off(rows, |rows| rows.iter().map(bucket).collect());

@@ -415,6 +415,7 @@ fn receipt(route: &str, request_id: &str, at_unix_ms: u64) -> Receipt {
             draining: 0,
         }),
         attempts: Vec::new(),
+        hops: Vec::new(),
         pings: 0,
         status: 503,
         duration_ms: 1,

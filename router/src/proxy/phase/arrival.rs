@@ -6,6 +6,7 @@ use std::time::Instant;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 use router_bodylog::BodyLog;
+use router_core::decision::Hop;
 
 use super::Live;
 use crate::findings::Watch;
@@ -53,6 +54,8 @@ pub(in crate::proxy) struct Arrival {
     pub(in crate::proxy) head: Arc<HeadWatch>,
     /// The receivers of the settled request.
     pub(in crate::proxy) sinks: Arc<Sinks>,
+    /// The routes that could not take the request, in the order of trial.
+    pub(in crate::proxy) hops: Vec<Hop>,
     pub(super) trace_id: Option<Box<str>>,
     /// False for health checks: they would fill the access log.
     pub(super) is_logged: bool,
@@ -85,6 +88,7 @@ impl Arrival {
             at,
             head: Arc::clone(head),
             sinks: Arc::clone(sinks),
+            hops: Vec::new(),
             trace_id: trace_id(&parts.headers),
             is_logged: !dispatch::is_polled(parts.uri.path()),
         })

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use chrono::Utc;
 use http::StatusCode;
 use router_bodylog::{Capture, End};
-use router_core::decision::{Attempt, Choice};
+use router_core::decision::{Attempt, Choice, Hop};
 use router_core::health::AttemptEnd;
 
 use super::placed::Tries;
@@ -182,6 +182,11 @@ impl Progress {
         self.route.as_ref()
     }
 
+    /// The model that the client asked for, if the request was inspected.
+    pub(in crate::proxy) fn model(&self) -> Option<&str> {
+        self.asked.as_ref()?.model.as_deref()
+    }
+
     /// The path without the route prefix and without the query.
     pub(in crate::proxy) fn path(&self) -> &str {
         let path = self.arrival.uri.path();
@@ -252,6 +257,7 @@ impl Progress {
             session,
             source,
             choice: self.choice,
+            hops: arrival.hops,
             attempts: self.attempts,
             pings: self.pings,
             peer_name: self.peer.map(|peer| Arc::clone(&peer.spec.name)),
@@ -318,6 +324,28 @@ impl Refused {
         let mut refused = Self::new(inspected, error);
         refused.progress.choice = Some(choice);
         refused
+    }
+
+    /// Hands the request to another route, before it is refused.
+    pub(in crate::proxy) fn fall_back(self, next: &Arc<Route>) -> Live<Authorised> {
+        let why = self.error.code();
+        self.progress.next(|progress| {
+            let mut arrival = progress.arrival;
+            if let Some(route) = &progress.route {
+                arrival.hops.push(Hop {
+                    route: Arc::clone(&route.name),
+                    why: why.into(),
+                    attempts: progress.attempts,
+                });
+            }
+            Authorised {
+                arrival,
+                route: Arc::clone(next),
+                path_at: progress.path_at,
+                owner: progress.owner,
+                capture: progress.capture,
+            }
+        })
     }
 
     /// Records the body of a request that is refused before the inspection.

@@ -295,6 +295,7 @@ fn a_receipt_tells_every_attempt() {
             facts: facts(None),
         },
         attempts: vec![attempt(1, Some("connection refused")), attempt(2, None)],
+        hops: Vec::new(),
         pings: 0,
         status: 200,
         duration_ms: 420,

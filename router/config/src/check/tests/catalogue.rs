@@ -1,8 +1,8 @@
 //! Tests every option of every file against every error that an option can have.
 
 use crate::options::{
-    BODYLOG_SECTION, BODYLOG_SPOOL, DEFAULTABLE, FINDINGS, KEYS, Kind, MAIN, Meta, PEER, ROUTE,
-    SERVER,
+    BODYLOG_SECTION, BODYLOG_SPOOL, CORS, DEFAULTABLE, FINDINGS, KEYS, Kind, MAIN, Meta, PEER,
+    ROUTE, SERVER,
 };
 use crate::report::{Problem, Severity};
 use crate::testing::{lines, main, peer, route};
@@ -24,6 +24,10 @@ fn in_server(text: &str) -> Vec<Problem> {
 
 fn in_findings(text: &str) -> Vec<Problem> {
     in_server(&format!("findings:\n  {}", text.replace('\n', "\n  ")))
+}
+
+fn in_cors(text: &str) -> Vec<Problem> {
+    in_server(&format!("cors:\n  {}", text.replace('\n', "\n  ")))
 }
 
 fn in_keys(text: &str) -> Vec<Problem> {
@@ -51,11 +55,12 @@ fn keys_of(section: &Meta) -> &'static [&'static Meta] {
 
 /// Every key with a value of its own, and its place.
 fn every() -> Vec<(&'static str, &'static Meta, Check)> {
-    let places: [(&str, &[&'static Meta], Check); 8] = [
+    let places: [(&str, &[&'static Meta], Check); 9] = [
         ("route", &ROUTE, in_route),
         ("peer", PEER, in_peer),
         ("server", keys_of(&SERVER), in_server),
         ("findings", keys_of(&FINDINGS), in_findings),
+        ("cors", keys_of(&CORS), in_cors),
         ("keys", keys_of(&KEYS), in_keys),
         ("defaults", &DEFAULTABLE, in_defaults),
         ("bodylog", keys_of(&BODYLOG_SECTION), in_bodylog),
@@ -222,6 +227,7 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "~",
         ],
         Kind::Cidrs => vec!["10.0.0.0/8", "[10.0.0.0/33]", "[x]", "[\"\"]", "[[]]", "~"],
+        Kind::Routes => vec!["r", "[Chat]", "[v1]", "[a, a]", "[\"\"]", "[[]]", "~"],
         Kind::Origins => vec!["https://h", "[h]", "[https://h/]", "[\"\"]", "[[]]", "~"],
         Kind::RouteName => vec!["Chat", "v1", "-a", "\"a b\"", "\"\"", "[x]", "healthz"],
         Kind::UrlPath => vec![
@@ -354,7 +360,9 @@ fn a_second_time_is_an_error_that_names_both_places() {
 fn an_undefined_variable_is_an_error_that_names_it_and_nothing_else() {
     for (place, meta, check) in every() {
         let value = match meta.kind {
-            Kind::Cidrs | Kind::Origins | Kind::Prefixes | Kind::SessionSources => "[\"${NOPE}\"]",
+            Kind::Cidrs | Kind::Origins | Kind::Routes | Kind::Prefixes | Kind::SessionSources => {
+                "[\"${NOPE}\"]"
+            }
             Kind::ApiKeys => "{sk: \"${NOPE}\"}",
             _ => "${NOPE}",
         };
@@ -453,6 +461,7 @@ fn good(meta: &Meta) -> &'static str {
         Kind::Listen => "127.0.0.1:0",
         Kind::Cidrs => "[10.0.0.0/8]",
         Kind::Origins => "[https://h:3000]",
+        Kind::Routes => "[other]",
         Kind::RouteName => "a-route.1",
         Kind::UrlPath => "/health?x=1",
         Kind::Prefixes => "[/tokenize]",
