@@ -27,6 +27,16 @@ async fn engine() -> Peer {
     .await
 }
 
+/// An engine that greets and waits for the end.
+async fn greeter() -> Peer {
+    Peer::spawn(|_, mut exchange| async move {
+        exchange.send(format!("{SWITCH}hello")).await;
+        exchange.gone().await;
+        exchange
+    })
+    .await
+}
+
 /// Asks for a WebSocket. Returns the connection and the head of the answer.
 async fn open(router: &Router, headers: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(router.public).await.unwrap();
@@ -105,7 +115,7 @@ async fn a_route_may_forbid_websockets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_and_a_drain_end_a_websocket() {
-    let peer = engine().await;
+    let peer = greeter().await;
     let router = over(&[&peer], "").server("idle_timeout: 1s").start().await;
     let (mut stream, _) = open(&router, "").await;
     assert_eq!(heard(&mut stream).await, "hello");
