@@ -37,7 +37,7 @@ pub use load::{
     AllSessions, Backend, Backends, FinishedSession, PoolSessions, RouteLoad, SessionHome, Sessions,
 };
 pub use options::{AdaptiveBounds, RouteOption, RouteOpts};
-pub use process::{Drain, Readiness, Reload};
+pub use process::{Drain, ProcessPhase, Readiness, ReadyStatus, Reload};
 pub use room::{PoolState, RouteState, Tier, TierPeer};
 pub use routes::{
     Auth, CacheHits, Config, Peer, PeerState, Pool, Problem, PromptTokens, Route, RouteStatus,

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use proto::admin::{Readiness, RouteStatus, Routes};
+use proto::admin::{Readiness, ReadyStatus, RouteStatus, Routes};
 use serde::de::DeserializeOwned;
 use service::healthcheck::{Answer, Unhealthy, ask};
 
@@ -53,10 +53,12 @@ fn verdict(readiness: &Readiness, routes: Option<&Routes>) -> Option<String> {
             keys.file, keys.status
         ));
     }
-    match readiness.status.as_str() {
-        "ready" => None,
-        "draining" => Some("it is draining".to_owned()),
-        _ => Some(routes.map_or_else(|| "no route has a usable peer".into(), unusable)),
+    match readiness.status {
+        ReadyStatus::Ready => None,
+        ReadyStatus::Draining => Some("it is draining".to_owned()),
+        ReadyStatus::Unready | ReadyStatus::Unknown => {
+            Some(routes.map_or_else(|| "no route has a usable peer".into(), unusable))
+        }
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
         keys: (&str, Option<&str>),
     ) -> Option<String> {
         let readiness = Readiness {
-            status: status.to_owned(),
+            status: serde_json::from_value(json!(status)).unwrap(),
             usable_routes: 0,
             routes: 1,
         };

@@ -281,7 +281,7 @@ async fn wind_down(
     supervisor::stopping();
     let server = Arc::clone(&tables.load().server);
     tracing::info!(delay = ?server.drain_delay, timeout = ?server.drain_timeout, "draining");
-    lifecycle.advance(Phase::Leaving);
+    lifecycle.advance(Phase::DrainDelay);
     tokio::select! {
         () = tokio::time::sleep(server.drain_delay) => {}
         () = cut.cancelled() => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Keys, PoolSignal, Reasons, Recording, SwitchState, Trips};
+use super::{Keys, PoolSignal, ProcessPhase, Reasons, Recording, SwitchState, Trips};
 
 /// `GET /_routes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,8 +15,8 @@ pub struct Routes {
     pub keys: Keys,
     /// The result of the last load of the configuration.
     pub config: Config,
-    /// `serving`, `leaving`, `draining` or `stopped`.
-    pub phase: String,
+    /// The phase of the process.
+    pub phase: ProcessPhase,
     /// The router's version.
     pub version: String,
 }

@@ -4,7 +4,7 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use http::header::HeaderMap;
 use http::{StatusCode, Uri};
-use proto::admin::{Drain, Readiness, Reload};
+use proto::admin::{Drain, Readiness, ReadyStatus, Reload};
 use service::exposition::Format;
 
 use super::query::Params;
@@ -26,7 +26,7 @@ pub(super) async fn readyz(State(state): State<AdminState>) -> Response {
 /// The readiness of the process; the same on both ports.
 pub(crate) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Answer {
     let readiness = readiness(table, lifecycle);
-    let status = if readiness.status == READY {
+    let status = if readiness.status == ReadyStatus::Ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
@@ -34,17 +34,15 @@ pub(crate) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Answer {
     answer::json(status, &readiness)
 }
 
-const READY: &str = "ready";
-
 fn readiness(table: &RouteTable, lifecycle: &Lifecycle) -> Readiness {
     let usable_routes = table.routes().filter(|route| route.is_usable()).count();
     let status = match (lifecycle.phase(), usable_routes) {
-        (Phase::Serving, 0) => "unready",
-        (Phase::Serving, _) => READY,
-        (Phase::Leaving | Phase::Draining | Phase::Stopped, _) => "draining",
+        (Phase::Serving, 0) => ReadyStatus::Unready,
+        (Phase::Serving, _) => ReadyStatus::Ready,
+        (Phase::DrainDelay | Phase::Draining | Phase::Stopped, _) => ReadyStatus::Draining,
     };
     Readiness {
-        status: status.to_owned(),
+        status,
         usable_routes,
         routes: table.entries.len(),
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use proto::admin::{
     Auth, CacheHits, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, PeerState,
-    Pool, Problem, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
+    Pool, Problem, ProcessPhase, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
 };
 use router_core::book::PoolId;
 use router_core::book::status::{Protection, SignalState};
@@ -38,12 +38,10 @@ pub(super) fn routes(table: &RouteTable, reloads: &ReloadTally, phase: Phase) ->
             errors: problems(table.problems.iter().filter(|problem| problem.is_error())),
         },
         phase: match phase {
-            Phase::Serving => "serving",
-            Phase::Leaving => "leaving",
-            Phase::Draining => "draining",
-            Phase::Stopped => "stopped",
-        }
-        .to_owned(),
+            Phase::Serving => ProcessPhase::Serving,
+            Phase::DrainDelay | Phase::Draining => ProcessPhase::Draining,
+            Phase::Stopped => ProcessPhase::Stopped,
+        },
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }

@@ -52,7 +52,7 @@ impl ShutdownNotice {
 
 impl fmt::Debug for ShutdownNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastCall").finish_non_exhaustive()
+        f.debug_struct("ShutdownNotice").finish_non_exhaustive()
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
                 poll_fn(|cx| call.poll(cx)).await;
             }));
         }
-        for phase in [Phase::Leaving, Phase::Draining] {
+        for phase in [Phase::DrainDelay, Phase::Draining] {
             tokio::task::yield_now().await;
             lifecycle.advance(phase);
         }

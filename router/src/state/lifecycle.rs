@@ -15,7 +15,7 @@ pub enum Phase {
     /// Ready and accepting.
     Serving,
     /// Not ready, still accepting, so that load balancers can notice (`drain_delay`).
-    Leaving,
+    DrainDelay,
     /// Not accepting; requests in flight finish (`drain_timeout`).
     Draining,
     /// Time is up: streams end with an error event, and remaining connections are cut.

@@ -61,7 +61,7 @@ fn rows(replicas: &[(&str, Option<&Routes>)]) -> Vec<Row> {
         alike,
     };
     let mut rows = vec![
-        row("phase", true, &|status| status.phase.clone()),
+        row("phase", true, &|status| status.phase.as_str().to_owned()),
         row("version", true, &|status| status.version.clone()),
         row("keys in force", true, &|status| {
             status.keys.count.to_string()

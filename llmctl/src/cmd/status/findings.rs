@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::admin::{Keys, KeysInForce, Peer, Pool, PoolSignal, Route, RouteStatus, Routes};
+use proto::admin::{
+    Keys, KeysInForce, Peer, Pool, PoolSignal, ProcessPhase, Route, RouteStatus, Routes,
+};
 use serde::Serialize;
 
 use super::age::age_words;
@@ -71,8 +73,8 @@ fn process(status: &Routes, found: &mut Vec<Finding>) {
             attempt: attempt.to_owned(),
         });
     };
-    if status.phase != "serving" {
-        add("phase", format!("it is {}", status.phase), "");
+    if status.phase != ProcessPhase::Serving {
+        add("phase", format!("it is {}", status.phase.as_str()), "");
     }
     if let Some(problem) = status.config.errors.first() {
         let text = format!("{}: {}", place(problem), problem.message);

@@ -18,7 +18,7 @@ pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
     let Seen { status, recent, .. } = seen;
     screen.heading(&format!(
         "{router}: {}, version {}",
-        tame(&status.phase),
+        status.phase.as_str(),
         tame(&status.version)
     ));
     problems::show(&problems::Problems::of(seen), screen);

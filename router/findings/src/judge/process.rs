@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use proto::admin::{FindingCode, Keys, KeysInForce, Problem, Route, RouteStatus, Routes, Severity};
+use proto::admin::{
+    FindingCode, Keys, KeysInForce, Problem, ProcessPhase, Route, RouteStatus, Routes, Severity,
+};
 
 use super::words::{clipped, span};
 use super::{Cause, Window, clients};
@@ -68,7 +70,7 @@ pub fn router(process: &Process<'_>, window: Window) -> Vec<Cause> {
         status, unrouted, ..
     } = *process;
     let mut found = Vec::new();
-    if status.phase != "serving" {
+    if status.phase != ProcessPhase::Serving {
         found.push(draining(process));
     }
     if let Some(problem) = status.config.errors.first() {

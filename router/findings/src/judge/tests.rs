@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use proto::admin::{
     Auth, Config, FindingCode, Findings, Keys, KeysInForce, Peer, PeerState, Pool, Problem,
-    Reasons, Route, RouteStatus, Routes, Severity, SwitchState, Trips,
+    ProcessPhase, Reasons, Route, RouteStatus, Routes, Severity, SwitchState, Trips,
 };
 
 use router_core::health::Failure;
@@ -75,7 +75,7 @@ fn status(routes: Vec<Route>) -> Routes {
             last_success_unix_ms: None,
             errors: Vec::new(),
         },
-        phase: "serving".to_owned(),
+        phase: ProcessPhase::Serving,
         version: "0".to_owned(),
     }
 }
@@ -487,7 +487,7 @@ fn undelivered_records_say_why_and_how_much_room_is_left() {
 fn a_draining_router_says_how_much_time_is_left() {
     let now = Instant::now();
     let (mut page, unrouted) = (status(vec![]), RouteTraffic::new(now));
-    page.phase = "draining".to_owned();
+    page.phase = ProcessPhase::Draining;
     let causes = super::router(
         &Process {
             drain_left: Some(Duration::from_secs(42)),

@@ -37,7 +37,7 @@ async fn readiness_follows_peers_and_phase() {
     );
     chat.observe(&chat.distinct_peers()[0].spec.key, Evidence::Healthy);
     assert_eq!(port.get("/readyz").await.status, 200);
-    port.lifecycle.advance(Phase::Leaving);
+    port.lifecycle.advance(Phase::DrainDelay);
     let leaving = port.get("/readyz").await;
     assert_eq!(
         (leaving.status, &leaving.json()["status"]),
