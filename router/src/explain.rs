@@ -2,6 +2,8 @@
 //!
 //! The router's own code decides, with a table that holds only this route.
 
+pub mod words;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The load gates of an explanation or a receipt, one line each. Pure text.
+//! The load gates of an explanation, one line each. Pure text.
 
-use router_core::admission::{Gate, Gates};
-use router_core::decision::{Facts, GateFacts, PriorityClass, Reading};
+use router::explain::words::Line;
+use router_core::admission::Gate;
+use router_core::decision::GateFacts;
 
-use super::words::Line;
 use crate::render::tame;
 
 /// Every gate with its numbers, in the order in which the router checks them.
@@ -59,62 +59,6 @@ fn gate_line(gate: &GateFacts) -> String {
         ""
     };
     format!("{compared}{verdict}{probes}{held}")
-}
-
-/// The results of the gates for a request that was placed.
-pub(super) fn passed_lines(facts: &Facts) -> Vec<Line> {
-    let mut lines: Vec<Line> = facts
-        .grade
-        .map(|grade| ("priority", grade_line(grade)))
-        .into_iter()
-        .collect();
-    let named = |gates: Gates| {
-        let names: Vec<&str> = gates.iter().map(Gate::as_str).collect();
-        names.join(", ")
-    };
-    if !facts.probes.is_empty() {
-        lines.push((
-            "probe",
-            format!("let through by a probe slot of {}", named(facts.probes)),
-        ));
-    }
-    if !facts.tripped.is_empty() {
-        let text = format!(
-            "{} would have refused it, were the master switch on",
-            named(facts.tripped)
-        );
-        lines.push(("tripped", text));
-    }
-    lines.extend(
-        facts
-            .waited_ms
-            .map(|waited| ("waited", format!("{waited} ms for a slot"))),
-    );
-    lines
-}
-
-fn grade_line(grade: PriorityClass) -> String {
-    let who = match grade.turn {
-        Some(turn) => format!("turn {turn}, bucket from turn {}", grade.bucket),
-        None => format!("no usable header, bucket from turn {}", grade.bucket),
-    };
-    format!(
-        "{who}: {} of the limit, tolerance {}",
-        grade.share, grade.tolerance
-    )
-}
-
-/// The signals at the time when a request was placed.
-pub(super) fn reading_lines(facts: &Facts) -> Vec<Line> {
-    let line = |reading: Reading, unit: &str| match reading.ewma {
-        Some(ewma) => format!("averaged {ewma:.1}, threshold {} {unit}", reading.threshold),
-        None => format!("no average yet; threshold {} {unit}", reading.threshold),
-    };
-    let ttft = facts.ttft.map(|reading| ("ttft", line(reading, "ms")));
-    let tps = facts
-        .tps
-        .map(|reading| ("tps", line(reading, "tokens per second")));
-    ttft.into_iter().chain(tps).collect()
 }
 
 #[cfg(test)]
@@ -177,39 +121,6 @@ mod tests {
         tps: no threshold: measured, never refused
         tps: no average yet; threshold 20.0 tokens per second
         tps: p80 averages 7.0, threshold 20.0 tokens per second: trips, but refuses nobody
-        ");
-    }
-
-    #[test]
-    fn what_the_gates_made_of_a_request_is_told() {
-        let facts = Facts {
-            grade: Some(PriorityClass {
-                bucket: 2,
-                turn: Some(3),
-                share: 0.88,
-                tolerance: 1.1,
-            }),
-            ttft: Some(Reading {
-                metric: 0,
-                ewma: Some(6850.0),
-                threshold: 6000.0,
-            }),
-            probes: [Gate::Ttft].into_iter().collect(),
-            tripped: [Gate::Concurrency, Gate::Tps].into_iter().collect(),
-            waited_ms: Some(120),
-            ..Facts::default()
-        };
-        let lines = [passed_lines(&facts), reading_lines(&facts)].concat();
-        let text: Vec<String> = lines
-            .iter()
-            .map(|(label, text)| format!("{label}: {text}"))
-            .collect();
-        insta::assert_snapshot!(text.join("\n"), @r"
-        priority: turn 3, bucket from turn 2: 0.88 of the limit, tolerance 1.1
-        probe: let through by a probe slot of ttft
-        tripped: concurrency, tps would have refused it, were the master switch on
-        waited: 120 ms for a slot
-        ttft: averaged 6850.0, threshold 6000 ms
         ");
     }
 }

@@ -1,16 +1,15 @@
 //! Describes a decision in sentences: the request, the facts, and the consequence. Pure text.
 
 use proto::admin::{RuleVerdict, SwitchState};
+use router::explain::words::{Line, facts_lines, passed_lines};
 use router_core::admission::Refusal;
 use router_core::affinity::Hash;
 use router_core::balance::Balance;
 use router_core::decision::{Explanation, Home, HomeState, Outcome, PeerFacts};
 use serde::Serialize;
 
-use super::gates::{gate_lines, passed_lines};
-use super::words::{
-    Line, affinity_line, called, choice_line, facts_lines, refusal_line, show_lines, state_of,
-};
+use super::gates::gate_lines;
+use super::words::{affinity_line, called, choice_line, refusal_line, show_lines, state_of};
 use crate::render::{Paint, Screen, Table, tame};
 
 /// A request and the decision about it; the JSON form is stable.

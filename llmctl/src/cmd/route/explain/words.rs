@@ -1,22 +1,20 @@
 //! Sentences for both decisions and receipts. Pure text.
 
 use proto::admin::SwitchState;
-use router_core::admission::{Refusal, Slow};
+use router::explain::words::{self, Line};
+use router_core::admission::Refusal;
 use router_core::balance::Balance;
-use router_core::decision::{Facts, Mode, PeerFacts};
+use router_core::decision::{Mode, PeerFacts};
 use router_core::health::{HealthFacts, HealthState};
 use router_core::load::Freshness;
 
 use crate::render::{Paint, Screen, tame};
 
-/// One labelled line: label and text.
-pub(super) type Line = (&'static str, String);
-
 /// Prints labelled lines, with the labels in one column.
 pub(super) fn show_lines(screen: &mut Screen, lines: &[Line]) {
     for (label, text) in lines {
         let label = screen.paint(Paint::Dim, &format!("{label:<9}"));
-        screen.line(&format!("  {label} {text}"));
+        screen.line(&format!("  {label} {}", tame(text)));
     }
 }
 
@@ -135,127 +133,7 @@ pub(super) fn choice_line(mode: Mode, balance: Option<Balance>) -> String {
     }
 }
 
-/// The numbers of the admission.
-pub(super) fn facts_lines(facts: &Facts) -> Vec<Line> {
-    vec![
-        (
-            "tier",
-            format!(
-                "{} is active, with {} unbanned",
-                facts.tier,
-                counted(facts.healthy_peers, "peer")
-            ),
-        ),
-        (
-            "admitted",
-            format!(
-                "{} in flight, limit {}{}{}",
-                facts.in_flight,
-                facts.limit,
-                scaled(facts.factor),
-                facts.adaptive.map_or(String::new(), |_| format!(
-                    " (adaptive, at most {})",
-                    facts.pool_limit
-                ))
-            ),
-        ),
-        (
-            "peer",
-            format!(
-                "{} in flight of {} before this request",
-                facts.peer_in_flight, facts.peer_slots
-            ),
-        ),
-    ]
-}
-
 /// A refusal in one sentence, with its numbers.
 pub(in crate::cmd) fn refusal_line(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::NoHealthyPeer { peers: 0, .. } => {
-            "no_healthy_peer: the pool has no peers".to_owned()
-        }
-        Refusal::NoHealthyPeer {
-            peers,
-            banned,
-            stale,
-            ejected,
-            draining,
-        } => {
-            let named = banned + stale + ejected + draining;
-            let out = [
-                (*stale, "not to be read"),
-                (*ejected, "ejected"),
-                (*draining, "draining"),
-                (peers.saturating_sub(named), "disabled"),
-            ];
-            let out = out.iter().filter(|(count, _)| *count > 0);
-            let out: String = out.map(|(count, why)| format!(", {count} {why}")).collect();
-            let peers = counted(*peers, "peer");
-            format!("no_healthy_peer: of {peers} {banned} banned{out}")
-        }
-        Refusal::ConcurrencyLimit(full) => format!(
-            "concurrency_limit: {} in flight, limit {}{}{}{} over {} of tier {}",
-            full.in_flight,
-            full.limit,
-            scaled(full.factor),
-            full.share
-                .map_or(String::new(), |share| format!(" × share {share}")),
-            warmth(full.bucket, full.turn),
-            counted(full.healthy_peers, "unbanned peer"),
-            full.tier,
-        ),
-        Refusal::TtftLimit(slow) => format!(
-            "ttft_limit: {} averages {:.1} ms, threshold {} ms{}",
-            tame(&slow.metric),
-            slow.ewma,
-            slow.threshold,
-            graded(slow)
-        ),
-        Refusal::TpsLimit(slow) => format!(
-            "tps_limit: {} averages {:.1} tokens per second, threshold {}{}",
-            tame(&slow.metric),
-            slow.ewma,
-            slow.threshold,
-            graded(slow)
-        ),
-    }
-}
-
-/// The amount that `session_prio` adds to a threshold.
-fn graded(slow: &Slow) -> String {
-    let tolerance = slow.tolerance.map_or(String::new(), |tolerance| {
-        format!(", tolerance {tolerance}")
-    });
-    let held = if slow.held {
-        "; turn 1 is held out until the average is low again"
-    } else {
-        ""
-    };
-    format!("{tolerance}{}{held}", warmth(slow.bucket, slow.turn))
-}
-
-/// The bucket of a request; empty while `session_prio` is off.
-fn warmth(bucket: Option<u32>, turn: Option<u32>) -> String {
-    match (bucket, turn) {
-        (None, _) => String::new(),
-        (Some(bucket), Some(turn)) => format!(" (turn {turn}, bucket from turn {bucket})"),
-        (Some(bucket), None) => format!(" (no usable header, bucket from turn {bucket})"),
-    }
-}
-
-fn scaled(factor: f64) -> String {
-    if factor == 1.0 {
-        String::new()
-    } else {
-        format!(" × {factor}")
-    }
-}
-
-fn counted(count: u32, noun: &str) -> String {
-    if count == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{count} {noun}s")
-    }
+    tame(&words::refusal_line(refusal)).into_owned()
 }
