@@ -6,6 +6,7 @@
 
 pub mod access;
 mod answer;
+mod console;
 mod findings;
 mod process;
 pub mod public;
@@ -28,12 +29,12 @@ use http::request;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use router_bodylog::BodyLog;
 
-use self::access::{Caller, Denied};
+use self::access::{Caller, Denied, Token};
 use self::status::{Endpoint, Together};
 use crate::control::Control;
 use crate::findings::Watch;
 use crate::state::{Lifecycle, RouteTable};
-use crate::telemetry::events::Events;
+use crate::telemetry::events::{AdminChange, Events};
 use crate::telemetry::metrics::{Live, Metrics, Page};
 use service::budget::ByteBudget;
 
@@ -52,6 +53,7 @@ pub struct AdminState {
     bodylog: Arc<BodyLog>,
     findings: Arc<Watch>,
     page: Arc<Page>,
+    streams: console::Streams,
 }
 
 /// The parts of the process that the admin port reads or acts on.
@@ -104,6 +106,7 @@ impl AdminState {
             bodylog,
             findings,
             page,
+            streams: console::Streams::default(),
         }
     }
 }
@@ -141,6 +144,7 @@ pub fn router(state: AdminState) -> Router {
         // The handler checks the caller itself: whether a request writes depends on the endpoint.
         .route("/{route}/{endpoint}", any(route_status))
         .merge(reads)
+        .merge(console::router(&state))
         .merge(writes)
         .fallback(|| async { answer::not_found("there is no such path").into_axum() })
         .method_not_allowed_fallback(|| async { answer::wrong_method().into_axum() })
@@ -157,10 +161,14 @@ async fn guard_read(State(state): State<AdminState>, request: Request, next: Nex
 
 async fn guard_write(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    match may_write(&state, &parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(why) => why.answer().into_axum(),
-    }
+    let token = match may_write(&state, &parts).await {
+        Ok(token) => token,
+        Err(why) => return why.answer().into_axum(),
+    };
+    let change = change(&parts, token);
+    let response = next.run(Request::from_parts(parts, body)).await;
+    state.events.admin_change(&change, response.status());
+    response
 }
 
 async fn may_read(state: &AdminState, parts: &request::Parts) -> Result<(), Denied> {
@@ -169,10 +177,31 @@ async fn may_read(state: &AdminState, parts: &request::Parts) -> Result<(), Deni
     access::admin_read(server.admin_read, caller(parts), token)
 }
 
-async fn may_write(state: &AdminState, parts: &request::Parts) -> Result<(), Denied> {
+async fn may_write(state: &AdminState, parts: &request::Parts) -> Result<Token, Denied> {
     let server = Arc::clone(&state.tables.load().server);
     let token = token::check(server.admin_token_file.as_deref(), &parts.headers).await;
-    access::admin_write(caller(parts), token)
+    let mut caller = caller(parts);
+    if server.console && access::is_from_the_console(parts) {
+        caller.is_from_a_page = false;
+    }
+    access::admin_write(caller, token)?;
+    Ok(token)
+}
+
+/// Who asks for which change. The query is left out: it may name a session.
+fn change(parts: &request::Parts, token: Token) -> AdminChange {
+    AdminChange {
+        by: match token {
+            Token::Right => "admin token",
+            Token::Wrong | Token::NotConfigured => "loopback",
+        },
+        address: parts.extensions.get::<PeerAddr>().map(|peer| peer.0.ip()),
+        through: match parts.headers.contains_key(access::CONSOLE_HEADER) {
+            true => "console",
+            false => "api",
+        },
+        path: parts.uri.path().to_owned(),
+    }
 }
 
 fn caller(parts: &request::Parts) -> Caller {
@@ -195,12 +224,15 @@ async fn route_status(
     let (parts, body) = request.into_parts();
     let endpoint = Endpoint::of(&name);
     let allowed = match endpoint {
-        Some(endpoint) if endpoint.writes(&parts.method) => may_write(&state, &parts).await,
-        _ => may_read(&state, &parts).await,
+        Some(endpoint) if endpoint.writes(&parts.method) => {
+            may_write(&state, &parts).await.map(Some)
+        }
+        _ => may_read(&state, &parts).await.map(|()| None),
     };
-    if let Err(why) = allowed {
-        return why.answer().into_axum();
-    }
+    let written_by = match allowed {
+        Ok(token) => token.map(|token| change(&parts, token)),
+        Err(why) => return why.answer().into_axum(),
+    };
     let Some(endpoint) = endpoint else {
         return Denied::Hidden.answer().into_axum();
     };
@@ -210,13 +242,17 @@ async fn route_status(
     } else {
         Ok(Bytes::new())
     };
-    match body {
+    let answer = match body {
         Ok(body) => {
             let (events, bodylog) = (&state.events, &state.bodylog);
-            status::answer(endpoint, &table, &route, &parts, &body, events, bodylog).into_axum()
+            status::answer(endpoint, &table, &route, &parts, &body, events, bodylog)
         }
-        Err(refusal) => refusal.into_axum(),
+        Err(refusal) => refusal,
+    };
+    if let Some(change) = written_by {
+        state.events.admin_change(&change, answer.status());
     }
+    answer.into_axum()
 }
 
 async fn collect(body: Body, limit: u64) -> Result<Bytes, Answer> {

@@ -95,6 +95,8 @@ pub struct Server {
     pub admin_listen: SocketAddr,
     /// The access rule of the admin port.
     pub admin_read: AdminRead,
+    /// Whether the admin port has the console.
+    pub console: bool,
     /// The route of `/v1/...` requests without a route prefix.
     pub default_route: Option<String>,
     /// Upper limit of a request body for any route, bytes.

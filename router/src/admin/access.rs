@@ -61,6 +61,36 @@ pub fn is_from_a_page(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || !headers.get_all("sec-fetch-site").iter().all(own_site)
 }
 
+/// The header that the console's script sets on its requests.
+pub const CONSOLE_HEADER: &str = "x-llm-router-console";
+
+/// Whether the console's own script sent this. A page of another origin has a different `Origin`,
+/// and it cannot set the header without a preflight, which the admin port refuses. A page that
+/// reached this port by DNS rebinding passes, but its `Host` is foreign, so it needs the token.
+pub fn is_from_the_console(parts: &Parts) -> bool {
+    let headers = &parts.headers;
+    let origins: Vec<_> = headers.get_all(header::ORIGIN).iter().collect();
+    let [origin] = origins[..] else {
+        return false;
+    };
+    let origin = origin.to_str().unwrap_or_default();
+    let page = origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"));
+    let hosts = headers
+        .get_all(header::HOST)
+        .iter()
+        .map(|host| host.to_str().unwrap_or_default());
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    let mut names = hosts.chain(authority).peekable();
+    let is_same_host = names.peek().is_some()
+        && names.all(|name| page.is_some_and(|page| page.eq_ignore_ascii_case(name)));
+    let sites = headers.get_all("sec-fetch-site");
+    is_same_host
+        && headers.contains_key(CONSOLE_HEADER)
+        && sites.iter().all(|site| site == "same-origin")
+}
+
 /// Checks reads below a route, on the public port. `has_key`: the caller's key opens the route.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use tokio_util::sync::CancellationToken;
 
-use super::{AdminState, IntoAxum, answer, routes as listing};
+use super::{AdminState, IntoAxum, answer, console, routes as listing};
 use crate::clock::now;
 
 /// Interval of the evaluation. It bounds the delay until a finding starts when nobody asks for the
@@ -26,7 +26,10 @@ pub async fn watch(state: AdminState, cancelled: CancellationToken) {
     loop {
         tokio::select! {
             () = cancelled.cancelled() => return,
-            () = tokio::time::sleep(JUDGED_EVERY) => state.judge(),
+            () = tokio::time::sleep(JUDGED_EVERY) => {
+                state.judge();
+                console::sample(&state);
+            }
         }
     }
 }

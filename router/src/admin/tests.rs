@@ -20,7 +20,7 @@ use crate::control::Controlled;
 use crate::state::{Reservation, Route};
 use crate::testing::Tables;
 
-const CHAT: &str = "
+pub(super) const CHAT: &str = "
 peers:
   - {address: 10.0.0.11:8000, name: gpu-a, max_concurrency: 4, gpu: H100}
   - {address: 10.0.0.12:8000, name: gpu-b, max_concurrency: 2}
@@ -34,7 +34,7 @@ peers_by_model:
 ";
 
 /// A router's admin port without its sockets.
-struct Port {
+pub(super) struct Port {
     tables: Tables,
     current: Arc<ArcSwap<RouteTable>>,
     lifecycle: Lifecycle,
@@ -42,10 +42,10 @@ struct Port {
     router: Router,
 }
 
-struct Reply {
-    status: StatusCode,
-    headers: http::HeaderMap,
-    text: String,
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: http::HeaderMap,
+    pub(super) text: String,
 }
 
 impl Reply {
@@ -56,7 +56,7 @@ impl Reply {
 }
 
 impl Port {
-    fn over(main: &str, routes: &[(&str, &str)]) -> Self {
+    pub(super) fn over(main: &str, routes: &[(&str, &str)]) -> Self {
         let mut tables = Tables::new();
         let current = Arc::new(ArcSwap::from_pointee(tables.table(main, routes)));
         let lifecycle = Lifecycle::default();
@@ -83,7 +83,7 @@ impl Port {
         }
     }
 
-    fn chat() -> Self {
+    pub(super) fn chat() -> Self {
         Self::over("", &[("chat", CHAT)])
     }
 
@@ -91,7 +91,7 @@ impl Port {
         Arc::clone(self.current.load().routes().next().unwrap())
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         peer: &str,
         method: &str,
@@ -120,11 +120,22 @@ impl Port {
         }
     }
 
-    async fn get(&self, target: &str) -> Reply {
+    /// The answer to a loopback caller, with its body unread.
+    pub(super) async fn open(&self, target: &str) -> Response {
+        let request = Request::builder()
+            .uri(target)
+            .header("host", "localhost:8090");
+        let mut request = request.body(Body::empty()).unwrap();
+        let peer = SocketAddr::new("127.0.0.1".parse().unwrap(), 5555);
+        request.extensions_mut().insert(PeerAddr(peer));
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(super) async fn get(&self, target: &str) -> Reply {
         self.send("127.0.0.1", "GET", target, &[], "").await
     }
 
-    async fn post(&self, target: &str) -> Reply {
+    pub(super) async fn post(&self, target: &str) -> Reply {
         self.send("127.0.0.1", "POST", target, &[], "").await
     }
 
@@ -133,7 +144,7 @@ impl Port {
         self.route().reserve(ask).unwrap().reservation
     }
 
-    fn observe(&self, peer: &str, evidence: Evidence) {
+    pub(super) fn observe(&self, peer: &str, evidence: Evidence) {
         let route = self.route();
         let key = route
             .distinct_peers()

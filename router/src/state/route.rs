@@ -32,7 +32,9 @@ use super::pins::Pins;
 use super::recording::{self, CaptureOverrides, CaptureSettings};
 use super::target::Target;
 use super::waiting::{Listeners, Waiting};
-use super::{ContentRules, Decisions, ModelLists, Overrides, RuleHits, Switch, Transforms};
+use super::{
+    ContentRules, Decisions, History, ModelLists, Overrides, RuleHits, Switch, Transforms,
+};
 use crate::clock::now;
 use crate::content::prefix;
 use crate::telemetry::metrics::RouteMetrics;
@@ -450,6 +452,8 @@ pub struct RouteState {
     pub decisions: Decisions,
     /// Facts from finished requests, for findings.
     pub traffic: Mutex<RouteTraffic>,
+    /// The last quarter of an hour, for the console.
+    pub history: Mutex<History>,
     /// The models that the peers serve.
     pub models: ModelLists,
     /// Counters of the transforms.
@@ -483,6 +487,7 @@ impl RouteState {
             bodylog: Arc::default(),
             decisions: Decisions::default(),
             traffic: Mutex::new(RouteTraffic::new(now())),
+            history: Mutex::default(),
             models: ModelLists::default(),
             transforms: Transforms::default(),
             metrics,

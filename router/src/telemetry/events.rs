@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use router_core::book::status::NoHeader;
 use router_core::health::{HealthChange, HealthState};
@@ -35,6 +37,19 @@ pub struct PeerRef<'a> {
     pub peer: &'a PeerKey,
     /// The configured name of the peer.
     pub name: &'a str,
+}
+
+/// A change that a caller of the admin port asked for.
+#[derive(Debug)]
+pub struct AdminChange {
+    /// `admin token` or `loopback`.
+    pub by: &'static str,
+    /// Address of the caller.
+    pub address: Option<IpAddr>,
+    /// `console` or `api`.
+    pub through: &'static str,
+    /// The path, without the query.
+    pub path: String,
 }
 
 /// The limit before and after an operator's change, and the lifetime of the new one.
@@ -233,6 +248,19 @@ impl Events {
     /// An operator set or reset a switch.
     pub fn switch_set(&self, route: &str, switch: &str, before: bool, after: bool, source: &str) {
         tracing::info!(route, switch, before, after, source, "switch set");
+    }
+
+    /// A caller of the admin port asked for a change: who, and whether it was made.
+    pub fn admin_change(&self, change: &AdminChange, status: StatusCode) {
+        let AdminChange {
+            by,
+            address,
+            through,
+            path,
+        } = change;
+        let status = status.as_u16();
+        let address = address.map(tracing::field::display);
+        tracing::info!(by, address, through, path, status, "admin change");
     }
 
     /// An operator set or removed a limit on the running router; `None` means no limit.

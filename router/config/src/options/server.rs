@@ -27,6 +27,7 @@ static SERVER_KEYS: &[&Meta] = &[
     &LISTEN.meta,
     &ADMIN_LISTEN.meta,
     &ADMIN_READ.meta,
+    &CONSOLE.meta,
     &DEFAULT_ROUTE.meta,
     &SERVER_MAX_BODY_SIZE.meta,
     &MAX_BUFFERED_BYTES.meta,
@@ -129,6 +130,11 @@ pub(crate) static ADMIN_READ: OptionDef<AdminRead> =
     OptionDef::new("server", "admin_read", Kind::Choice(AdminRead::words), check::choice)
         .default("token")
         .doc("Who may read the rest of the admin port: `token`: loopback callers and holders of the admin token; `open`: everyone.");
+/// `server.console`.
+pub(crate) static CONSOLE: OptionDef<bool> =
+    OptionDef::new("server", "console", Kind::Bool, check::boolean)
+        .default("true")
+        .doc("Pages for people at `/console/` on the admin port. Their data is for the callers that `admin_read` admits.");
 /// `server.default_route`.
 pub(crate) static DEFAULT_ROUTE: OptionDef<Option<Arc<str>>> =
     OptionDef::new("server", "default_route", Kind::RouteName, check::optional_route_name)
