@@ -72,6 +72,14 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Whether the option belongs to a load gate. A gate has a safe reading without the option, so
+    /// a wrong value does not take the route down.
+    pub(crate) fn is_of_a_gate(&self) -> bool {
+        matches!(self.group, "ttft" | "tps" | "adaptive" | "priority")
+    }
+}
+
+impl Meta {
     /// Whether the default is a value, and not a remark about what applies instead.
     pub(crate) fn has_literal_default(&self) -> bool {
         self.default.starts_with(['[', '{'])

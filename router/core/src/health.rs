@@ -231,6 +231,15 @@ pub struct AttemptCounts {
     pub suspicions: u64,
 }
 
+impl AttemptCounts {
+    /// Every outcome with its word and its number.
+    pub fn by_outcome(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let failed = Failure::ALL.iter().map(|kind| kind.as_str());
+        let others = [("served", self.served), ("abandoned", self.abandoned)];
+        failed.zip(self.failed).chain(others)
+    }
+}
+
 /// The health of a peer for status pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HealthFacts {

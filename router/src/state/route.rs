@@ -17,7 +17,7 @@ use router_core::book::{
     Book, Limits, Pin, Placement, PlacementRequest, PoolId, ResolvedRoute, Ticket,
 };
 use router_core::decision::{Explanation, Facts, Mode, PeerFacts};
-use router_core::health::{AttemptEnd, HealthChange, HealthSpec};
+use router_core::health::{AttemptCounts, AttemptEnd, HealthChange, HealthSpec};
 use router_core::layered::Setting;
 use router_core::pool::{Change, Evidence, PeerKey, PeerSpec, PoolSpec, Role, RouteSpec, Slots};
 use router_core::session::Place;
@@ -334,6 +334,13 @@ impl Route {
             .lock()
             .book
             .peers(&self.roster, pool, now())
+    }
+
+    /// The outcomes of the attempts at a peer since the start.
+    pub fn attempts(&self, peer: &PeerKey) -> AttemptCounts {
+        let inner = self.state.inner.lock();
+        let known = inner.book.health(peer, now());
+        known.map(|(_, counts)| counts).unwrap_or_default()
     }
 
     /// Drops the model lists of peers that are not in this snapshot.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
+use sim_engine::{Engine, EngineHandle, Options};
 use system_tests::peer::{COMPLETION, Peer, Refusing};
 use system_tests::router::Router;
-use system_tests::wait::until_answer;
+use system_tests::wait::{until, until_answer};
+use system_tests::wire::Wire;
 
-use crate::common::{CHAT, CHAT_PATH, setup};
+use crate::common::{CHAT, CHAT_PATH, CHAT_STREAM, setup};
 
 /// An engine whose generation answers with a status that the test changes; its probes succeed.
 async fn moody(status: &Arc<AtomicU16>) -> Peer {
@@ -167,14 +169,15 @@ async fn an_idle_engine_is_asked_for_one_token_of_its_own_model() {
     let peer = Peer::plain().await;
     let route = format!("peers: [{{address: {}}}]\n{GENERATE}\n", peer.address);
     let _router = setup().route("r", &route).start().await;
-    // The first one may come before the list of models is known.
-    let seen = peer.arrived(3).await.pop().unwrap();
-    assert_eq!(seen.target, "/v1/chat/completions");
-    let body: Value = serde_json::from_slice(&seen.body).unwrap();
-    assert_eq!(
-        (&body["max_tokens"], &body["model"]),
-        (&json!(1), &json!("tiny"))
-    );
+    // A request may come before the list of models is known.
+    until("a request for the model", || {
+        peer.requests().iter().any(|seen| {
+            let body: Value = serde_json::from_slice(&seen.body).unwrap_or_default();
+            seen.target == "/v1/chat/completions"
+                && (&body["max_tokens"], &body["model"]) == (&json!(1), &json!("tiny"))
+        })
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,6 +212,18 @@ async fn generated_requests_find_a_hung_engine_and_bring_it_back_without_a_clien
     };
     assert!(page.contains(&format!("{} 0", healthy(&bad))), "{page}");
     assert!(page.contains(&format!("{} 1", healthy(&good))), "{page}");
+    for (name, value) in [
+        ("peer_attempts_total", r#"outcome="no_first_byte"} 2"#),
+        ("peer_state", r#"state="ejected"} 1"#),
+        ("peer_state", r#"state="healthy"} 0"#),
+        ("peer_probe", r#"result="healthy"} 1"#),
+    ] {
+        let line = format!(
+            "llm_router_{name}{{route=\"r\",peer=\"{}\",{value}",
+            bad.address
+        );
+        assert!(page.contains(&line), "{line} in {page}");
+    }
     answers.store(200, Ordering::SeqCst);
     until_state(&router, 0, "healthy").await;
 }
@@ -233,4 +248,40 @@ async fn a_probe_without_an_answer_is_a_state_and_keeps_the_engine_in() {
     let why = routes["routes"][0]["pools"][0]["peers"][0]["why"].to_string();
     assert!(why.contains("probe silent 0 s"), "{why}");
     assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+}
+
+async fn engines(count: usize) -> Vec<EngineHandle> {
+    let mut engines = Vec::new();
+    for _ in 0..count {
+        engines.push(Engine::local(Options::default()).await.unwrap());
+    }
+    engines
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_hangs_for_ever_loses_its_requests_and_returns_once_it_generates() {
+    let engines = engines(3).await;
+    let list: Vec<_> = engines
+        .iter()
+        .map(|engine| format!("{{address: {}}}", engine.addr))
+        .collect();
+    let options = "balance: round_robin\nhang_after: 1s\neject: {time: 1s}\nslow_start: 0s\n\
+        health_check_interval: 50ms\nhealth_check: {kind: generate, timeout: 500ms}";
+    let route = format!("peers: [{}]\n{options}\n", list.join(", "));
+    let router = setup().route("r", &route).start().await;
+    engines[0].set_faults(vec!["hang".parse().unwrap()]);
+    let mut waiting = Vec::new();
+    let body = CHAT_STREAM.as_bytes();
+    for _ in 0..15 {
+        let mut wire = Wire::connect(router.public).await;
+        wire.request("POST", CHAT_PATH, &[], body).await;
+        waiting.push(wire);
+    }
+    until_state(&router, 0, "ejected").await;
+    for _ in 0..6 {
+        assert_eq!(router.post(CHAT_PATH, CHAT).await.status, 200);
+    }
+    engines[0].set_faults(Vec::new());
+    drop(waiting);
+    until_state(&router, 0, "healthy").await;
 }

@@ -12,8 +12,8 @@ use crate::valid::{AdaptiveOptions, Pool, PriorityOptions, RouteOptions, largest
 
 /// Reports the combinations in a file that cannot work. Combinations that come from `defaults:`
 /// alone are reported in the main file.
-pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &RouteOptions) {
-    for (knobs, signal) in [(&TTFT, &options.ttft), (&TPS, &options.tps)] {
+pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions) {
+    for (knobs, signal) in [(&TTFT, &mut options.ttft), (&TPS, &mut options.tps)] {
         if signal.ttl.value < signal.window.value {
             let (ttl, window) = (knobs.ttl.meta.key, knobs.window.meta.key);
             let message = format!(
@@ -21,8 +21,10 @@ pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &R
                 show_duration(signal.ttl.value)
             );
             at(reader, layers, &[ttl, window], message);
+            signal.ttl = instead(signal.window.value);
         }
     }
+    let before = reader.errors();
     let adaptive = &options.adaptive;
     if adaptive.slack_frac.value >= adaptive.pressure_frac.value {
         let message = format!(
@@ -36,7 +38,18 @@ pub(super) fn combinations(reader: &mut Reader, layers: &Layers<'_>, options: &R
         at(reader, layers, &keys, message);
     }
     floor(reader, layers, adaptive);
-    tolerances(reader, layers, &options.priority);
+    if reader.errors() > before {
+        options.adaptive.enabled = instead(false);
+    }
+    tolerances(reader, layers, &mut options.priority);
+}
+
+/// The safe reading in place of a value that does not fit another one.
+fn instead<T>(value: T) -> Setting<T> {
+    Setting {
+        value,
+        source: Source::DefaultInvalid,
+    }
 }
 
 /// The floor must not exceed the start, where both have the same unit.
@@ -64,9 +77,10 @@ fn floor(reader: &mut Reader, layers: &Layers<'_>, adaptive: &AdaptiveOptions) {
 
 /// No bucket may tolerate more than the value that refuses every bucket, and the first bucket must
 /// start at turn 1.
-fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptions) {
+fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &mut PriorityOptions) {
     let severe = priority.severe.value;
     let table = priority.table.value.as_deref().unwrap_or_default();
+    let most = table.iter().map(|bucket| bucket.tol).fold(severe, f64::max);
     if let Some(bucket) = table.iter().find(|bucket| bucket.tol > severe) {
         let message = format!(
             "the bucket of turn {} has the tolerance {}, above `session_prio_severe`, {severe}, where every bucket is refused",
@@ -77,6 +91,7 @@ fn tolerances(reader: &mut Reader, layers: &Layers<'_>, priority: &PriorityOptio
             PRIORITY_OPTIONS.severe.meta.key,
         ];
         at(reader, layers, &keys, message);
+        priority.severe = instead(most);
     }
 }
 
@@ -89,8 +104,10 @@ pub(super) fn whole_route(
     pools: &[Pool],
 ) {
     unmoved(reader, layers, options);
-    bounds(reader, layers, &options.adaptive, pools);
-    models(reader, layers, pools);
+    reader.tolerating(|reader| {
+        bounds(reader, layers, &options.adaptive, pools);
+        models(reader, layers, pools);
+    });
 }
 
 /// An adaptive limit that no signal moves would stay at its floor, so the static limit applies
@@ -100,10 +117,7 @@ fn unmoved(reader: &mut Reader, layers: &Layers<'_>, options: &mut RouteOptions)
     if !options.adaptive.enabled.value || by_ttft || options.tps.has_threshold() {
         return;
     }
-    options.adaptive.enabled = Setting {
-        value: false,
-        source: Source::DefaultInvalid,
-    };
+    options.adaptive.enabled = instead(false);
     let keys = [ADAPTIVE.enabled.meta.key, ADAPTIVE.use_ttft.meta.key];
     let (key, span) = place(layers, &keys).unwrap_or((keys[0], 0..0));
     let why = if options.ttft.has_threshold() {

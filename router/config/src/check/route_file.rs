@@ -102,7 +102,7 @@ pub(super) fn options(reader: &mut Reader, layers: &Layers<'_>, base: &Base) -> 
     load::implied(reader, layers, &mut options);
     inherit(&mut options, base);
     cap_body(reader, layers, base, &mut options);
-    guard::combinations(reader, layers, &options);
+    reader.tolerating(|reader| guard::combinations(reader, layers, &mut options));
     options
 }
 

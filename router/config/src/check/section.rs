@@ -98,6 +98,7 @@ pub(crate) struct Layers<'n> {
 impl Layers<'_> {
     /// The value of an option in force. If a file sets an unusable value, the built-in default
     /// applies; if only a part of a value is usable, that part applies. Both cases are reported.
+    /// A running router tolerates an unusable value of a load gate.
     ///
     /// # Panics
     /// When a built-in default is unreadable, which the catalogue's test excludes.
@@ -105,7 +106,11 @@ impl Layers<'_> {
         let key = option.meta.key;
         let own = self.own.get(key);
         let before = reader.errors();
-        let route = own.map(|node| reader.key(key, |reader| option.read(reader, node)));
+        let read = |reader: &mut Reader, node| reader.key(key, |reader| option.read(reader, node));
+        let route = own.map(|node| match option.meta.is_of_a_gate() {
+            true => reader.tolerating(|reader| read(reader, node)),
+            false => read(reader, node),
+        });
         let mut is_whole = reader.errors() == before;
         // The problems of `defaults:` are reported with the main file.
         let mut unheard = Reader::new();

@@ -82,6 +82,9 @@ families! {
         /// 1 while a switch or a limit is set, or a peer's units are held back, on the running
         /// router.
         OVERRIDE_ACTIVE = gauge "llm_router_override_active" [route, switch] Flag;
+        /// Attempts at a peer that have ended, by what they say of it: served, a kind of failure, or
+        /// abandoned by a client before the first byte. Generated health checks count too.
+        PEER_ATTEMPTS = counter "llm_router_peer_attempts" [route, peer, outcome] Count;
         /// Times a peer went from usable to banned.
         PEER_BANS = counter "llm_router_peer_bans" [route, peer] Count;
         /// Times a peer was ejected because its requests failed or hung.
@@ -97,10 +100,16 @@ families! {
         PEER_HELD = gauge "llm_router_peer_held" [route, peer] Flag;
         /// Requests on a peer: the router's own, and others' where its engine is polled.
         PEER_LOAD = gauge "llm_router_peer_load" [route, peer] Count;
+        /// 1 for what the last health probe of a peer found.
+        PEER_PROBE = gauge "llm_router_peer_probe" [route, peer, result] Flag;
+        /// How long ago the last health probe of a peer ended.
+        PEER_PROBE_AGE_SECONDS = gauge "llm_router_peer_probe_age_seconds" [route, peer] Seconds;
         /// How long the health probes of a peer have had no answer; 0 while they are answered.
         PEER_PROBE_SILENT_SECONDS = gauge "llm_router_peer_probe_silent_seconds" [route, peer] Seconds;
         /// Requests a peer runs at once, as placement takes it.
         PEER_SLOTS = gauge "llm_router_peer_slots" [route, peer] Count;
+        /// 1 for the state in which a peer is because of what became of its requests.
+        PEER_STATE = gauge "llm_router_peer_state" [route, peer, state] Flag;
         /// 1 while a peer is suspect: it gives no first byte and gets no new sessions.
         PEER_SUSPECT = gauge "llm_router_peer_suspect" [route, peer] Flag;
         /// Finished requests that were placed, by how their peer was found (X-Routed-Mode).

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use router_bodylog::BodyLog;
 use router_core::decision::PeerFacts;
 use router_core::health::HealthState;
 use router_core::load::Freshness;
+use router_core::pool::Evidence;
 
 use super::bodylog;
 use super::catalogue::router;
@@ -123,6 +125,10 @@ impl<'t> Seen<'t> {
     fn labels<'a>(&'a self, value: &'a str) -> Values<'a, 2> {
         [(&*self.route.name).into(), value.into()]
     }
+
+    fn labels2<'a>(&'a self, peer: &'a str, value: &'a str) -> Values<'a, 3> {
+        [(&*self.route.name).into(), peer.into(), value.into()]
+    }
 }
 
 fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
@@ -161,6 +167,44 @@ fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result 
             peer.probe
                 .and_then(|probe| probe.silent_s)
                 .unwrap_or_default()
+        }),
+    )?;
+    let every = || {
+        seen.iter().flat_map(|seen| {
+            let peers = seen.peers.iter();
+            peers.map(move |(key, peer)| (seen, &**key, peer))
+        })
+    };
+    router::PEER_STATE.write(
+        encoder,
+        every().flat_map(|(seen, key, peer)| {
+            HealthState::ALL.iter().map(move |state| {
+                let is_now = u64::from(peer.health.state == *state);
+                (seen.labels2(key, state.as_str()), ConstGauge::new(is_now))
+            })
+        }),
+    )?;
+    // A peer that was never probed has no series.
+    let probed = || every().filter_map(|(seen, key, peer)| Some((seen, key, peer.probe?)));
+    router::PEER_PROBE.write(
+        encoder,
+        probed().flat_map(|(seen, key, probe)| {
+            Evidence::ALL.iter().map(move |result| {
+                let is_now = u64::from(probe.outcome == *result);
+                (seen.labels2(key, result.as_str()), ConstGauge::new(is_now))
+            })
+        }),
+    )?;
+    router::PEER_PROBE_AGE_SECONDS.write(
+        encoder,
+        probed().map(|(seen, key, probe)| (seen.labels(key), ConstGauge::new(probe.age_s))),
+    )?;
+    router::PEER_ATTEMPTS.write(
+        encoder,
+        every().flat_map(|(seen, key, peer)| {
+            let counts = seen.route.attempts(&peer.peer).by_outcome();
+            counts
+                .map(move |(outcome, count)| (seen.labels2(key, outcome), ConstCounter::new(count)))
         }),
     )?;
     // A disabled peer has no state: it is not probed.

@@ -53,17 +53,16 @@ pub(super) async fn generate_for(
             }
             continue;
         };
-        generator.ask(&at, check).await;
-        let pause = options
-            .health_check_interval
-            .value
-            .mul_f64(jitter(&mut rng));
+        // The pause comes first, so that the first probe has told which models there are.
+        let interval = options.health_check_interval.value;
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            changed = assigned.changed() => if changed.is_err() {
-                return;
+            () = tokio::time::sleep(interval.mul_f64(jitter(&mut rng))) => {}
+            changed = assigned.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
             }
         }
+        generator.ask(&at, check).await;
     }
 }
 

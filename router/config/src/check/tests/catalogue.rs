@@ -326,13 +326,13 @@ fn a_value_out_of_range_is_an_error_at_the_key() {
 }
 
 #[test]
-fn only_a_boolean_and_a_rule_are_forgiven() {
+fn only_a_boolean_a_rule_and_a_gate_are_forgiven() {
     for (place, meta, check) in every() {
         let problems = check(&format!("{}: {}", meta.key, wrong_type(&meta.kind)));
         let forgiven = problems.iter().all(|p| !p.is_fatal());
         assert_eq!(
             forgiven,
-            matches!(meta.kind, Kind::Bool | Kind::Rules),
+            meta.is_of_a_gate() || matches!(meta.kind, Kind::Bool | Kind::Rules),
             "{place} {}: {:?}",
             meta.key,
             lines(&problems)

@@ -3,7 +3,7 @@
 use router_core::layered::Source;
 use router_core::signal::Statistic;
 
-use crate::report::Severity;
+use crate::report::{Problem, Severity};
 use crate::testing::{lines, main, route};
 use crate::valid::{Bodies, RouteOptions};
 
@@ -100,7 +100,7 @@ fn combinations_that_cannot_work_are_errors_with_the_reason() {
 #[test]
 fn an_adaptive_limit_that_nothing_moves_is_off_and_the_route_serves() {
     let (route, problems) = route(&format!("{PEERS}adaptive_cc: true\n"));
-    assert!(!problems.iter().any(crate::report::Problem::is_error));
+    assert!(!problems.iter().any(Problem::is_error));
     let enabled = route.options.adaptive.enabled;
     assert_eq!(
         (enabled.value, enabled.source),
@@ -217,4 +217,33 @@ fn off_in_a_route_is_a_value() {
     assert_eq!((off.value, off.source), (None, Source::Route));
     let unset = options("").ttft.limit;
     assert_eq!((unset.value, unset.source), (None, Source::Default));
+}
+
+#[test]
+fn a_wrong_number_of_a_gate_leaves_the_route_up_with_the_safe_reading() {
+    let wrong = [
+        "ttft_limit_ms: soon",
+        "tps_limit_tps: -1",
+        "ttft_window: 0s",
+        "adaptive_cc_min: 0",
+        "session_prio_severe: .nan",
+        "ttft_window: 60s\nttft_ttl: 30s",
+        "adaptive_cc: true\nttft_limit_ms: 500\nadaptive_cc_slack_frac: .95",
+        "adaptive_cc: true\nttft_limit_ms: 500\nadaptive_cc_min: 9\nadaptive_cc_init: 3",
+    ];
+    for text in wrong {
+        let (route, problems) = route(&format!("peers: []\n{text}\n"));
+        let is_tolerated = |problem: &Problem| problem.severity == Severity::Tolerated;
+        assert!(
+            !problems.is_empty() && problems.iter().all(is_tolerated),
+            "{text}: {:?}",
+            lines(&problems)
+        );
+        let options = &route.options;
+        assert!(!options.adaptive.enabled.value, "{text}");
+        assert!(
+            options.ttft.ttl.value >= options.ttft.window.value,
+            "{text}"
+        );
+    }
 }
