@@ -1,7 +1,6 @@
 //! The HTTP port: `/metrics`, `/healthz`, `/readyz`, `/debug/checkpoint`. All paths are read-only,
 //! show only counts, and need no credential, as scrapers expect.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,33 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::checkpoint::FORMAT;
 use crate::families::Page;
 use crate::now::Now;
 use crate::shared::{Committed, Shared};
 use service::exposition::Format;
-
-/// Time limit for a client to send a head, and for an idle connection to begin one. It is longer
-/// than scrape intervals, so that scrapers keep their connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-
-/// Time limit for current requests at shutdown.
-const GRACE: Duration = Duration::from_secs(3);
-
-/// Pause before the next accept when the process is out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Maximum number of connections from scrapers, probes and people; more wait in the accept queue.
-const CONNECTIONS_MAX: usize = 256;
 
 /// Readiness requires a commit that is at most this old,
 const COMMIT_AGE_MAX: Duration = Duration::from_secs(30);
@@ -158,69 +137,6 @@ async fn checkpoint(State(state): State<AppState>) -> Response {
         "counters": committed.view.own,
     });
     ([(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
-}
-
-/// Serves until `stop`, then lets current requests finish for a limited time.
-///
-/// Cancel safe: dropping it drops its connections.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT);
-    let graceful = GracefulShutdown::new();
-    let tasks = TaskTracker::new();
-    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
-    let cut = CancellationToken::new();
-    loop {
-        let slot = tokio::select! {
-            () = stop.cancelled() => break,
-            slot = Arc::clone(&slots).acquire_owned() => slot,
-        };
-        let accepted = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let service = TowerToHyperService::new(router.clone());
-                let connection = builder
-                    .serve_connection(TokioIo::new(stream), service)
-                    .into_owned();
-                let connection = graceful.watch(connection);
-                let cut = cut.clone();
-                tasks.spawn(async move {
-                    tokio::select! {
-                        ended = connection => if let Err(error) = ended {
-                            tracing::debug!(%error, "a connection ended early");
-                        },
-                        () = cut.cancelled() => {}
-                    }
-                    drop(slot);
-                });
-            }
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                tracing::error!(%error, "accepting connections is failing");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    tasks.close();
-    // Time is up: cut the remaining connections.
-    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
-    cut.cancel();
-    tasks.wait().await;
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ pub async fn run(
     };
     let page = Page::new(&shared, &config.poll_prefix);
     let tasks = TaskTracker::new();
-    tasks.spawn(http::serve(
+    tasks.spawn(service::http::serve(
         listener,
         http::router(Arc::clone(&shared), page),
         stop.clone(),

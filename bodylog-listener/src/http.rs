@@ -4,7 +4,6 @@
 mod access;
 mod details;
 mod find;
-mod serve;
 mod summary;
 
 use std::path::PathBuf;
@@ -29,8 +28,7 @@ use crate::ingest::Ingest;
 use crate::space::Level;
 use crate::stream::Output;
 use crate::writer::Status;
-use access::PeerAddr;
-pub(crate) use serve::serve;
+use service::http::PeerAddr;
 use service::renewed::Renewed;
 
 /// Most concurrent requests that read files. The others wait, so that readers do not starve the
@@ -81,7 +79,7 @@ impl State {
 }
 
 /// All routes.
-pub(super) fn router(state: State) -> Router {
+pub(crate) fn router(state: State) -> Router {
     let wrong_method = || async {
         error(
             StatusCode::METHOD_NOT_ALLOWED,

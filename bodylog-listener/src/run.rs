@@ -185,7 +185,11 @@ pub(crate) async fn run_with(
     beside.spawn(house.run(background.clone()));
     if let Some(listener) = listeners.http {
         let state = http::State::new(&config, Arc::clone(&ingest), statuses);
-        beside.spawn(http::serve(listener, state, background.clone()));
+        beside.spawn(service::http::serve(
+            listener,
+            http::router(state),
+            background.clone(),
+        ));
     }
     let drain = tasks.spawn(ingest::drain_spill(Arc::clone(&ingest), stop.clone()));
     let serving = server::run(listeners.frames, &config, Arc::clone(&ingest), stop.clone());

@@ -25,7 +25,7 @@ use service::renewed::Renewed;
 /// How long accepting pauses when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Silence after which the kernel sends TCP keepalive probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 

@@ -43,7 +43,11 @@ impl Fake {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let app = Router::new().fallback(answer).with_state(fake.clone());
-        tasks.spawn(crate::http::serve(listener, app, CancellationToken::new()));
+        tasks.spawn(service::http::serve(
+            listener,
+            app,
+            CancellationToken::new(),
+        ));
         (fake, RouterUrl::from_str(&url).unwrap())
     }
 

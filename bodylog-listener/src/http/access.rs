@@ -1,6 +1,6 @@
 //! Access control: stored data is for callers on this host and callers with the token.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::Extension;
 use axum::extract::{Request, State as Shared};
@@ -8,11 +8,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::State;
+use service::http::PeerAddr;
 
-/// The TCP peer of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PeerAddr(pub(super) SocketAddr);
+use super::State;
 
 /// Lets a request through, or rejects it.
 pub(super) async fn guard(

@@ -2,14 +2,17 @@
 //!
 //! The modules are independent: a program uses those that it needs.
 
+pub mod accept;
 pub mod budget;
 pub mod buffers;
 pub mod cli;
 pub mod clock;
+pub mod connections;
 pub mod exposition;
 pub mod families;
 pub mod files;
 pub mod healthcheck;
+pub mod http;
 pub mod limits;
 pub mod listener;
 pub mod log;

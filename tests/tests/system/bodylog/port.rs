@@ -226,3 +226,17 @@ async fn a_length_that_lies_takes_no_memory() {
     assert!(grown < 32 << 20, "{} MiB for 500 bytes", grown >> 20);
     drop(liars);
 }
+
+/// More silent connections than the HTTP port may have.
+const SILENT: usize = 300;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_do_not_keep_callers_from_the_http_port() {
+    let store = directory();
+    let listener = listener(&store).await;
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        silent.push(tokio::net::TcpStream::connect(listener.http).await.unwrap());
+    }
+    assert_eq!(listener.get("/healthz").await.status, 200);
+}
