@@ -9,6 +9,8 @@ use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use service::cli::{address, blank_is_unset};
 use service::healthcheck;
+use service::http::CONNECTIONS;
+use service::limits::connections_max;
 use service::listener::Inherited;
 use service::log::{self, LogFormat};
 use service::signals::{Grace, Signal, Signals};
@@ -90,6 +92,10 @@ struct Args {
         value_parser = poll_prefix
     )]
     poll_prefix: String,
+    /// Most connections of scrapers and probes. Default: 256, or fewer where the limit on open files
+    /// is low.
+    #[arg(long, env = "BODYLOG_EXPORTER_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
     kubernetes: KubernetesArgs,
@@ -280,6 +286,10 @@ async fn serve_until_stopped(args: Args) -> anyhow::Result<()> {
         token_file: args.token_file,
         poll_interval: Duration::from_secs(args.poll_interval),
         poll_prefix: args.poll_prefix,
+        max_connections: match args.max_connections {
+            Some(most) => most as usize,
+            None => CONNECTIONS.total.min(connections_max()),
+        },
         #[cfg(feature = "kubernetes")]
         kubernetes: Some(args.kubernetes.config()),
         ..Config::new(args.dir)

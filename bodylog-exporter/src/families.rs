@@ -85,7 +85,7 @@ impl Collector for Everything {
             let pods = view.map_or(0, |view| view.pods);
             resolver::write(&mut writer, &resolver, pods)?;
         }
-        own::always(&mut writer)?;
+        own::always(&mut writer, &self.shared.connections)?;
         own::series(&mut writer)
     }
 }

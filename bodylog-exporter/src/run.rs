@@ -23,6 +23,7 @@ use crate::now::Now;
 use crate::poll::{self, Client, ClientError, PollConfig, RouterUrl};
 use crate::shared::Shared;
 use crate::tail::Where;
+use service::connections::ConnectionLimits;
 
 /// Pause between two epochs once all rows are counted. This is how stale a scrape may be.
 pub const EPOCH: Duration = Duration::from_secs(2);
@@ -62,6 +63,8 @@ pub struct Config {
     pub poll_interval: Duration,
     /// Prefix of the names of polled metrics.
     pub poll_prefix: String,
+    /// Most connections on the HTTP port.
+    pub max_connections: usize,
     /// Access to a cluster; `None` to use no cluster.
     #[cfg(feature = "kubernetes")]
     pub kubernetes: Option<KubernetesConfig>,
@@ -79,6 +82,7 @@ impl Config {
             token_file: None,
             poll_interval: POLL_INTERVAL,
             poll_prefix: POLL_PREFIX.to_owned(),
+            max_connections: service::http::CONNECTIONS.total,
             #[cfg(feature = "kubernetes")]
             kubernetes: None,
         }
@@ -137,9 +141,14 @@ pub async fn run(
         .await??
     };
     let page = Page::new(&shared, &config.poll_prefix);
+    shared.connections.set_limits(ConnectionLimits {
+        total: config.max_connections,
+        per_source: None,
+    });
     let tasks = TaskTracker::new();
     tasks.spawn(service::http::serve(
         listener,
+        shared.connections.clone(),
         http::router(Arc::clone(&shared), page),
         stop.clone(),
     ));

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use service::connections::Connections;
+
 use crate::aggregate::places::Reading;
 use crate::aggregate::{RefusalReading, View};
 use crate::now::Now;
@@ -42,6 +44,8 @@ pub struct Shared {
     checkpoint_bytes: AtomicU64,
     checkpoint_errors: AtomicU64,
     read_errors: AtomicU64,
+    /// Connections of the HTTP port.
+    pub(crate) connections: Connections,
 }
 
 /// There was no scrape yet.
@@ -50,6 +54,7 @@ const NEVER: i64 = i64::MIN;
 impl Default for Shared {
     fn default() -> Self {
         Self {
+            connections: Connections::new(service::http::CONNECTIONS),
             committed: Mutex::default(),
             polled: Mutex::default(),
             refusals: Mutex::default(),

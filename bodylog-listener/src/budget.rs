@@ -161,7 +161,12 @@ mod tests {
     use super::*;
 
     fn budget(total: usize) -> Budget {
-        Budget::new(total, Arc::new(Metrics::new()))
+        Budget::new(
+            total,
+            Arc::new(Metrics::new(&service::connections::Connections::new(
+                service::http::CONNECTIONS,
+            ))),
+        )
     }
 
     #[tokio::test]

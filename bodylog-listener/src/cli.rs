@@ -106,9 +106,9 @@ struct Args {
     /// senders of version 1 must be named here.
     #[arg(long, env = "BODYLOG_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     allow: Vec<IpNet>,
-    /// Most connections of senders.
-    #[arg(long, env = "BODYLOG_MAX_CONNECTIONS", value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
-    max_connections: u32,
+    /// Most connections of senders. Default: 1024, or fewer where the limit on open files is low.
+    #[arg(long, env = "BODYLOG_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
     /// Form of log lines.
     #[arg(
         long,
@@ -198,7 +198,12 @@ fn configured(args: Args) -> Result<Config, String> {
     config.max_frame = args.max_frame;
     config.durability = args.durability;
     config.allow = args.allow;
-    config.max_connections = args.max_connections as usize;
+    config.max_connections = match args.max_connections {
+        Some(most) => most as usize,
+        None => config
+            .max_connections
+            .min(service::limits::connections_max()),
+    };
     if let Some(file) = args.token_file {
         let from = file.clone();
         config.token = Some(Renewed::new("token", vec![file], move || token(&from))?);

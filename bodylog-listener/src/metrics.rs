@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicU64;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use proto::codec::Fault;
 use proto::frame::Protocol;
+use service::connections::{Connections, Rejected};
 use service::exposition::{self, Format, PageError};
 use service::families::histogram;
 
@@ -153,6 +154,9 @@ service::families! {
     mod scraped {
         /// What is running.
         BUILD = info "bodylog_listener_build" [version] Flag;
+        /// Connections of senders that were not served: beyond the limit, silent for too long, or
+        /// without a file descriptor.
+        CONNECTIONS_REJECTED = counter "bodylog_listener_connections_rejected" [reason] Count;
         /// Log lines lost because their reader was too slow or gone.
         LOG_LINES_DROPPED = counter "bodylog_listener_log_lines_dropped" [] Count;
     }
@@ -216,22 +220,31 @@ metrics! {
     spilled: Counter = counter "bodylog_listener_spilled" [] Count;
 }
 
-/// Reads the number of lost log lines at each scrape.
+/// Reads what others count, at each scrape.
 #[derive(Debug)]
-struct Scraped;
+struct Scraped {
+    senders: Connections,
+}
 
 impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let rejected = Rejected::ALL.map(|reason| {
+            let count = ConstCounter::new(self.senders.rejected(reason));
+            ([reason.as_str().into()], count)
+        });
+        scraped::CONNECTIONS_REJECTED.write(&mut encoder, rejected)?;
         scraped::LOG_LINES_DROPPED.counter(&mut encoder, service::log::dropped())
     }
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(senders: &Connections) -> Self {
         let mut registry = Registry::default();
         let build = Info::new([(scraped::BUILD.labels[0], env!("CARGO_PKG_VERSION"))]);
         declare::register(&mut registry, &scraped::BUILD, build);
-        registry.register_collector(Box::new(Scraped));
+        registry.register_collector(Box::new(Scraped {
+            senders: senders.clone(),
+        }));
         Self::registered(registry)
     }
 

@@ -132,7 +132,9 @@ mod tests {
     #[test]
     fn frames_are_kept_up_to_the_days_room() {
         let root = tempfile::tempdir().unwrap();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(&service::connections::Connections::new(
+            service::http::CONNECTIONS,
+        )));
         let clock = WallClock::new(|| "2026-01-02T10:00:00Z".parse().unwrap());
         let quarantine = Quarantine::new(root.path().into(), clock, Arc::clone(&metrics));
         let source = "10.0.0.7".parse().unwrap();

@@ -29,6 +29,7 @@ use crate::storage::{Disk, Storage};
 use crate::stream::{Output, Streams};
 use crate::writer::{self, Bundle, Status, Writer};
 use service::clock::WallClock;
+use service::connections::{ConnectionLimits, Connections};
 
 /// Most batches queued for a writer. The budget limits their bytes.
 const INBOX: usize = 64;
@@ -111,7 +112,11 @@ pub(crate) async fn run_with(
         .await
         .map_err(|_| StartError::Thread(io::ErrorKind::Other.into()))??;
 
-    let metrics = Arc::new(Metrics::new());
+    let senders = Connections::new(ConnectionLimits {
+        total: config.max_connections,
+        per_source: None,
+    });
+    let metrics = Arc::new(Metrics::new(&senders));
     let pressure = Arc::new(Pressure::default());
     let buffers = Arc::new(Buffers::default());
     let statuses = [Arc::new(Status::default()), Arc::new(Status::default())];
@@ -187,12 +192,19 @@ pub(crate) async fn run_with(
         let state = http::State::new(&config, Arc::clone(&ingest), statuses);
         beside.spawn(service::http::serve(
             listener,
+            Connections::new(service::http::CONNECTIONS),
             http::router(state),
             background.clone(),
         ));
     }
     let drain = tasks.spawn(ingest::drain_spill(Arc::clone(&ingest), stop.clone()));
-    let serving = server::run(listeners.frames, &config, Arc::clone(&ingest), stop.clone());
+    let serving = server::run(
+        listeners.frames,
+        senders,
+        &config,
+        Arc::clone(&ingest),
+        stop.clone(),
+    );
     ready();
     let mut serving = std::pin::pin!(serving);
     let outputs = ingest.outputs.clone();

@@ -3,27 +3,27 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hyper_util::server::graceful::Watcher;
 use ipnet::IpNet;
 use proto::codec::encode;
 use proto::control::{GoAway, GoAwayCode};
 use proto::frame::{Compression, Frame};
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::ingest::{Ingest, Peer};
+use service::accept::{Port, Serve, Stop, accept};
+use service::connections::Connections;
+use service::http::overloaded;
+use service::log::Throttle;
 use service::renewed::Renewed;
 
-/// How long accepting pauses when the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Silence after which the kernel sends TCP keepalive probes.
@@ -47,83 +47,76 @@ impl Gate {
     }
 }
 
-/// Most connections still accepted from the queue when the listener stops.
+/// Most connections still accepted from the queue when the listener stops. They may already have
+/// sent frames, and version 1 would not send them again.
 const LAST_ACCEPTS: usize = 1024;
 
-/// The running frame port.
-struct Port {
-    gate: Gate,
-    tls: Option<Renewed<Arc<ServerConfig>>>,
-    room: Arc<Semaphore>,
-    ingest: Arc<Ingest>,
-    connections: TaskTracker,
-    stop: CancellationToken,
-}
+/// Longest time for a sender to send its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(5);
 
 /// Accepts senders until shutdown, then waits for the connected ones.
 pub(crate) async fn run(
     listener: TcpListener,
+    connections: Connections,
     config: &Config,
     ingest: Arc<Ingest>,
     stop: CancellationToken,
 ) {
     let port = Port {
-        gate: Gate {
+        listener,
+        connections,
+        first_byte: FIRST_BYTE,
+        last_accepts: LAST_ACCEPTS,
+    };
+    let frames = Frames {
+        gate: Arc::new(Gate {
             allow: config.allow.clone(),
             has_token: config.token.is_some(),
-        },
+        }),
         tls: config.tls.clone(),
-        room: Arc::new(Semaphore::new(config.max_connections)),
         ingest,
-        connections: TaskTracker::new(),
-        stop,
+        stop: stop.clone(),
     };
-    loop {
-        tokio::select! {
-            () = port.stop.cancelled() => break,
-            accepted = listener.accept() => port.take(accepted).await,
-        }
-    }
-    // Queued connections may already have sent frames, and version 1 would not send them again.
-    for _ in 0..LAST_ACCEPTS {
-        match tokio::time::timeout(Duration::ZERO, listener.accept()).await {
-            Ok(accepted) => port.take(accepted).await,
-            Err(_) => break,
-        }
-    }
-    drop(listener);
-    port.connections.close();
-    port.connections.wait().await;
+    // Connections end by themselves after `stop`, so none is cut.
+    let ending = Stop {
+        drain: stop,
+        cut: CancellationToken::new(),
+    };
+    accept(port, ending, frames).await;
 }
 
-impl Port {
-    async fn take(&self, accepted: io::Result<(TcpStream, SocketAddr)>) {
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => return,
-            Err(error) => {
-                tracing::error!(%error, "accepting senders is failing");
-                return tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        };
+/// The frame port's service.
+#[derive(Clone)]
+struct Frames {
+    gate: Arc<Gate>,
+    tls: Option<Renewed<Arc<ServerConfig>>>,
+    ingest: Arc<Ingest>,
+    stop: CancellationToken,
+}
+
+impl Serve for Frames {
+    async fn serve(self, stream: TcpStream, address: SocketAddr, _: Watcher) {
+        static UNKNOWN: Throttle = Throttle::new();
         let source = address.ip().to_canonical();
         let Some(peer) = self.gate.admit(source) else {
-            tracing::warn!(%source, "a sender is not on the list of allowed addresses");
+            if let Some(unsaid) = UNKNOWN.pass(now()) {
+                tracing::warn!(%source, unsaid, "a sender is not on the list of allowed addresses");
+            }
             return;
-        };
-        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::warn!(%source, "there are too many senders");
-            return refuse(stream).await;
         };
         prepare(&stream, address);
         let ingest = Arc::clone(&self.ingest);
-        let (tls, stop) = (self.tls.clone(), self.stop.clone());
-        self.connections.spawn(async move {
-            ingest.metrics.connections.inc();
-            serve(Arc::clone(&ingest), stream, tls, peer, stop).await;
-            ingest.metrics.connections.dec();
-            drop(permit);
-        });
+        self.ingest.metrics.connections.inc();
+        serve(ingest, stream, self.tls, peer, self.stop).await;
+        self.ingest.metrics.connections.dec();
+    }
+
+    async fn reject(self, stream: TcpStream) {
+        static MANY: Throttle = Throttle::new();
+        if let Some(unsaid) = MANY.pass(now()) {
+            tracing::warn!(unsaid, "there are too many senders");
+        }
+        refuse(stream).await;
     }
 }
 
@@ -134,6 +127,8 @@ async fn serve(
     peer: Peer,
     stop: CancellationToken,
 ) {
+    static FAILED: Throttle = Throttle::new();
+    static SLOW: Throttle = Throttle::new();
     let Some(tls) = tls else {
         return ingest.serve(stream, peer, stop).await;
     };
@@ -145,10 +140,20 @@ async fn serve(
     match tokio::time::timeout(HANDSHAKE, handshake).await {
         Ok(Ok(stream)) => ingest.serve(stream, peer, stop).await,
         Ok(Err(error)) => {
-            tracing::info!(source = %peer.source, %error, "a sender's TLS handshake failed");
+            if let Some(unsaid) = FAILED.pass(now()) {
+                tracing::info!(source = %peer.source, %error, unsaid, "a sender's TLS handshake failed");
+            }
         }
-        Err(_) => tracing::info!(source = %peer.source, "a sender's TLS handshake took too long"),
+        Err(_) => {
+            if let Some(unsaid) = SLOW.pass(now()) {
+                tracing::info!(source = %peer.source, unsaid, "a sender's TLS handshake took too long");
+            }
+        }
     }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 fn prepare(stream: &TcpStream, address: SocketAddr) {
@@ -161,24 +166,16 @@ fn prepare(stream: &TcpStream, address: SocketAddr) {
     }
 }
 
-/// Sends the reason, if the few bytes fit into the socket buffer at once.
-async fn refuse(mut stream: TcpStream) {
+/// Sends the reason.
+async fn refuse(stream: TcpStream) {
     let frame = Frame::GoAway(GoAway {
         code: GoAwayCode::Busy,
         text: "too many connections".into(),
     });
     let mut out = bytes::BytesMut::new();
     if encode(&frame, Compression::None, &mut out).is_ok() {
-        let _ = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(&out)).await;
+        overloaded(stream, &out).await;
     }
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use crate::state::{Lifecycle, RouteTable};
 use crate::telemetry::events::{AdminChange, Events};
 use crate::telemetry::metrics::{Live, Metrics, Page};
 use service::budget::ByteBudget;
+use service::connections::Connections;
 
 pub use answer::Answer;
 pub use findings::watch;
@@ -71,6 +72,8 @@ pub struct Parts {
     pub events: Arc<Events>,
     /// The budget for bodies in memory, bytes.
     pub budget: ByteBudget,
+    /// Connections of the public port.
+    pub connections: Connections,
     /// Records of exchanges.
     pub bodylog: Arc<BodyLog>,
     /// Counts for the findings.
@@ -87,12 +90,14 @@ impl AdminState {
             metrics,
             events,
             budget,
+            connections,
             bodylog,
             findings,
         } = parts;
         let live = Live::new(
             Arc::clone(&tables),
             budget,
+            connections,
             Arc::clone(&bodylog),
             Arc::clone(&findings),
         );

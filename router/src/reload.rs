@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Reloaded;
+use crate::proxy::serve;
 use crate::state::{Entry, RouteTable, TableBuilder, recording};
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::Metrics;
@@ -29,6 +30,7 @@ use router_config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
 use router_config::report::{Problem, Severity};
 use router_config::valid::{Main, Server};
 use router_core::layered::Source;
+use service::connections::Connections;
 use service::supervisor;
 
 /// Owns everything that a reload compares with.
@@ -47,6 +49,22 @@ pub struct Reloader {
     hashes: BTreeMap<Arc<str>, ContentHash>,
     generation: watch::Sender<u64>,
     seen: Option<Seen>,
+}
+
+/// Values of `server:` that other parts hold and a reload changes.
+#[derive(Debug)]
+pub struct Shared {
+    /// The connect time-out of peers.
+    pub connect_timeout: ConnectTimeout,
+    /// The connections of the public port.
+    pub connections: Connections,
+}
+
+impl Shared {
+    fn follow(&self, server: &Server) {
+        self.connect_timeout.set(server.connect_timeout);
+        self.connections.set_limits(serve::limits(server));
+    }
 }
 
 impl Reloader {
@@ -112,7 +130,7 @@ impl Reloader {
     pub async fn run(
         mut self,
         tables: Arc<ArcSwap<RouteTable>>,
-        connect_timeout: ConnectTimeout,
+        shared: Shared,
         records: Follower,
         mut changes: Changes,
         mut asked: mpsc::Receiver<oneshot::Sender<Reloaded>>,
@@ -143,7 +161,7 @@ impl Reloader {
             supervisor::reloading();
             let (table, mut reloaded) = self.apply(loaded, keys);
             changes.follow(self.watched());
-            connect_timeout.set(table.server.connect_timeout);
+            shared.follow(&table.server);
             // Apply the recording settings before the new table is visible, so that its first
             // request is recorded by them.
             let spool_error = records.follow(recording::settings(&table.bodylog)).await;
@@ -205,7 +223,11 @@ impl Reloader {
                 }
             }
             Err(of_main) => {
-                tracing::error!("the main file is invalid: everything stays as it was");
+                let problem = of_main.first().map(line);
+                tracing::error!(
+                    problem,
+                    "the main file is not in force: everything stays as it was"
+                );
                 of_no_route = of_main;
             }
         }

@@ -18,7 +18,7 @@ use crate::control::{Control, Controlled};
 use crate::findings::Watch;
 use crate::proxy::serve::{self, Stop};
 use crate::proxy::{Proxy, Sinks};
-use crate::reload::Reloader;
+use crate::reload::{Reloader, Shared};
 use crate::state::{Lifecycle, Phase, RouteTable, StoredIds, recording, ticker};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::events::Events;
@@ -28,6 +28,7 @@ use crate::watch::{self, Timing, Watched};
 use router_config::load::Sources;
 use router_config::report::Problem;
 use service::budget::ByteBudget;
+use service::connections::Connections;
 use service::listener::{Inherited, ListenError};
 use service::log::{self, LogFormat};
 use service::supervisor;
@@ -150,6 +151,7 @@ pub async fn run(
         stored: StoredIds::default(),
     });
     let budget = ByteBudget::default();
+    let connections = Connections::new(serve::limits(&server));
     let client = PeerClient::new(connect_timeout.clone());
     let proxy = Arc::new(Proxy {
         tables: Arc::clone(&tables),
@@ -166,6 +168,7 @@ pub async fn run(
         metrics,
         events: Arc::clone(&events),
         budget: budget.clone(),
+        connections: connections.clone(),
         bodylog: Arc::clone(&bodylog),
         findings,
     });
@@ -204,7 +207,10 @@ pub async fn run(
     grace.set(server.drain_delay + server.drain_timeout + END_SLACK);
     tasks.spawn(reloader.run(
         Arc::clone(&tables),
-        connect_timeout,
+        Shared {
+            connect_timeout,
+            connections: connections.clone(),
+        },
         follower,
         changes,
         reload,
@@ -217,7 +223,12 @@ pub async fn run(
         cut: CancellationToken::new(),
     };
     let admin_stop = Stop::default();
-    let serving = tasks.spawn(serve::public(public, proxy, public_stop.clone()));
+    let serving = tasks.spawn(serve::public(
+        public,
+        connections,
+        proxy,
+        public_stop.clone(),
+    ));
     tasks.spawn(serve::admin(
         admin_port,
         admin::router(admin_state),

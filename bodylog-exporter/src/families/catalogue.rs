@@ -24,6 +24,11 @@ families! {
         CHECKPOINT_FALLBACKS = counter "bodylog_exporter_checkpoint_fallbacks" [] Count;
         /// Starts without a checkpoint.
         COLD_STARTS = counter "bodylog_exporter_cold_starts" [] Count;
+        /// Connections on the HTTP port that have sent something.
+        CONNECTIONS = gauge "bodylog_exporter_connections" [] Count;
+        /// Connections that were not served: beyond the limit, silent for too long, or without a
+        /// file descriptor.
+        CONNECTIONS_REJECTED = counter "bodylog_exporter_connections_rejected" [reason] Count;
         /// Rows that had been counted before.
         DUPLICATES = counter "bodylog_exporter_duplicates" [] Count;
         /// Files that had to be taken up anew.

@@ -1,5 +1,6 @@
 //! `bodylog_exporter_*`: metrics about the exporter itself.
 
+use service::connections::{Connections, Rejected};
 use std::fmt;
 
 use super::catalogue::own as families;
@@ -53,7 +54,13 @@ pub(super) fn write(
 }
 
 /// Families that do not depend on what was counted.
-pub(super) fn always(writer: &mut Writer<'_, '_>) -> fmt::Result {
+pub(super) fn always(writer: &mut Writer<'_, '_>, connections: &Connections) -> fmt::Result {
+    writer.gauge(&families::CONNECTIONS, connections.open() as f64)?;
+    let rejected = Rejected::ALL.map(|reason| {
+        let labels = [reason.as_str().into()];
+        (labels, connections.rejected(reason))
+    });
+    writer.counters(&families::CONNECTIONS_REJECTED, rejected)?;
     writer.counter(&families::LOG_LINES_DROPPED, service::log::dropped())
 }
 

@@ -253,6 +253,7 @@ const COUNTERS: &[&str] = &[
     "bodylog_exporter_file_resets_total",
     "bodylog_exporter_recovery_total",
     "bodylog_exporter_cold_starts_total",
+    "bodylog_exporter_connections_rejected_total",
     "bodylog_exporter_checkpoint_fallbacks_total",
     "bodylog_exporter_checkpoint_errors_total",
     "bodylog_exporter_read_errors_total",

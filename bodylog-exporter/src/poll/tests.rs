@@ -45,6 +45,7 @@ impl Fake {
         let app = Router::new().fallback(answer).with_state(fake.clone());
         tasks.spawn(service::http::serve(
             listener,
+            service::connections::Connections::new(service::http::CONNECTIONS),
             app,
             CancellationToken::new(),
         ));

@@ -16,7 +16,7 @@ use crate::stream::{Claimed, WINDOW_BYTES, WINDOW_FRAMES};
 
 /// Longest time for a sender of version 2 to send its HELLO, and to wait until its former
 /// connection ends.
-const HELLO: Duration = Duration::from_secs(15);
+const HELLO: Duration = Duration::from_secs(5);
 /// How long a silent connection is still watched when the listener stops.
 const LAST_LOOK: Duration = Duration::from_millis(100);
 /// Longest time for one write to a sender.

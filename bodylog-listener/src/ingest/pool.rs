@@ -322,7 +322,12 @@ mod tests {
     use crate::metrics::Metrics;
 
     fn job(meta: &'static str, req: usize, resp: &'static [u8]) -> Job {
-        let budget = Budget::new(1, Arc::new(Metrics::new()));
+        let budget = Budget::new(
+            1,
+            Arc::new(Metrics::new(&service::connections::Connections::new(
+                service::http::CONNECTIONS,
+            ))),
+        );
         Job {
             data: Some(Data {
                 protocol: Protocol::V2,

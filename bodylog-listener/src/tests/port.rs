@@ -137,13 +137,16 @@ async fn strangers_and_too_many_are_turned_away() {
     let mut home = Home::new();
     home.config.allow = vec!["10.0.0.0/8".parse().unwrap()];
     let listener = home.start().await;
-    assert!(listener.connect().await.next().await.is_none());
+    let mut stranger = listener.connect().await;
+    stranger.raw(b"L").await;
+    assert!(stranger.next().await.is_none());
     listener.stop().await;
     home.config.allow.clear();
     home.config.max_connections = 1;
     let listener = home.start().await;
     let first = listener.sender("p", 1, 1).await;
     let mut second = listener.connect().await;
+    second.raw(b"L").await;
     assert_eq!(bye(&mut second).await, GoAwayCode::Busy);
     drop(first);
     listener

@@ -28,6 +28,9 @@ pub struct Port {
     pub connections: Connections,
     /// A client has this long to send its first byte.
     pub first_byte: Duration,
+    /// Most connections that are still accepted from the queue when the port stops, for protocols
+    /// in which a queued connection may carry what is not sent again.
+    pub last_accepts: usize,
 }
 
 /// What ends a port's work.
@@ -40,6 +43,8 @@ pub struct Stop {
 }
 
 /// What a port does with its connections.
+///
+/// The connection is dropped when [`Stop::cut`] fires, in either method.
 pub trait Serve: Clone + Send + 'static {
     /// Serves one connection to its end.
     fn serve(
@@ -63,14 +68,23 @@ pub async fn accept(port: Port, stop: Stop, serve: impl Serve) {
         listener,
         connections,
         first_byte,
+        last_accepts,
     } = port;
+    let mut left = last_accepts;
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
-            () = stop.drain.cancelled() => break,
+            biased;
             accepted = listener.accept() => accepted,
+            () = stop.drain.cancelled() => break,
         };
+        if stop.drain.is_cancelled() {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+        }
         match accepted {
             Ok((stream, peer)) => {
                 let arrived = Arrived {

@@ -59,15 +59,14 @@ pub struct Connections(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    limits: ConnectionLimits,
     table: Mutex<Table>,
     rejected: [AtomicU64; Rejected::ALL.len()],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
+    limits: ConnectionLimits,
     open: usize,
-    /// Kept only where there is a bound for each address.
     by_source: HashMap<IpAddr, usize>,
     /// Oldest first.
     silent: BTreeMap<u64, CancellationToken>,
@@ -78,15 +77,25 @@ impl Connections {
     /// No connection yet.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self(Arc::new(Inner {
-            limits,
-            table: Mutex::default(),
+            table: Mutex::new(Table {
+                limits,
+                open: 0,
+                by_source: HashMap::new(),
+                silent: BTreeMap::new(),
+                next: 0,
+            }),
             rejected: Default::default(),
         }))
     }
 
     /// The bounds.
     pub fn limits(&self) -> ConnectionLimits {
-        self.0.limits
+        self.0.table.lock().limits
+    }
+
+    /// Changes the bounds. Connections that are open stay open.
+    pub fn set_limits(&self, limits: ConnectionLimits) {
+        self.0.table.lock().limits = limits;
     }
 
     /// Connections that are served now.
@@ -109,20 +118,21 @@ impl Connections {
     /// # Errors
     /// The bound that is reached; it is counted.
     pub fn admit(&self, source: IpAddr) -> Result<OpenConnection, Rejected> {
-        let limits = self.0.limits;
         let mut table = self.0.table.lock();
+        let limits = table.limits;
         if table.open >= limits.total {
             self.reject(Rejected::Limit);
             return Err(Rejected::Limit);
         }
         if let Some(most) = limits.per_source {
-            let open = table.by_source.entry(source).or_default();
-            if *open >= most {
+            let open = table.by_source.get(&source).copied().unwrap_or_default();
+            if open >= most {
                 self.reject(Rejected::Source);
                 return Err(Rejected::Source);
             }
-            *open += 1;
         }
+        // Counted without a bound too: a reload may set one.
+        *table.by_source.entry(source).or_default() += 1;
         table.open += 1;
         drop(table);
         Ok(OpenConnection {
@@ -134,7 +144,7 @@ impl Connections {
     /// Notes a connection that has not sent anything, and asks the oldest of too many to go.
     pub(crate) fn wait_for_first_byte(&self) -> SilentConnection {
         let mut table = self.0.table.lock();
-        if table.silent.len() >= self.0.limits.silent_max()
+        if table.silent.len() >= table.limits.silent_max()
             && let Some((_, oldest)) = table.silent.pop_first()
         {
             oldest.cancel();

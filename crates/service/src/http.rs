@@ -48,7 +48,12 @@ pub async fn overloaded(mut stream: TcpStream, answer: &[u8]) {
 }
 
 /// Serves until `stop`, then lets requests under way finish, for a while.
-pub async fn serve(listener: TcpListener, router: axum::Router, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    connections: Connections,
+    router: axum::Router,
+    stop: CancellationToken,
+) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
@@ -56,8 +61,9 @@ pub async fn serve(listener: TcpListener, router: axum::Router, stop: Cancellati
         .header_read_timeout(HEAD);
     let port = Port {
         listener,
-        connections: Connections::new(CONNECTIONS),
+        connections,
         first_byte: HEAD,
+        last_accepts: 0,
     };
     let ending = Stop {
         drain: stop.clone(),
@@ -116,7 +122,13 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(serve(listener, axum::Router::new(), stop.clone()));
+        let connections = Connections::new(CONNECTIONS);
+        tasks.spawn(serve(
+            listener,
+            connections,
+            axum::Router::new(),
+            stop.clone(),
+        ));
         tasks.close();
         let mut silent = Vec::new();
         for _ in 0..CONNECTIONS.total + 44 {

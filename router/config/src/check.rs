@@ -41,7 +41,7 @@ pub(crate) use rules::{RuleOp, reject_rules};
 pub use scalar::Choice;
 pub(crate) use scalar::{
     boolean, choice, duration, duration_or_off, file, integer, nearest, number, number_or_off,
-    secret, size, status, text, whole, whole_or_off,
+    secret, size, status, text, whole, whole_or_auto, whole_or_off,
 };
 pub(crate) use section::{Layers, sounds_secret};
 pub(crate) use tables::{bodies, body_paths, buckets, metrics, thresholds};

@@ -99,6 +99,10 @@ pub struct Server {
     pub console: bool,
     /// The route of `/v1/...` requests without a route prefix.
     pub default_route: Option<String>,
+    /// Connections on the public port; `None`: as the limit on open files allows.
+    pub max_connections: Option<u32>,
+    /// Connections on the public port from one address; `None`: no limit of its own.
+    pub max_connections_per_source: Option<u32>,
     /// Upper limit of a request body for any route, bytes.
     pub max_body_size: u64,
     /// Upper limit of request bodies in memory over all requests, bytes.

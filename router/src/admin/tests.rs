@@ -17,6 +17,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::clock::now;
 use crate::control::Controlled;
+use crate::proxy::serve;
 use crate::state::{Reservation, Route};
 use crate::testing::Tables;
 
@@ -71,6 +72,7 @@ impl Port {
             metrics,
             events,
             budget,
+            connections: Connections::new(serve::limits(&current.load().server)),
             bodylog: Arc::new(BodyLog::new(1 << 20)),
             findings: Arc::new(Watch::new(now())),
         });

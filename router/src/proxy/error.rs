@@ -384,6 +384,27 @@ impl ApiError {
         .closing()
     }
 
+    /// 503: this host has no file descriptor or no memory left for a connection to a peer.
+    pub fn no_descriptors() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "overloaded",
+            "the router has no file descriptor left for a connection to a peer",
+            Retry::After(Duration::from_secs(1)),
+        )
+    }
+
+    /// 503: the public port has as many connections as it may, in all or from this address.
+    pub fn too_many_connections() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "overloaded",
+            "too many connections",
+            Retry::After(Duration::from_secs(1)),
+        )
+        .closing()
+    }
+
     /// 504: the peer sent no headers in time.
     pub fn upstream_timeout(which: &'static str, limit: Duration) -> Self {
         Self::new(

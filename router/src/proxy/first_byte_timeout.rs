@@ -1,7 +1,7 @@
-//! The time limit for a client that connects and sends nothing.
+//! The time limit for a client that sends nothing, or stops within a head.
 //!
-//! hyper limits the time for a head only once it knows the HTTP version. Without this limit, a
-//! silent client would keep its descriptor for ever.
+//! hyper limits the time for a head only once it knows the HTTP version, and by the same limit as
+//! the idle time between two requests, which has to be longer than that of load balancers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::Sleep;
 
-use super::serve::HEAD_TIMEOUT;
+use super::serve::FIRST_BYTE_TIMEOUT;
 
 /// The preface of an HTTP/2 connection. Anything else is HTTP/1.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,14 +39,16 @@ impl FirstByteTimeout {
         }
     }
 
-    /// Polled while a read is pending: ready when the read has waited too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.over {
+    /// Polled while a read is pending: ready when the protocol, or the rest of a head that has begun,
+    /// has taken too long.
+    pub(super) fn poll(&mut self, is_in_head: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if self.over && !is_in_head {
+            self.timer = None;
             return Poll::Pending;
         }
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(HEAD_TIMEOUT)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(FIRST_BYTE_TIMEOUT)));
         timer.as_mut().poll(cx)
     }
 }
@@ -65,15 +67,17 @@ mod tests {
             let begun = now();
             let mut first_byte_timeout = FirstByteTimeout::default();
             parts.iter().for_each(|part| first_byte_timeout.hear(part));
-            poll_fn(|cx| first_byte_timeout.poll(cx)).await;
-            assert_eq!(now() - begun, HEAD_TIMEOUT);
+            poll_fn(|cx| first_byte_timeout.poll(false, cx)).await;
+            assert_eq!(now() - begun, FIRST_BYTE_TIMEOUT);
         }
         let known: [&[&[u8]]; 4] = [&[b"GET"], &[b"P", b"OST"], &[b"\r\n"], &[PREFACE]];
         for parts in known {
             let mut first_byte_timeout = FirstByteTimeout::default();
             parts.iter().for_each(|part| first_byte_timeout.hear(part));
-            let waited =
-                tokio::time::timeout(2 * HEAD_TIMEOUT, poll_fn(|cx| first_byte_timeout.poll(cx)));
+            let waited = tokio::time::timeout(
+                2 * FIRST_BYTE_TIMEOUT,
+                poll_fn(|cx| first_byte_timeout.poll(false, cx)),
+            );
             assert!(waited.await.is_err(), "{parts:?}");
         }
     }

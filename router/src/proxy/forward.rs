@@ -288,11 +288,10 @@ async fn attempt(
                     says: AttemptEnd::Failed(Failure::NoFirstByte),
                     why,
                 },
-                SendError::Exhausted(_) => End::NotSent {
-                    dead: false,
-                    says: AttemptEnd::Neutral,
-                    why,
-                },
+                // Another peer would need a descriptor too.
+                SendError::Exhausted(_) => {
+                    End::Fatal(ApiError::no_descriptors(), why, AttemptEnd::Neutral)
+                }
                 SendError::Stale(_) => End::Stale(why),
                 SendError::Broken(_) => {
                     let says = AttemptEnd::Failed(Failure::Reset);

@@ -221,6 +221,11 @@ impl Scan {
         self.prefix.extend_from_slice(&line[..line.len().min(room)]);
     }
 
+    /// Whether a part of a head was read.
+    fn has_begun(&self) -> bool {
+        !self.off && (self.lines > 0 || !self.prefix.is_empty())
+    }
+
     /// Counts a line, given its first bytes. Returns whether it ends the head.
     fn end_line(&mut self, prefix: &[u8]) -> bool {
         let blank = prefix == b"\r\n" || prefix == b"\n";
@@ -278,7 +283,8 @@ impl<S: Socket> AsyncRead for Watched<S> {
         let read = &buf.filled()[before..];
         this.first_byte_timeout.hear(read);
         if polled.is_pending() {
-            ready!(this.first_byte_timeout.poll(cx));
+            let is_in_head = this.scan.has_begun() && this.watch.expecting.load(Ordering::Acquire);
+            ready!(this.first_byte_timeout.poll(is_in_head, cx));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         if !read.is_empty()
@@ -359,7 +365,7 @@ impl<S: Socket> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::serve::HEAD_TIMEOUT;
+    use super::super::serve::FIRST_BYTE_TIMEOUT;
     use super::*;
     use crate::clock::now;
 
@@ -452,7 +458,30 @@ mod tests {
         let begun = now();
         let read = watched.read_u8().await;
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(now() - begun, HEAD_TIMEOUT);
+        assert_eq!(now() - begun, FIRST_BYTE_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_within_a_head_has_its_time_and_an_idle_one_more() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut client, server) = tokio::io::duplex(256);
+        let watch = Arc::new(HeadWatch::default());
+        let mut watched = Watched::new(server, Arc::clone(&watch));
+        let mut read = [0; 256];
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(watched.read(&mut read).await.unwrap() > 0);
+        watch.expect();
+        let idle = tokio::time::timeout(2 * FIRST_BYTE_TIMEOUT, watched.read(&mut read));
+        assert!(idle.await.is_err(), "an idle connection is hyper's to end");
+        client.write_all(b"GET / HT").await.unwrap();
+        assert!(watched.read(&mut read).await.unwrap() > 0);
+        let begun = now();
+        let error = watched.read(&mut read).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(now() - begun, FIRST_BYTE_TIMEOUT);
     }
 
     #[test]

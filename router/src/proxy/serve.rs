@@ -1,33 +1,40 @@
 //! Accepts connections on either port, and ends them in order.
 
-use std::future::Future;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::Watcher;
 use hyper_util::service::TowerToHyperService;
+use router_config::valid::Server;
+pub use service::accept::Stop;
+use service::accept::{Port, Serve, accept};
+use service::connections::{ConnectionLimits, Connections};
+use service::http::overloaded;
+use service::limits::connections_max;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::head::{HeadWatch, Watched};
 use super::tunnel::TunnelSlot;
-use super::{Proxy, limits};
+use super::{Proxy, limits, unparsed};
 use crate::admin::PeerAddr;
-use crate::clock::now;
 use crate::upstream::headers::Remote;
 
-/// Time limit for a client to send a head, and for an idle connection to begin one (nginx's
-/// `keepalive_timeout`).
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+/// Time limit for an idle connection to begin a head (nginx's `keepalive_timeout`).
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Time limit for a client to send its first byte, and for a head or the preface of HTTP/2 that it
+/// has begun.
+pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval of pings on an HTTP/2 connection. Nothing else detects a client that vanished while its
 /// streams are silent.
@@ -47,12 +54,6 @@ const H2_STREAMS_MAX: u32 = 1024;
 /// documented limit; that limit is checked separately, with an answer that states it.
 const H2_HEADER_LIST_MAX: u32 = 2 * limits::HEADER_BYTES_MAX as u32;
 
-/// Pause before the next accept when the process is out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Minimum time between two log lines about that: the state may last.
-const ACCEPT_QUIET: Duration = Duration::from_secs(10);
-
 /// TCP keepalive starts after this idle time. A machine that lost its power or its network does not
 /// close its connections, and its request would keep its slot.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -61,68 +62,124 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The two steps that end a port's work.
-#[derive(Clone, Debug, Default)]
-pub struct Stop {
-    /// No new connections; current requests finish.
-    pub drain: CancellationToken,
-    /// The remaining connections are cut.
-    pub cut: CancellationToken,
+/// Connections on the admin port. They are no part of the public port's, so that an operator gets in
+/// while clients do not.
+const ADMIN_CONNECTIONS: ConnectionLimits = ConnectionLimits {
+    total: 256,
+    per_source: None,
+};
+
+/// The bounds of the public port.
+pub fn limits(server: &Server) -> ConnectionLimits {
+    let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
+    ConnectionLimits {
+        total: server.max_connections.map_or_else(connections_max, number),
+        per_source: server.max_connections_per_source.map(number),
+    }
 }
 
 /// Serves the public port until `stop.drain`, then waits for current requests until `stop.cut`.
-pub async fn public(listener: TcpListener, proxy: Arc<Proxy>, stop: Stop) {
+pub async fn public(
+    listener: TcpListener,
+    connections: Connections,
+    proxy: Arc<Proxy>,
+    stop: Stop,
+) {
+    let port = Port {
+        listener,
+        connections,
+        first_byte: FIRST_BYTE_TIMEOUT,
+        last_accepts: 0,
+    };
     let builder = Arc::new(builder());
-    accept(listener, stop, move |stream, peer, watcher| {
-        let proxy = Arc::clone(&proxy);
-        let builder = Arc::clone(&builder);
-        async move {
-            let head = Arc::new(HeadWatch::default());
-            let io = TokioIo::new(Watched::new(stream, Arc::clone(&head)));
-            let remote = Remote::new(peer.ip().to_canonical());
-            let slot = TunnelSlot::default();
-            let lent = slot.clone();
-            let service = service_fn(move |mut request: Request<Incoming>| {
-                lent.lend(&mut request);
-                let proxy = Arc::clone(&proxy);
-                let head = Arc::clone(&head);
-                let remote = remote.clone();
-                async move {
-                    Ok::<_, std::convert::Infallible>(proxy.handle(request, &remote, &head).await)
-                }
-            });
-            let connection = builder
-                .serve_connection_with_upgrades(io, service)
-                .into_owned();
-            if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%error, "a client connection ended early");
-            }
-            if let Some(tunnel) = slot.take() {
-                tunnel.await;
-            }
-        }
-    })
-    .await;
+    accept(port, stop, Public { builder, proxy }).await;
 }
 
 /// Serves the admin port the same way. Handlers find the caller's address as an `Extension` of
 /// [`PeerAddr`].
 pub async fn admin(listener: TcpListener, router: axum::Router, stop: Stop) {
+    let port = Port {
+        listener,
+        connections: Connections::new(ADMIN_CONNECTIONS),
+        first_byte: FIRST_BYTE_TIMEOUT,
+        last_accepts: 0,
+    };
     let builder = Arc::new(builder());
-    accept(listener, stop, move |stream, peer, watcher| {
-        let router = router.clone().layer(axum::Extension(PeerAddr(peer)));
-        let builder = Arc::clone(&builder);
-        async move {
-            let io = TokioIo::new(Watched::new(stream, Arc::default()));
-            let connection = builder
-                .serve_connection(io, TowerToHyperService::new(router))
-                .into_owned();
-            if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%error, "an admin connection ended early");
-            }
+    accept(port, stop, Admin { builder, router }).await;
+}
+
+#[derive(Clone)]
+struct Public {
+    builder: Arc<Builder<TokioExecutor>>,
+    proxy: Arc<Proxy>,
+}
+
+impl Serve for Public {
+    async fn serve(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
+        tune_or_say(&stream);
+        let Self { builder, proxy } = self;
+        let head = Arc::new(HeadWatch::default());
+        let io = TokioIo::new(Watched::new(stream, Arc::clone(&head)));
+        let remote = Remote::new(peer.ip().to_canonical());
+        let slot = TunnelSlot::default();
+        let lent = slot.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            lent.lend(&mut request);
+            let proxy = Arc::clone(&proxy);
+            let head = Arc::clone(&head);
+            let remote = remote.clone();
+            async move { Ok::<_, Infallible>(proxy.handle(request, &remote, &head).await) }
+        });
+        let connection = builder
+            .serve_connection_with_upgrades(io, service)
+            .into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a client connection ended early");
         }
-    })
-    .await;
+        if let Some(tunnel) = slot.take() {
+            tunnel.await;
+        }
+    }
+
+    async fn reject(self, stream: TcpStream) {
+        reject(stream).await;
+    }
+}
+
+#[derive(Clone)]
+struct Admin {
+    builder: Arc<Builder<TokioExecutor>>,
+    router: axum::Router,
+}
+
+impl Serve for Admin {
+    async fn serve(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
+        tune_or_say(&stream);
+        let router = self.router.layer(axum::Extension(PeerAddr(peer)));
+        let io = TokioIo::new(Watched::new(stream, Arc::default()));
+        let connection = self
+            .builder
+            .serve_connection(io, TowerToHyperService::new(router))
+            .into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "an admin connection ended early");
+        }
+    }
+
+    async fn reject(self, stream: TcpStream) {
+        reject(stream).await;
+    }
+}
+
+async fn reject(stream: TcpStream) {
+    static ANSWER: LazyLock<Bytes> = LazyLock::new(unparsed::too_many_connections);
+    overloaded(stream, &ANSWER).await;
+}
+
+fn tune_or_say(stream: &TcpStream) {
+    if let Err(error) = tune(stream) {
+        tracing::debug!(%error, "an option of the socket was refused");
+    }
 }
 
 /// The HTTP server settings of either port.
@@ -131,7 +188,7 @@ pub(super) fn builder() -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(IDLE_TIMEOUT)
         // hyper copies the parts into one buffer. A chunk that is dropped at once lets its read
         // buffer be used again, and any number of chunks leaves in one write.
         .writev(false)
@@ -146,53 +203,6 @@ pub(super) fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-async fn accept<F, C>(listener: TcpListener, stop: Stop, connection: F)
-where
-    F: Fn(TcpStream, SocketAddr, Watcher) -> C,
-    C: Future<Output = ()> + Send + 'static,
-{
-    let mut said = None;
-    let graceful = GracefulShutdown::new();
-    let tasks = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            () = stop.drain.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                if let Err(error) = tune(&stream) {
-                    tracing::debug!(%error, "an option of the socket was refused");
-                }
-                let connection = connection(stream, peer, graceful.watcher());
-                let cut = stop.cut.clone();
-                tasks.spawn(async move {
-                    tokio::select! {
-                        () = connection => {}
-                        () = cut.cancelled() => {}
-                    }
-                });
-            }
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                let now = now();
-                if said.is_none_or(|at| now.saturating_duration_since(at) >= ACCEPT_QUIET) {
-                    said = Some(now);
-                    tracing::error!(%error, "accepting connections is failing");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    tasks.close();
-    tokio::select! {
-        () = graceful.shutdown() => {}
-        () = stop.cut.cancelled() => {}
-    }
-    tasks.wait().await;
-}
-
 fn tune(stream: &TcpStream) -> io::Result<()> {
     // Without this option, one peer adds 22 ms to every time to first token.
     stream.set_nodelay(true)?;
@@ -200,14 +210,6 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
         .with_time(KEEPALIVE)
         .with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
 }
 
 #[cfg(test)]

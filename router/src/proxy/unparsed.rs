@@ -40,6 +40,13 @@ pub(super) fn answer(written: &[u8]) -> Option<Bytes> {
     Some(whole(status_line, date, &error))
 }
 
+/// The answer to a connection that is one too many.
+pub(super) fn too_many_connections() -> Bytes {
+    let status_line = "HTTP/1.1 503 Service Unavailable";
+    let error = ApiError::too_many_connections();
+    whole(status_line, "connection: close", &error)
+}
+
 fn whole(status_line: &str, date: &str, error: &ApiError) -> Bytes {
     let (head, body) = error.response(Dialect::OpenAi).into_parts();
     let mut text = format!("{status_line}\r\n").into_bytes();

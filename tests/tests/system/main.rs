@@ -11,6 +11,7 @@ mod bodylog;
 mod browsers;
 mod check;
 mod common;
+mod connections;
 mod disconnect;
 mod dispatch;
 mod drain;

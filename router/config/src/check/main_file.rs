@@ -12,9 +12,10 @@ use crate::options::{
     BODYLOG_SECTION, BODYLOG_SPOOL, BODYLOG_TLS, BODYLOG_TLS_CA_FILE, BODYLOG_TLS_CERT_FILE,
     BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, CONSOLE, CORS, CORS_ORIGINS,
     DEFAULT_ROUTE, DEFAULTS, DRAIN_DELAY, DRAIN_TIMEOUT, FINDINGS, FINDINGS_WINDOW, IDLE_TIMEOUT,
-    KEYS, KEYS_FILE, Kind, LISTEN, MAIN, MAX_BUFFERED_BYTES, Meta, ON_MISSING, RESPONSE_TIMEOUT,
-    ROUTE_OPTIONS, ROUTES, SERVER, SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR,
-    SPOOL_MAX_BYTES, STATE, STATUS_ACCESS, TRUSTED_PROXIES,
+    KEYS, KEYS_FILE, Kind, LISTEN, MAIN, MAX_BUFFERED_BYTES, MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_SOURCE, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES, SERVER,
+    SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS,
+    TRUSTED_PROXIES,
 };
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -160,6 +161,8 @@ fn server(
         default_route: layers
             .value(reader, &DEFAULT_ROUTE)
             .map(|name| name.to_string()),
+        max_connections: layers.value(reader, &MAX_CONNECTIONS),
+        max_connections_per_source: layers.value(reader, &MAX_CONNECTIONS_PER_SOURCE),
         max_body_size: layers.value(reader, &SERVER_MAX_BODY_SIZE),
         max_buffered_bytes: layers.value(reader, &MAX_BUFFERED_BYTES),
         connect_timeout: layers.value(reader, &CONNECT_TIMEOUT),

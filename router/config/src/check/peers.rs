@@ -4,7 +4,7 @@ use router_core::pool::Weight;
 
 use super::net::Endpoint;
 use super::reader::{Reader, short};
-use super::scalar::{items, number, whole};
+use super::scalar::{items, number, whole_or_auto};
 use super::section::{Layers, keys};
 use crate::options::{
     ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, MAX_CONCURRENCY, METRICS_URL, Meta,
@@ -16,11 +16,7 @@ use crate::valid::{Peer, Pool, Role};
 
 /// The number of requests that a peer runs at once. `Some(None)`: the engine reports it.
 pub(crate) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<u32>> {
-    let scalar = node.as_scalar();
-    if scalar.is_some_and(|s| s.text == "auto") {
-        return Some(None);
-    }
-    if scalar.is_some_and(|s| s.text == "0") {
+    if node.as_scalar().is_some_and(|s| s.text == "0") {
         reader
             .error(
                 node.span.clone(),
@@ -29,7 +25,7 @@ pub(crate) fn slots(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Opt
             .help("to take a peer out of service write `enabled: false`");
         return None;
     }
-    whole(reader, node, meta).map(Some)
+    whole_or_auto(reader, node, meta)
 }
 
 /// Reads a preference between equally loaded peers.

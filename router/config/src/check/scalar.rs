@@ -95,6 +95,14 @@ pub(crate) fn number_or_off(reader: &mut Reader, node: &Node, meta: &Meta) -> Op
     or_off(reader, node, meta, number)
 }
 
+/// Reads a whole number within the kind's range, or `auto`, which is `None`.
+pub(crate) fn whole_or_auto(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<u32>> {
+    if node.as_scalar().is_some_and(|scalar| scalar.text == "auto") {
+        return Some(None);
+    }
+    whole(reader, node, meta).map(Some)
+}
+
 /// Reads a whole number within the kind's range, or `off`.
 pub(crate) fn whole_or_off(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<Option<u32>> {
     or_off(reader, node, meta, whole)

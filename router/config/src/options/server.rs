@@ -29,6 +29,8 @@ static SERVER_KEYS: &[&Meta] = &[
     &ADMIN_READ.meta,
     &CONSOLE.meta,
     &DEFAULT_ROUTE.meta,
+    &MAX_CONNECTIONS.meta,
+    &MAX_CONNECTIONS_PER_SOURCE.meta,
     &SERVER_MAX_BODY_SIZE.meta,
     &MAX_BUFFERED_BYTES.meta,
     &CONNECT_TIMEOUT.meta,
@@ -140,6 +142,30 @@ pub(crate) static DEFAULT_ROUTE: OptionDef<Option<Arc<str>>> =
     OptionDef::new("server", "default_route", Kind::RouteName, check::optional_route_name)
         .default("null")
         .doc("What `/v1/…` without a route prefix means. Unset: the route that serves the body's `model`, else the only route.");
+/// `server.max_connections`.
+pub(crate) static MAX_CONNECTIONS: OptionDef<Option<u32>> = OptionDef::new(
+    "main",
+    "max_connections",
+    Kind::WholeOrAuto {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole_or_auto,
+)
+.default("auto")
+.doc("Connections of clients on the public port. A further one gets 503 `overloaded` and is closed. `auto`: half of the process's limit on open files, after a reserve for the admin port, files and engines.");
+/// `server.max_connections_per_source`.
+pub(crate) static MAX_CONNECTIONS_PER_SOURCE: OptionDef<Option<u32>> = OptionDef::new(
+    "main",
+    "max_connections_per_source",
+    Kind::WholeOrOff {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole_or_off,
+)
+.default("off")
+.doc("The same for one client address. `off`: no limit of its own.");
 /// `server.max_body_size`.
 pub(crate) static SERVER_MAX_BODY_SIZE: OptionDef<u64> =
     OptionDef::new("server", "max_body_size", BODY, check::size)

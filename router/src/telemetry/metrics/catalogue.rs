@@ -61,6 +61,13 @@ families! {
         CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = gauge "llm_router_config_last_reload_success_timestamp_seconds" [] UnixSeconds;
         /// Loads of the configuration, the one at start included.
         CONFIG_RELOADS = counter "llm_router_config_reloads" [result] Count;
+        /// Connections of clients on the public port that have sent something.
+        CONNECTIONS = gauge "llm_router_connections" [] Count;
+        /// Most connections of clients that the public port serves.
+        CONNECTIONS_LIMIT = gauge "llm_router_connections_limit" [] Count;
+        /// Connections that were not served: beyond a limit, silent for too long, or without a file
+        /// descriptor.
+        CONNECTIONS_REJECTED = counter "llm_router_connections_rejected" [reason] Count;
         /// Findings in force, as /_findings names them. No series while nothing is wrong.
         FINDINGS = gauge "llm_router_findings" [code, severity] Count;
         /// Requests reserved on a peer and not finished.

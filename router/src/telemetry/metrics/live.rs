@@ -24,6 +24,7 @@ use crate::findings::Watch;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
 use service::budget::ByteBudget;
+use service::connections::{Connections, Rejected};
 use service::families::Values;
 
 const KEY_FILE_STATUSES: [KeyFileStatus; 4] = [
@@ -48,6 +49,7 @@ static FAMILIES: Families = Families {
 pub struct Live {
     tables: Arc<ArcSwap<RouteTable>>,
     budget: ByteBudget,
+    connections: Connections,
     bodylog: Arc<BodyLog>,
     findings: Arc<Watch>,
 }
@@ -65,12 +67,14 @@ impl Live {
     pub fn new(
         tables: Arc<ArcSwap<RouteTable>>,
         budget: ByteBudget,
+        connections: Connections,
         bodylog: Arc<BodyLog>,
         findings: Arc<Watch>,
     ) -> Self {
         Self {
             tables,
             budget,
+            connections,
             bodylog,
             findings,
         }
@@ -103,7 +107,8 @@ impl Collector for Live {
         let used = self.budget.used() as f64;
         router::BUFFERED_BYTES.gauge(encoder, used)?;
         let limit = table.server.max_buffered_bytes as f64;
-        router::BUFFERED_BYTES_LIMIT.gauge(encoder, limit)
+        router::BUFFERED_BYTES_LIMIT.gauge(encoder, limit)?;
+        client_connections(encoder, &self.connections)
     }
 }
 
@@ -129,6 +134,19 @@ impl<'t> Seen<'t> {
     fn labels2<'a>(&'a self, peer: &'a str, value: &'a str) -> Values<'a, 3> {
         [(&*self.route.name).into(), peer.into(), value.into()]
     }
+}
+
+fn client_connections(
+    encoder: &mut DescriptorEncoder<'_>,
+    connections: &Connections,
+) -> fmt::Result {
+    router::CONNECTIONS.gauge(encoder, connections.open() as f64)?;
+    router::CONNECTIONS_LIMIT.gauge(encoder, connections.limits().total as f64)?;
+    let rejected = Rejected::ALL.map(|reason| {
+        let count = ConstCounter::new(connections.rejected(reason));
+        ([reason.as_str().into()], count)
+    });
+    router::CONNECTIONS_REJECTED.write(encoder, rejected)
 }
 
 fn peers(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
