@@ -73,10 +73,9 @@ function morphChildren(from, to) {
   }
 }
 
-function show(html, isNew) {
+function show(html) {
   const page = new DOMParser().parseFromString(html, 'text/html').body;
-  if (isNew) main.replaceChildren(...page.childNodes);
-  else morphChildren(main, page);
+  morphChildren(main, page);
   const title = main.querySelector('h1');
   document.title = title ? `${title.textContent} · llm-router` : 'llm-router';
   say('live', 'ok');
@@ -92,7 +91,6 @@ async function follow() {
     if (isHere) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  let isNew = true;
   try {
     const answer = await fetch(`events?${asked}`, { headers: headers(), signal: mine.signal });
     if (answer.status === 401 || answer.status === 403) return askToken(answer);
@@ -106,10 +104,7 @@ async function follow() {
       const events = (rest + value).split('\n\n');
       rest = events.pop();
       const data = events.filter((event) => event.startsWith('data: ')).pop();
-      if (data) {
-        show(JSON.parse(data.slice(6)), isNew);
-        isNew = false;
-      }
+      if (data) show(JSON.parse(data.slice(6)));
     }
     if (mine.signal.aborted) return;
     say('connecting', 'bad');
@@ -222,7 +217,7 @@ main.addEventListener('input', (event) => {
 // The same view with another filter: the form keeps its focus.
 async function refresh() {
   const answer = await fetch(`view?${query()}`, { headers: headers() });
-  if (answer.ok) show(await answer.text(), false);
+  if (answer.ok) show(await answer.text());
   if (!isPaused) follow();
   else say('paused');
 }
@@ -240,6 +235,7 @@ const loginButton = $('#login');
 if (loginButton) loginButton.addEventListener('click', login);
 addEventListener('hashchange', () => {
   main.replaceChildren();
+  say('connecting');
   main.focus({ preventScroll: true });
   if (isPaused) $('#pause').click();
   else follow();

@@ -154,7 +154,10 @@ pub(super) fn on_off(state: &SwitchState) -> &'static str {
 fn room(pools: &[Pool]) -> (u64, f64) {
     let limit = |pool: &Pool| pool.adaptive_limit.unwrap_or(pool.limit as f64);
     let in_flight = pools.iter().map(|pool| pool.in_flight).sum();
-    (in_flight, pools.iter().map(limit).sum())
+    (
+        in_flight,
+        pools.iter().map(limit).fold(0.0, |sum, one| sum + one),
+    )
 }
 
 fn row(route: &Route, live: Option<&Live>) -> Markup {
@@ -165,7 +168,7 @@ fn row(route: &Route, live: Option<&Live>) -> Markup {
         tr data-key=(route.name) {
             th scope="row" {
                 a href=(link(&route.name)) { (route.name) }
-                @if let Some(word) = standing(route) { " " span.tag.bad[route.status == RouteStatus::Invalid] { (word) } }
+                @if let Some(word) = standing(route) { " " span.tag.bad[fails(route)] { (word) } }
             }
             td.room { (bar(in_flight as f64, limit, &format!("{room} slots taken"))) span.n { (in_flight) " / " (format!("{limit:.0}")) } }
             @match live {
@@ -176,10 +179,14 @@ fn row(route: &Route, live: Option<&Live>) -> Markup {
     }
 }
 
+/// Whether every request of the route is answered 503.
+fn fails(route: &Route) -> bool {
+    route.pools.iter().all(|pool| pool.healthy_peers == 0)
+}
+
 fn standing(route: &Route) -> Option<&'static str> {
-    let has_peers = route.pools.iter().any(|pool| pool.healthy_peers > 0);
     match route.status {
-        RouteStatus::Ok if !has_peers => Some("no peer"),
+        RouteStatus::Ok if fails(route) => Some("no peer"),
         RouteStatus::Ok => None,
         RouteStatus::Partly => Some("partly in force"),
         RouteStatus::Stale => Some("old version in force"),
