@@ -282,6 +282,7 @@ const GAUGES: &[&str] = &[
     "bodylog_exporter_lag_bytes",
     "bodylog_exporter_last_commit_seconds",
     "bodylog_exporter_checkpoint_bytes",
+    "bodylog_exporter_connections",
     "bodylog_exporter_series",
     "bodylog_exporter_poll_up",
     "bodylog_exporter_poll_age_seconds",

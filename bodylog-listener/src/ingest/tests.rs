@@ -134,7 +134,7 @@ async fn a_silent_sender_is_asked_and_then_sent_away() {
     let (mut wire, serving) = welcomed(&ingest).await;
     let began = Instant::now();
     assert_eq!(wire.next().await, Some(Frame::Ping));
-    assert_eq!(Instant::now() - began, Duration::from_secs(5));
+    assert_eq!(Instant::now() - began, Duration::from_secs(15));
     // An answer counts as a sign of life.
     wire.send(&Frame::Pong).await;
     let began = Instant::now();
@@ -275,7 +275,7 @@ async fn a_sender_that_never_introduces_itself_is_sent_away() {
     let began = Instant::now();
     let mut answer = Vec::new();
     ours.read_to_end(&mut answer).await.unwrap();
-    assert_eq!(Instant::now() - began, Duration::from_secs(15));
+    assert_eq!(Instant::now() - began, Duration::from_secs(5));
     assert!(answer.starts_with(b"LBL2"));
     serving.await.unwrap();
 }

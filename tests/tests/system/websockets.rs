@@ -121,10 +121,10 @@ async fn silence_and_a_drain_end_a_websocket() {
     assert_eq!(heard(&mut stream).await, "hello");
     assert!(is_closed(&mut stream).await);
     peer.cancelled(1).await;
-    let router = over(&[&peer], "").start().await;
+    let mut router = over(&[&peer], "").start().await;
     let (mut stream, _) = open(&router, "").await;
     assert_eq!(heard(&mut stream).await, "hello");
     router.admin_post("/_drain").await;
     assert!(is_closed(&mut stream).await);
-    assert_eq!(router.stop().await.code, Some(0));
+    assert_eq!(router.program.exited().await.code(), Some(0));
 }
