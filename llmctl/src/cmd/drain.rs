@@ -12,9 +12,10 @@ use crate::settings::Settings;
 /// What `llmctl drain` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Readiness goes off at once, so that load balancers look elsewhere; the router keeps accepting for
-server.drain_delay, waits for the requests in flight for at most server.drain_timeout, and ends.
-There is no way back. On a terminal it asks first; --yes does not.
+    after_help = "A draining router reports not ready at once, so that load balancers stop using
+it. It accepts requests for server.drain_delay more, waits at most
+server.drain_timeout for the requests in flight, and ends. A drain cannot be
+taken back. On a terminal the command asks first; --yes skips that.
 
 Examples:
   llmctl drain

@@ -29,7 +29,7 @@ use crate::settings::Settings;
 pub enum KeysCommand {
     /// List keys and owners; keys are masked
     #[command(
-        after_help = "A key is known by its ID, which is the beginning of its SHA-256 and opens nothing.
+        after_help = "The ID of a key is the beginning of its SHA-256. It opens nothing.
 
 Examples:
   llmctl keys list
@@ -38,13 +38,15 @@ Examples:
     List(FileArgs),
     /// Add a key for an owner and print it, this once
     #[command(
-        after_help = "The key is all that goes to stdout: `sk-` and 48 hexadecimal digits, 192 bits from the system's
-generator. An owner may have several. With --hashed the file holds the key's SHA-256 only, and
-nobody can read the key from it again. A running router takes the file up by itself.
+        after_help = "Only the key goes to stdout: `sk-` and 48 hexadecimal digits, 192 bits from
+the system's random generator. An owner may have several keys. With --hashed
+the file holds only the key's SHA-256, from which nobody can read the key.
+Running routers reload the file by themselves.
 
-A file that is not there is made, with mode 0600; one that is keeps its owner, its comments and its
-order, and its mode unless every user of the machine could read a key from it: then it is 0600 too.
-Two that edit at once do not lose each other's changes.
+A missing file is created with mode 0600. An existing file keeps its owner,
+comments and order. It keeps its mode too, unless every user of the machine
+could read a plain key in it; then the mode becomes 0600. Two commands that
+edit the file at once do not lose each other's changes.
 
 Examples:
   llmctl keys add alice
@@ -54,9 +56,10 @@ Examples:
     Add(AddArgs),
     /// Remove the keys of an owner
     #[command(
-        after_help = "Without --id or --old every key of the owner goes. On a terminal it asks first; --yes does not.
-A router that is running keeps the last set it loaded when a file holds no key any more, so
-removing the last key of a file changes nothing there until it restarts.
+        after_help = "Without --id or --old, every key of the owner is removed. On a terminal the
+command asks first; --yes skips that. A running router keeps the last key set
+that it loaded when the file has no key left, so removing the last key has no
+effect there until a restart.
 
 Examples:
   llmctl keys revoke alice
@@ -66,9 +69,10 @@ Examples:
     Revoke(RevokeArgs),
     /// Give an owner a new key beside the old one, and print it
     #[command(
-        after_help = "The new key is added behind the owner's last one, and the old ones go on working: hand the new
-one out, then end the rotation with `llmctl keys revoke OWNER --old`. With --now the old ones are
-removed at once. The new key is hashed where the owner's last one is, or with --hashed.
+        after_help = "The new key is added behind the owner's last one, and the old ones stay valid.
+Hand out the new key, then end the rotation with `llmctl keys revoke OWNER
+--old`. With --now the old keys are removed at once. The new key is hashed if
+the owner's last one is, or with --hashed.
 
 Examples:
   llmctl keys rotate alice
@@ -77,12 +81,14 @@ Examples:
     Rotate(RotateArgs),
     /// Check the file: entries, mode, mounts; with --live, that routers took it
     #[command(
-        after_help = "Errors end with exit code 1: a file that is missing, a directory, unreadable or without a key, an
-entry that is none, a key that is there twice. Warnings are a mode that lets others read it and
-mounts under which no router ever sees a change; with --strict they end with 1 too.
+        after_help = "Exit code 1 for an error: a file that is missing, unreadable, a directory or
+without a key; an invalid entry; a key that occurs twice. Warnings: a mode
+that lets others read the file, and mounts under which routers never see a
+change. With --strict, warnings give exit code 1 too.
 
-With --live every --router is asked whether the keys it has in force are those of the file. Routers
-take a changed file up within moments, at the latest after 10 s; --wait says how long to ask again.
+With --live the command asks every --router whether its keys in force are
+those of the file. Routers reload a changed file within moments, at the latest
+after 10 s. --wait says how long to ask again.
 
 Examples:
   llmctl keys check

@@ -20,9 +20,10 @@ pub enum LimitCommand {
     /// Refuse while the average time to first token is at or above a limit
     #[command(
         group = ArgGroup::new("change").args(["ms", "reset"]),
-        after_help = "Without --ms and --reset the limit is shown as it stands. A declared table of metrics
-(ttft_metrics) beats it, which is then said. A limit of one model (--model) beats that of its route
-and stays when the route's is reset.
+        after_help = "Without --ms and --reset, the command shows the limit in force. A table of
+metrics (ttft_metrics) takes precedence over it; the command says so then. A
+limit of one model (--model) takes precedence over that of its route, and
+stays when the route's is reset.
 
 Examples:
   llmctl limit ttft                              what is in force, and who says so?
@@ -34,9 +35,10 @@ Examples:
     /// Refuse while the average decode rate is at or below a limit
     #[command(
         group = ArgGroup::new("change").args(["tps", "reset"]),
-        after_help = "Without --tps and --reset the limit is shown as it stands. With adaptive_cc the limit moves the
-adaptive limit and refuses nobody by itself, which is then said. A limit of one model (--model)
-beats that of its route and stays when the route's is reset.
+        after_help = "Without --tps and --reset, the command shows the limit in force. With
+adaptive_cc this limit moves the adaptive limit and refuses no request itself;
+the command says so then. A limit of one model (--model) takes precedence over
+that of its route, and stays when the route's is reset.
 
 Examples:
   llmctl limit tps --tps 15 --route chat         for two hours

@@ -45,9 +45,9 @@ const PASS_TIME: Duration = Duration::from_millis(100);
 /// What `llmctl logs` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Records are printed oldest hour first, and within an hour as they were written. A record that does not
-say when it ended is as old as its hour. With --output json each is printed on one line, as it is
-stored, bodies included.
+    after_help = "The oldest hour comes first; within an hour, records are in the order of the
+file. A record without an end time has the age of its hour. With --output json
+each record is one line, as it is stored, bodies included.
 
 Examples:
   llmctl logs --since 10m --status 5xx

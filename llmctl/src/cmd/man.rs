@@ -13,7 +13,7 @@ use crate::render::{Format, Screen};
 /// What `llmctl man` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --dir one page is printed: that of llmctl, or of the command named.
+    after_help = "Without --dir, prints one page: that of llmctl, or of the named command.
 
 Examples:
   llmctl man | man -l -

@@ -13,10 +13,10 @@ use crate::settings::Settings;
 /// What `llmctl reload` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A router takes up changed files by itself; this asks it to look now, and shows what came of it.
-A file with an error leaves its last good version in force, valid ones are taken up all the same,
-and the exit code is 1. Every --router is asked. What `llmctl route check` says beforehand is
-said by the same code.
+    after_help = "Routers reload changed files by themselves. This command makes them look now
+and shows the result. A file with an error keeps its last good version in
+force; valid files are loaded all the same, and the exit code is 1. `llmctl
+route check` finds the same problems beforehand, with the same code.
 
 Examples:
   llmctl reload

@@ -40,10 +40,11 @@ const AT_ONCE: usize = 4;
 /// What `llmctl replay` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Affinity is switched off for the route while the second half runs, and put back the way it
-was at the end, whatever happens. The two halves use different prompts, so that neither finds
-the other's in a cache. Needs streaming chat completions; the hit rate needs engines that
-report cached_tokens.
+    after_help = "The second half runs with affinity switched off for the route. The switch is
+put back at the end, also after an error or Ctrl-C. The halves use different
+prompts, so that neither profits from the other's caches. The route must serve
+streamed chat completions. The hit rate needs engines that report
+cached_tokens.
 
 Examples:
   llmctl replay

@@ -21,10 +21,10 @@ const POOLS_MAX: usize = 32;
 pub enum SessionCommand {
     /// Show where a session lives
     #[command(
-        after_help = "Routes that remember sessions say where the session is: those with `affinity: sticky_least_loaded`,
-and with `affinity_max_load_factor`. Routers do not share what they remember: name each with
---router. Other routes compute its home from its id; BY says which it was. Looking does not keep a
-session alive.
+        after_help = "Routes with `affinity: sticky_least_loaded` or `affinity_max_load_factor`
+remember where a session lives. Routers do not share this memory: name each
+router with --router. Other routes compute a session's home from its id; the
+column BY says which applies. Looking at a session does not keep it alive.
 
 Examples:
   llmctl session show conversation-12345
@@ -33,8 +33,8 @@ Examples:
     Show(SessionArgs),
     /// Release a session, so that its next request is placed anew
     #[command(
-        after_help = "Finish a session after its last answer: requests that run are not cancelled. Releasing one
-twice, or one that never was, changes nothing and is no error.
+        after_help = "Finish a session after its last answer; running requests are not cancelled.
+Releasing a session twice, or an unknown one, changes nothing and is no error.
 
 Examples:
   llmctl session finish conversation-12345

@@ -34,12 +34,14 @@ use crate::signals;
 /// What `llmctl status` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "PROBLEMS stand at the top, worst first, with their numbers and with the first place to look. Averages (EWMA)
-stand beside the thresholds that they are compared with; TTFT P50 and FAILED are of the last 256
-requests. HITS is the share of prompt tokens that came from prefix caches; FIRST and LATER are of the
-last five minutes, by the first and the later requests of a session. With several routers a table with
-a column for each comes first, and marks what DIFFERS between them, with the peers and options below it; one that cannot be reached does not hide the others, and the exit code is then 3, or 1
-when one refused.
+    after_help = "PROBLEMS come first, worst on top, each with its numbers and the first place
+to look. Averages (EWMA) stand beside their thresholds. TTFT P50 and FAILED
+cover the last 256 requests. HITS is the share of prompt tokens that came from
+prefix caches; FIRST and LATER are the hit rates of first and later requests
+of sessions, over five minutes. With several routers, a table with one column
+each comes first and marks what DIFFERS; peers and options that differ follow
+below it. Routers that cannot be reached do not hide the others; the exit code
+is 3 then, or 1 when a router refused.
 
 Examples:
   llmctl status

@@ -19,9 +19,10 @@ use crate::settings::Settings;
 /// What `llmctl toggle` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A switch that was set lasts until it is reset or the router restarts, and beats every file.
-Without --on, --reset and the like it is shown as it stands. Every --router is asked; one that
-cannot be reached does not keep the others from changing, and the exit code is then 3.
+    after_help = "A switch that was set lasts until it is reset or the router restarts. It takes
+precedence over every file. Without --on, --reset and the like, the command
+shows the switch. Every --router is asked. When one cannot be reached, the
+others change all the same, and the exit code is 3.
 
 Examples:
   llmctl toggle rate-limit                       where does it stand, and who says so?

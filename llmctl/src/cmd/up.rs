@@ -37,12 +37,13 @@ const ENGINE_GRACE: Duration = Duration::from_secs(1);
 /// What `llmctl up` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Files: router.yaml and routes/chat.yaml, written to --dir (kept) or to a temporary directory
-(removed at the end). A file that is already in --dir is used as it is and never overwritten;
-engines are then started where it says. The router takes up changes of the files by itself.
-Every exchange is recorded below bodylog/ in the same directory; `bodylog:` in router.yaml says so.
+    after_help = "Files: router.yaml and routes/chat.yaml, in --dir (kept) or in a temporary
+directory (removed at the end). Existing files in --dir are used as they are,
+and engines are started at the addresses that they name. The router reloads
+changed files by itself. Every exchange is recorded below bodylog/ in the same
+directory, as `bodylog:` in router.yaml says.
 
-Everything listens on 127.0.0.1 and wants no key.
+Everything listens on 127.0.0.1 and asks for no key.
 
 Examples:
   llmctl up

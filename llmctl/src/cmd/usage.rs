@@ -25,9 +25,9 @@ const PASS_TIME: Duration = Duration::from_secs(1);
 /// What `llmctl usage` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Requests are all that were recorded, refused ones included. Prompt tokens hold the cached ones. Busy
-time is from the end of waiting to the end of the answer, of requests that were not refused.
-Without --by, usage is summed up by owner.
+    after_help = "Requests are all recorded ones, including refusals. Prompt tokens include
+cached ones. Busy time runs from the end of waiting to the end of the answer,
+without refused requests. Without --by, usage is summed up by owner.
 
 Examples:
   llmctl usage --since 7d

@@ -26,10 +26,11 @@ const MAIN_FILE: &str = "router.yaml";
 /// What `llmctl route check` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A PATH is a route file, a router.yaml, or a directory of route files (with a router.yaml in it:
-that file and the routes it names). Without one, the files a router would read are checked.
-Exit code 1 when there is an error or a peer fails its probe; with --strict also when there is a
-warning or a peer is too busy to answer.
+    after_help = "A PATH is a route file, a router.yaml, or a directory of route files (with a
+router.yaml in it: that file and the routes it names). Without a PATH, the
+files that a router would read are checked. Exit code 1 for an error or a
+failed probe; with --strict also for a warning or a peer that is too busy to
+answer.
 
 --output github writes workflow commands that annotate a pull request.
 

@@ -38,8 +38,9 @@ const NAMELESS: &str = "llmctl";
 /// What `llmctl route explain` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --router the answer comes from the files, for an idle fleet in which every peer is up.
---last and --request-id ask a running router what happened to a request that is over.
+    after_help = "Without --router, the answer is computed from the files, for an idle fleet in
+which every peer is up. --last and --request-id ask a running router about a
+request that has ended.
 
 Examples:
   llmctl route explain chat --session user-42

@@ -25,9 +25,10 @@ use crate::render::{Format, Screen};
   a configuration of llm-proxy (`backends`) or of LiteLLM (`model_list`)
   a script or unit with a command of vllm-router or of the SGLang router
 
-A command may also stand behind `--`. What has no place in a route file is a warning with its
-line. Keys that clients send are written as digests: set the variables that hold them. A file that
-exists is never overwritten. With an error nothing is written.
+A command may also stand behind `--`. A setting without a place in a route
+file is a warning with its line. Keys that clients send are written as
+digests: set the variables that hold them. An existing file is never
+overwritten. With an error nothing is written.
 
 Examples:
   llmctl route import conf.d/routes/session_route_chat.conf --out routes
