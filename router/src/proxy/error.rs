@@ -256,7 +256,7 @@ impl ApiError {
         .closing()
     }
 
-    /// Adds the list of served models, at most [`MODELS_MAX`].
+    /// Adds the list of served models, at most `MODELS_MAX`.
     #[must_use]
     pub fn listing_models(self, models: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let models = models.into_iter().take(MODELS_MAX);
