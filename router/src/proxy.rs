@@ -38,6 +38,7 @@ mod stored;
 mod timer;
 mod tunnel;
 mod unparsed;
+mod unwritten;
 mod write_timeout;
 
 pub use handle::Proxy;

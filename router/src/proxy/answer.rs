@@ -12,6 +12,7 @@ use super::phase::{Answered, Live, LocalAnswer, Observed, Phase, Placed, Progres
 use super::relay::{Body, Bounds, Relay, Stream};
 use super::respond::{self, Media, Stamp};
 use super::shutdown_notice::ShutdownNotice;
+use super::unwritten::Unwritten;
 use crate::state::{Entry, RouteTable};
 use crate::upstream::PeerBody;
 use service::budget::ByteBudget;
@@ -75,7 +76,7 @@ fn of_path(path: &str, table: &RouteTable) -> (Dialect, Stamp) {
 pub(super) struct RelayOptions<'a> {
     /// The snapshot in force when the request arrived.
     pub(super) table: &'a RouteTable,
-    /// Memory budget for bytes held back by edits.
+    /// Memory budget for bytes held back by edits, or not read by the client.
     pub(super) budget: &'a ByteBudget,
     /// Signals the end of the process.
     pub(super) shutdown_notice: ShutdownNotice,
@@ -163,7 +164,8 @@ pub(super) fn relayed(
     head.version = http::Version::HTTP_11;
     let stream = is_stream.then(|| Stream::new(dialect, speaks));
     let notice = options.shutdown_notice;
-    let relay = Relay::new(body, answered, bounds, stream, edits, notice);
+    let unwritten = Unwritten::new(options.budget, server.max_buffered_bytes);
+    let relay = Relay::new(body, answered, bounds, stream, edits, notice, unwritten);
     match is_held {
         true => Relayed::Held(Held { head, relay, stamp }),
         false => Relayed::Now(Response::from_parts(head, Body::relay(relay))),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use router_core::rules::Rule;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::content::Unreadable;
 
@@ -458,20 +458,30 @@ impl ApiError {
     pub fn body(&self, dialect: Dialect) -> Value {
         match dialect {
             Dialect::OpenAi | Dialect::Responses => {
-                let mut error = Map::new();
-                error.insert("message".into(), self.message.as_ref().into());
-                error.insert("type".into(), self.openai_type().into());
-                error.insert("code".into(), self.code.into());
-                error.insert("param".into(), Value::Null);
-                error.extend(self.details.clone());
-                json!({ "error": error })
+                let mut error = self.details.clone();
+                let own = [
+                    ("message", self.message.as_ref().into()),
+                    ("type", self.openai_type().into()),
+                    ("code", self.code.into()),
+                    ("param", Value::Null),
+                ];
+                for (key, value) in own {
+                    error.entry(key).or_insert(value);
+                }
+                object([("error", error.into())])
             }
             Dialect::Anthropic => {
-                let mut details = Map::new();
-                details.insert("code".into(), self.code.into());
-                details.extend(self.details.clone());
-                let error = json!({ "type": self.anthropic_type(), "message": self.message });
-                json!({ "type": "error", "error": error, "details": details })
+                let mut details = self.details.clone();
+                details.entry("code").or_insert(self.code.into());
+                let error = object([
+                    ("type", self.anthropic_type().into()),
+                    ("message", self.message.as_ref().into()),
+                ]);
+                object([
+                    ("type", "error".into()),
+                    ("error", error),
+                    ("details", details.into()),
+                ])
             }
         }
     }
@@ -497,8 +507,8 @@ impl ApiError {
 
     /// The whole response.
     pub fn response(&self, dialect: Dialect) -> Response<Bytes> {
-        let mut body = self.body(dialect).to_string();
-        body.push('\n');
+        let mut body = serde_json::to_vec(&self.body(dialect)).expect("every key is a text");
+        body.push(b'\n');
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
@@ -569,6 +579,12 @@ impl ApiError {
     }
 }
 
+/// An object of values that are moved. `json!` would copy them.
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    let members = members.map(|(key, value)| (key.to_owned(), value));
+    Value::Object(Map::from_iter(members))
+}
+
 /// A client's text in a form that is safe to repeat or to store: at most 128 bytes, cut at a
 /// character boundary.
 pub(super) fn clip(text: &str) -> &str {
@@ -592,6 +608,8 @@ fn is_utf8_json(content_type: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

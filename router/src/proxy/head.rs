@@ -94,6 +94,12 @@ impl HeadWatch {
         self.flushes.load(Ordering::Acquire)
     }
 
+    /// All bytes written so far have reached the socket.
+    pub(super) fn count_flush(&self) {
+        self.flushes.fetch_add(1, Ordering::AcqRel);
+        self.flushed.wake();
+    }
+
     /// Wakes a task when all bytes written so far have reached the socket.
     pub fn wake_when_flushed(&self, waker: &Waker) {
         self.flushed.register(waker);
@@ -345,8 +351,7 @@ impl<S: Socket> AsyncWrite for Watched<S> {
         let this = self.get_mut();
         ready!(this.rewrite.poll(&mut this.stream, cx))?;
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
-        this.watch.flushes.fetch_add(1, Ordering::AcqRel);
-        this.watch.flushed.wake();
+        this.watch.count_flush();
         Poll::Ready(Ok(()))
     }
 

@@ -19,6 +19,7 @@ use super::phase::{Answered, Live, LocalAnswer};
 use super::respond::{self, Stamp};
 use super::shutdown_notice::ShutdownNotice;
 use super::timer::Timer;
+use super::unwritten::Unwritten;
 use crate::clock::now;
 use crate::upstream::PeerBody;
 use crate::upstream::client::chain;
@@ -33,10 +34,6 @@ const FLUSH_TICK: Duration = Duration::from_millis(10);
 
 /// After this many polls the router aborts anyway, because the client does not read.
 const FLUSH_TICKS: u16 = 500;
-
-/// Maximum bytes handed to a connection and not yet written to its socket. A client that stops
-/// reading must not fill the memory: hyper alone would buffer 400 KiB per connection.
-const UNWRITTEN_MAX: usize = 32 << 10;
 
 /// Evidence about the peer from an answer that breaks off.
 const CUT: AttemptEnd = AttemptEnd::Failed(Failure::Cut);
@@ -177,14 +174,6 @@ pub(super) struct Relay {
     flow: Flow,
 }
 
-/// Bytes handed to the connection since it last flushed.
-#[derive(Debug, Default)]
-struct Unwritten {
-    bytes: usize,
-    /// The connection's number of flushes at that time.
-    flushes: u32,
-}
-
 /// The state that an event stream needs to end with an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
@@ -250,6 +239,7 @@ impl Relay {
         stream: Option<Stream>,
         edits: Option<Box<Edits>>,
         shutdown_notice: ShutdownNotice,
+        unwritten: Unwritten,
     ) -> Box<Self> {
         let deadline = bounds.deadline.map(|(end, _)| end);
         answered
@@ -279,7 +269,7 @@ impl Relay {
             failure: None,
             pings,
             shutdown_notice: speaks.then_some(shutdown_notice),
-            unwritten: Unwritten::default(),
+            unwritten,
             flow,
         })
     }
@@ -345,9 +335,8 @@ impl Relay {
             Flow::Breaking { .. } => return self.poll_abort(cx),
             Flow::Open => {}
         }
-        if self.is_write_blocked() {
-            // hyper flushes when a body is pending, and may then not poll again by itself.
-            self.answered.connection().wake_when_flushed(cx.waker());
+        let connection = self.answered.connection();
+        if self.unwritten.is_full(connection, cx.waker()) {
             return Poll::Pending;
         }
         loop {
@@ -436,21 +425,12 @@ impl Relay {
     /// Records bytes sent to the client.
     fn sent(&mut self, data: Bytes) -> Bytes {
         self.answered.sent(data.len());
-        self.count_unwritten(data.len());
+        let connection = self.answered.connection();
+        self.unwritten.add(data.len(), connection);
         if let Some(stream) = &mut self.stream {
             stream.passed(&data);
         }
         data
-    }
-
-    /// Counts bytes handed to the connection. A flush since the last ones means that those have
-    /// reached the socket.
-    fn count_unwritten(&mut self, bytes: usize) {
-        let flushes = self.flushes();
-        if flushes != self.unwritten.flushes {
-            self.unwritten = Unwritten { bytes: 0, flushes };
-        }
-        self.unwritten.bytes += bytes;
     }
 
     fn holds(&self) -> bool {
@@ -516,23 +496,6 @@ impl Relay {
 
     fn flushes(&self) -> u32 {
         self.answered.connection().flushes()
-    }
-
-    /// Whether too many bytes were handed over and have not reached the socket. Over HTTP/2 the
-    /// client's window limits them instead.
-    fn is_write_blocked(&mut self) -> bool {
-        if self.unwritten.bytes < UNWRITTEN_MAX {
-            return false;
-        }
-        let connection = self.answered.connection();
-        if connection.is_shared() {
-            return false;
-        }
-        let flushes = connection.flushes();
-        if flushes != self.unwritten.flushes {
-            self.unwritten = Unwritten { bytes: 0, flushes };
-        }
-        self.unwritten.bytes >= UNWRITTEN_MAX
     }
 
     /// Ready when all bytes handed over have reached the socket, or when the polls are used up.

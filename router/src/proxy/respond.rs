@@ -45,11 +45,10 @@ impl Stamp {
 }
 
 /// The client's own id if it is 1 to 128 visible ASCII characters.
-pub(super) fn client_request_id(headers: &HeaderMap) -> Option<(&str, &HeaderValue)> {
-    let value = headers.get(&REQUEST_ID)?;
-    let id = value.to_str().ok()?;
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<&str> {
+    let id = headers.get(&REQUEST_ID)?.to_str().ok()?;
     ((1..=REQUEST_ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()))
-        .then_some((id, value))
+        .then_some(id)
 }
 
 /// A fresh id.
@@ -205,7 +204,7 @@ mod tests {
         let of = |value: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_bytes(value).unwrap());
-            client_request_id(&headers).map(|(id, _)| id.to_owned())
+            client_request_id(&headers).map(str::to_owned)
         };
         assert_eq!(of(b"abc-123").as_deref(), Some("abc-123"));
         assert_eq!(of(&[b'a'; 128]).map(|id| id.len()), Some(128));

@@ -20,7 +20,7 @@ use super::request_body::RequestBody;
 const ANSWER_HEADERS_MAX: usize = 256;
 
 /// Bytes of an answer read ahead of a client that reads slowly, and the largest head of an answer.
-const READ_AHEAD_MAX: usize = 64 << 10;
+const READ_AHEAD_MAX: usize = 32 << 10;
 
 /// The client of the request path. Cheap to clone.
 #[derive(Clone, Debug)]

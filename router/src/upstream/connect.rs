@@ -2,6 +2,7 @@
 //! connection keeps a note of what the current request has seen on it.
 
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -161,7 +162,7 @@ impl Service<Uri> for PeerConnector {
         Box::pin(async move {
             match tokio::time::timeout(timeout, connecting).await {
                 Ok(Ok(stream)) => Ok(TokioIo::new(Observed {
-                    stream: TokioIo::new(stream),
+                    stream: Wire::of(stream),
                     history: Arc::new(History::new(Instant::now().duration_since(began))),
                 })),
                 Ok(Err(error)) if is_time_out(&*error) => Err(ConnectError::TimedOut),
@@ -235,8 +236,33 @@ impl History {
 /// the rest of such a request is dropped here, and reading decides how the exchange ends.
 #[derive(Debug)]
 pub struct Observed {
-    stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
+    stream: Wire,
     history: Arc<History>,
+}
+
+/// The bytes of a connection. The state of TLS takes over a kilobyte, so only a connection that is
+/// encrypted has room for it.
+enum Wire {
+    Tcp(TcpStream),
+    Tls(Box<TokioIo<Stream>>),
+}
+
+impl Wire {
+    fn of(stream: Stream) -> Self {
+        match stream {
+            MaybeHttpsStream::Http(tcp) => Self::Tcp(tcp.into_inner()),
+            tls @ MaybeHttpsStream::Https(_) => Self::Tls(Box::new(TokioIo::new(tls))),
+        }
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp(_) => "Tcp",
+            Self::Tls(_) => "Tls",
+        })
+    }
 }
 
 impl Observed {
@@ -249,12 +275,12 @@ impl Observed {
     fn write(
         &mut self,
         len: usize,
-        write: impl FnOnce(&mut Self) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(&mut Wire) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if self.history.is_write_broken() {
             return Poll::Ready(Ok(len));
         }
-        match write(self) {
+        match write(&mut self.stream) {
             Poll::Ready(Err(error)) if is_closed_by_peer(&error) => {
                 self.history.is_write_broken.store(true, Ordering::Release);
                 Poll::Ready(Ok(len))
@@ -279,7 +305,10 @@ impl AsyncRead for Observed {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let polled = match &mut self.stream {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Wire::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        };
         if buf.filled().len() > before {
             self.history.is_answered.store(true, Ordering::Release);
         }
@@ -293,8 +322,9 @@ impl AsyncWrite for Observed {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.write(buf.len(), |this| {
-            Pin::new(&mut this.stream).poll_write(cx, buf)
+        self.write(buf.len(), |wire| match wire {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Wire::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
         })
     }
 
@@ -304,25 +334,33 @@ impl AsyncWrite for Observed {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
-        self.write(len, |this| {
-            Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
+        self.write(len, |wire| match wire {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Wire::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         })
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Wire::Tcp(tcp) => tcp.is_write_vectored(),
+            Wire::Tls(tls) => tls.is_write_vectored(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A flush also writes what TLS has left.
-        self.write(0, |this| {
-            Pin::new(&mut this.stream).poll_flush(cx).map_ok(|()| 0)
-        })
-        .map_ok(|_| ())
+        let flushed = self.write(0, |wire| match wire {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_flush(cx).map_ok(|()| 0),
+            // A flush also writes what TLS has left.
+            Wire::Tls(tls) => Pin::new(tls).poll_flush(cx).map_ok(|()| 0),
+        });
+        flushed.map_ok(|_| ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        match &mut self.stream {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
     }
 }
 
@@ -337,10 +375,10 @@ mod tests {
         let uri = format!("http://{}/", listener.local_addr().unwrap());
         let mut connector = PeerConnector::new(ConnectTimeout::new(Duration::from_secs(10)));
         let stream = connector.call(uri.parse().unwrap()).await.unwrap();
-        let MaybeHttpsStream::Http(tcp) = stream.inner().stream.inner() else {
+        let Wire::Tcp(tcp) = &stream.inner().stream else {
             panic!("http is not encrypted");
         };
-        let socket = socket2::SockRef::from(tcp.inner());
+        let socket = socket2::SockRef::from(tcp);
         assert!(socket.tcp_nodelay().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
     }

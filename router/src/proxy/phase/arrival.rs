@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 use router_bodylog::BodyLog;
 use router_core::decision::Hop;
@@ -70,20 +71,17 @@ impl Arrival {
         at: Instant,
     ) -> Live<Self> {
         let (rid, id) = match respond::client_request_id(&parts.headers) {
-            Some((rid, id)) => (Arc::from(rid), id.clone()),
+            Some(rid) => own_id(rid),
             None => {
                 let rid = respond::new_request_id();
-                let mut buffer = [0; uuid::fmt::Simple::LENGTH];
-                let rid: &str = rid.encode_lower(&mut buffer);
-                let id = HeaderValue::from_str(rid).expect("hexadecimal digits are a header value");
-                (Arc::from(rid), id)
+                own_id(rid.encode_lower(&mut [0; uuid::fmt::Simple::LENGTH]))
             }
         };
         Live::new(Self {
             rid,
             id,
             method: parts.method.clone(),
-            uri: parts.uri.clone(),
+            uri: own_uri(&parts.uri),
             version: parts.version,
             at,
             head: Arc::clone(head),
@@ -93,6 +91,21 @@ impl Arrival {
             is_logged: !dispatch::is_polled(parts.uri.path()),
         })
     }
+}
+
+// A slice of the head would keep hyper's buffer of 8 KiB for as long as the stream lives, so what
+// outlives the head is copied.
+
+fn own_id(rid: &str) -> (Arc<str>, HeaderValue) {
+    let id = HeaderValue::from_str(rid).expect("an id is visible ASCII");
+    (Arc::from(rid), id)
+}
+
+/// The path and query of a URI. The other parts are not used.
+fn own_uri(uri: &Uri) -> Uri {
+    let target = uri.path_and_query().map(PathAndQuery::as_str);
+    let copied = target.and_then(|target| target.parse::<PathAndQuery>().ok());
+    copied.map_or_else(|| uri.clone(), Uri::from)
 }
 
 /// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.
