@@ -85,6 +85,11 @@ impl Lines {
         if self.lent { b"" } else { &self.held }
     }
 
+    /// Whether the next byte begins a line, and nothing is held.
+    pub fn is_at_start(&self) -> bool {
+        self.open().is_empty() && !self.over && !self.after_cr
+    }
+
     /// Stops holding the open line. Returns its beginning, which no piece will contain; the
     /// remainder of the line passes as rest.
     pub fn let_go(&mut self) -> Vec<u8> {

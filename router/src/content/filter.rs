@@ -79,6 +79,9 @@ impl Filter {
     /// What may pass with this chunk. This is a slice of the chunk, without a copy, if nothing in
     /// its middle was changed or held back.
     pub fn feed(&mut self, chunk: &Bytes) -> Bytes {
+        if self.lines.is_at_start() && self.rules.leave_alone(chunk) {
+            return chunk.clone();
+        }
         let cut = self.cut;
         let mut passing = self.passing;
         let mut copy = self
@@ -173,6 +176,13 @@ impl Filter {
 }
 
 impl Rules {
+    /// Whether nothing in a chunk that begins with a line may be dropped or rewritten, by one
+    /// search. The state is then the same after it.
+    fn leave_alone(&self, chunk: &[u8]) -> bool {
+        let usage_filter = self.usage_filter.as_ref();
+        self.rewrite.is_none() && usage_filter.is_none_or(|filter| filter.leaves_alone(chunk))
+    }
+
     /// `passing` means that the line has begun to pass and can no longer be changed.
     fn fate(&mut self, piece: Piece<'_>, passing: bool) -> Fate<'_> {
         if let Some(usage_filter) = &mut self.usage_filter

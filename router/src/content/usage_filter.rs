@@ -11,6 +11,8 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+
 /// The state of the event that is passing.
 #[derive(Debug, Default)]
 pub(super) struct UsageFilter {
@@ -44,6 +46,11 @@ impl UsageFilter {
         self.last_dropped
     }
 
+    /// Whether a chunk of whole events has no usage chunk. Its lines then need no look of their own.
+    pub(super) fn leaves_alone(&self, chunk: &[u8]) -> bool {
+        !self.open && !self.dropped && chunk.ends_with(b"\n\n") && !may_have(chunk, &USAGE, b'{')
+    }
+
     /// Whether a line with this beginning may be dropped: it is data, and no choices have been seen
     /// in it.
     pub(super) fn may_drop(start: &[u8]) -> bool {
@@ -71,7 +78,6 @@ fn is_usage_chunk(line: &[u8]) -> bool {
         #[serde(borrow)]
         usage: &'a RawValue,
     }
-    static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
     let Some(data) = field(line, b"data").filter(|data| may_have(data, &USAGE, b'{')) else {
         return false;
     };

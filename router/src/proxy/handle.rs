@@ -66,13 +66,16 @@ type Deadline = Option<(Instant, Duration)>;
 
 type Outcome = Result<Response<Body>, Box<Refused>>;
 
+/// A request under way. Boxed, because each future that holds another is moved with all of its size.
+type Running<'c> = Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>;
+
 /// What became of a request by its head alone.
 enum Dispatched<'c> {
     /// It is answered.
     Answered(Response<Body>),
     /// Its handler has to wait. Boxed, because the connection reserves room for the future of
     /// [`Proxy::handle`] for its whole life, and a stream lives long after its head is decided.
-    Running(Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>),
+    Running(Running<'c>),
 }
 
 impl<'c> Dispatched<'c> {
@@ -281,7 +284,7 @@ impl Proxy {
             received,
             peer,
         };
-        Box::pin(self.send(authorised, table, request)).await
+        self.send(authorised, table, request).await
     }
 
     /// `/v1/…/<id>` without a prefix and with several routes: the route that made the object.
@@ -362,7 +365,7 @@ impl Proxy {
             peer,
         };
         // Boxed apart, so that a slow upload does not hold the room of what follows it.
-        Box::pin(self.send(authorised, table, request)).await
+        self.send(authorised, table, request).await
     }
 
     async fn read(
@@ -388,16 +391,16 @@ impl Proxy {
     }
 
     /// Sends a request whose body is complete. Routes with `fallback` hand it on before an error.
-    async fn send(
-        &self,
+    fn send<'c>(
+        &'c self,
         authorised: Live<Authorised>,
-        table: &RouteTable,
-        request: Whole<'_>,
-    ) -> Result<Response<Body>, Box<Refused>> {
-        if authorised.route.options.fallback.value.0.is_empty() {
-            return self.send_on(authorised, table, request).await;
+        table: &'c RouteTable,
+        request: Whole<'c>,
+    ) -> Running<'c> {
+        match authorised.route.options.fallback.value.0.is_empty() {
+            true => Box::pin(self.send_on(authorised, table, request)),
+            false => Box::pin(self.send_or_fall_back(authorised, table, request)),
         }
-        Box::pin(self.send_or_fall_back(authorised, table, request)).await
     }
 
     /// Sends a request to its route, and to the fallbacks while no peer has taken it.
@@ -493,7 +496,8 @@ impl Proxy {
                     asked_for_usage: rewritten.asked_for_usage,
                 },
             };
-            return sending.run_with_pings(interval).await;
+            // Boxed, so that requests without pings do not carry its state.
+            return Box::pin(sending.run_with_pings(interval)).await;
         }
         let mut notice = notice;
         let sent = forward(&self.client, &mut placed, first, &outgoing, deadlines);
@@ -536,7 +540,7 @@ impl Proxy {
         };
         match answer::relayed(placed, response, options) {
             Relayed::Now(response) => Ok(response),
-            Relayed::Held(held) => Ok(held.begun().await),
+            Relayed::Held(held) => Ok(Box::pin(held.begun()).await),
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) enum Scenario {
     Small,
     /// A request of 32 KiB of text with escapes, answered the same way.
     Large,
+    /// A request of 1 MiB of such text. Its body arrives in several reads.
+    Huge,
     /// A stream of 64 chunks, each sent after the client has the previous one.
     Steps,
     /// A stream of 64 chunks that the engine sends in one write.
@@ -40,9 +42,10 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Small,
         Self::Large,
+        Self::Huge,
         Self::Steps,
         Self::Burst,
         Self::Refusal,
@@ -54,6 +57,7 @@ impl Scenario {
         match self {
             Self::Small => "1k",
             Self::Large => "32k",
+            Self::Huge => "1m",
             Self::Steps => "stream-64",
             Self::Burst => "burst-64",
             Self::Refusal => "refusal",
@@ -62,10 +66,10 @@ impl Scenario {
     }
 
     fn request(self, route: &str, session: usize) -> Vec<u8> {
-        let size = if self == Self::Large {
-            32 << 10
-        } else {
-            1 << 10
+        let size = match self {
+            Self::Large => 32 << 10,
+            Self::Huge => 1 << 20,
+            _ => 1 << 10,
         };
         let kind = match self {
             Self::Steps | Self::Refusal => "steps",
