@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
+use proto::admin::Routes;
 use reqwest::Url;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -176,6 +177,9 @@ impl Router {
         let (status, body) = self
             .exchange(Method::POST, path, query, headers, body)
             .await?;
+        if let Some(failure) = self.unknown_route(status, &body).await {
+            return Err(failure);
+        }
         let is_answer = status == also && !is_error(&body);
         self.document(status, &body, is_answer)
     }
@@ -189,7 +193,29 @@ impl Router {
         body: Vec<u8>,
     ) -> Result<T, Failure> {
         let (status, body) = self.exchange(method, path, query, headers, body).await?;
+        if let Some(failure) = self.unknown_route(status, &body).await {
+            return Err(failure);
+        }
         self.document(status, &body, false)
+    }
+
+    /// The failure for a route that the router does not have, with the names of its routes; `None`
+    /// for any other answer, or when the names cannot be read.
+    async fn unknown_route(&self, status: StatusCode, body: &[u8]) -> Option<Failure> {
+        let said: Value = serde_json::from_slice(body).ok()?;
+        if status != StatusCode::NOT_FOUND || said["error"]["code"] != "route_not_found" {
+            return None;
+        }
+        let listing = self.exchange(Method::GET, &["_routes"], &[], HeaderMap::new(), Vec::new());
+        let (_, page) = listing.await.ok()?;
+        let page: Routes = serde_json::from_slice(&page).ok()?;
+        let names = page.routes.iter().take(ROUTES_NAMED);
+        let names: Vec<_> = names.map(|route| tame(&route.name)).collect();
+        let reason = reason_of(status, body);
+        Some(self.refused(match names.as_slice() {
+            [] => format!("{reason}; it has no routes"),
+            names => format!("{reason}; its routes: {}", names.join(", ")),
+        }))
     }
 
     async fn exchange(
@@ -285,6 +311,9 @@ impl Router {
         }
     }
 }
+
+/// Maximum number of routes named in the refusal of an unknown one.
+const ROUTES_NAMED: usize = 50;
 
 /// The innermost cause: "connection refused" tells more than "error sending request".
 pub fn root_cause(error: &reqwest::Error) -> String {

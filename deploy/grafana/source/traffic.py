@@ -173,11 +173,11 @@ TOKENS = Row("Tokens", [
     graph("Tokens by kind", "Tokens a second of the answers that told their usage. `cached` is part of `prompt`, `reasoning` of `completion`.", "short", (over("llm_router_tokens_total", RM, "kind"), "{{kind}}")),
     graph(
         "Prompt tokens from a cache", "Share of prompt tokens that an engine's prefix cache had: what affinity is worth.", "percentunit",
-        (share(over("llm_router_tokens_total", RM + ',kind="cached"', "route"), over("llm_router_tokens_total", RM + ',kind="prompt"', "route")), "{{route}}"), max=1,
+        (share(over("llm_router_cached_tokens_total", R, "route"), over("llm_router_prompt_tokens_total", R, "route")), "{{route}}"), max=1,
     ),
     graph(
-        "Prompt tokens from a cache, by peer", "The same by peer, as recorded. A peer far below the others gets conversations that live elsewhere.", "percentunit",
-        (share(over("bodylog_cached_tokens_total", BODY, "backend"), over("bodylog_prompt_tokens_total", BODY, "backend")), "{{backend}}"), max=1,
+        "Prompt tokens from a cache, by peer", "The same by peer. A peer far below the others gets conversations that live elsewhere.", "percentunit",
+        (share(over("llm_router_cached_tokens_total", RP, "peer"), over("llm_router_prompt_tokens_total", RP, "peer")), "{{peer}}"), max=1,
     ),
     graph(
         "Length of prompts", "Prompt tokens of one request, as recorded.", "short",

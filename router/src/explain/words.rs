@@ -60,7 +60,7 @@ pub fn lines(receipt: &Receipt) -> Vec<Line> {
     }
     let ttft = receipt
         .ttft_ms
-        .map_or(String::new(), |ms| format!(", first byte after {ms} ms"));
+        .map_or(String::new(), |ms| format!(", first token after {ms} ms"));
     let gone = if receipt.client_gone {
         "; the client left before the end"
     } else {

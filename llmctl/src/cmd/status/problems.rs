@@ -57,7 +57,9 @@ fn show_said(finding: &proto::admin::Finding, screen: &mut Screen) {
         Severity::Warning => Paint::Yellow,
         Severity::Info => Paint::Plain,
     };
-    let peer = finding.peer.as_deref();
+    // Most texts name the peer themselves.
+    let is_named = |peer: &&str| !finding.text.contains(*peer);
+    let peer = finding.peer.as_deref().filter(is_named);
     let text = subject(finding.route.as_deref(), peer, &finding.text);
     let when = match finding.last_s {
         0 => format!("for {}", age_words(finding.age_s)),

@@ -203,13 +203,18 @@ impl Look<'_> {
                 "stalled in the middle of",
             ),
         ];
-        let worst = kinds
+        let mut seen: Vec<_> = kinds
             .into_iter()
             .map(|(trouble, code, verb)| (self.events(trouble), code, verb))
-            .max_by_key(|(events, ..)| events.count)
-            .filter(|(events, ..)| events.count >= EVENTS_MIN);
-        if let Some((events, code, verb)) = worst {
-            return Some(self.failing(events, code, verb));
+            .filter(|(events, ..)| events.count >= EVENTS_MIN)
+            .collect();
+        seen.sort_by_key(|(events, ..)| std::cmp::Reverse(events.count));
+        if let Some((worst, others)) = seen.split_first() {
+            let (events, code, verb) = *worst;
+            let others = others
+                .iter()
+                .map(|(events, _, verb)| format!(", {verb} {}", events.count));
+            return Some(self.failing(events, code, verb, &others.collect::<String>()));
         }
         self.not_found()
     }
@@ -267,9 +272,10 @@ impl Look<'_> {
         Some(cause.counted(events).look(look))
     }
 
-    fn failing(&self, events: Events, code: FindingCode, verb: &str) -> Cause {
+    /// `others` are further kinds of trouble of the same peer.
+    fn failing(&self, events: Events, code: FindingCode, verb: &str, others: &str) -> Cause {
         let text = format!(
-            "{} {verb} {} requests in {}{}",
+            "{} {verb} {} requests in {}{others}{}",
             self.who(),
             share(events),
             self.window.name(),
@@ -330,7 +336,12 @@ impl Look<'_> {
                     self.consequence()
                 ),
             ),
-            PeerState::Ejected | PeerState::Probing => (
+            // The cause of this state is that the time of the ejection is over.
+            PeerState::Probing => (
+                FindingCode::PeerFailing,
+                format!("{who} was ejected{}", self.consequence()),
+            ),
+            PeerState::Ejected => (
                 FindingCode::PeerFailing,
                 format!(
                     "{who} is out{since}{}{}",

@@ -212,6 +212,21 @@ fn a_peer_that_the_route_lost_is_forgotten() {
 }
 
 #[test]
+fn one_peer_with_two_kinds_of_trouble_is_one_finding_with_both() {
+    let mut scene = Scene::new(&["a:1", "b:1"]);
+    scene.attempts("a:1", Some(Trouble::Failed(Failure::ServerError)), 9);
+    scene.attempts("a:1", Some(Trouble::Failed(Failure::Cut)), 6);
+    let causes = scene.judged();
+    assert_eq!(causes.len(), 1);
+    assert_eq!(causes[0].code, FindingCode::PeerFailing);
+    let text = &causes[0].text;
+    assert!(
+        text.ends_with("answered 5xx to 9 of 15 requests in the last minute, cut off 6"),
+        "{text}"
+    );
+}
+
+#[test]
 fn four_events_are_no_finding() {
     let mut scene = Scene::new(&["a:1", "b:1"]);
     scene.attempts("a:1", Some(Trouble::Failed(Failure::ServerError)), 4);
