@@ -19,6 +19,11 @@ impl ByteBudget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Whether `more` bytes would fit now. Nothing is taken.
+    pub fn has_room(&self, more: u64, limit: u64) -> bool {
+        self.used().saturating_add(more) <= limit
+    }
+
     /// The source of memory for large bodies.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
@@ -88,6 +93,8 @@ mod tests {
         assert!(first.take(6, 10));
         let mut second = budget.hold();
         assert!(!second.take(5, 10));
+        assert!(budget.has_room(4, 10) && !budget.has_room(5, 10));
+        assert!(!budget.has_room(u64::MAX, 10));
         assert!(second.take(4, 10));
         assert_eq!(budget.used(), 10);
         drop(first);

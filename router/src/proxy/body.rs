@@ -1,18 +1,25 @@
 //! Reading a request body: once, into one piece, bounded by the route and by the process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body;
 
 use super::error::ApiError;
+use crate::clock::now;
 use service::budget::{ByteBudget, Held};
 
 /// A client that sends no body bytes for this long is gone or hostile (nginx's
 /// `client_body_timeout`).
 const BODY_IDLE: Duration = Duration::from_secs(60);
+
+/// How long a body may arrive at any rate.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// The lowest average rate of a body after [`GRACE`], bytes a second.
+const RATE_MIN: u64 = 1 << 10;
 
 /// Largest buffer reserved because of a `Content-Length` alone. Beyond it the buffer grows with the
 /// bytes that arrive.
@@ -36,13 +43,44 @@ pub(super) struct Limits {
     pub buffered: u64,
 }
 
-/// Reads a body to its end. Cancel safe: dropping the future gives the budget back.
+/// The progress of one body against [`RATE_MIN`] and [`BODY_IDLE`].
+#[derive(Debug, Default)]
+struct Pace {
+    /// The first time that bytes had to be waited for. Most bodies arrive with their head and need
+    /// no clock.
+    start: Option<Instant>,
+    received: u64,
+}
+
+impl Pace {
+    /// When the next bytes must be there.
+    fn due(&mut self, now: Instant) -> Instant {
+        let start = *self.start.get_or_insert(now);
+        let earned = Duration::from_millis(self.received.saturating_mul(1000) / RATE_MIN);
+        (now + BODY_IDLE).min(start + earned.max(GRACE))
+    }
+
+    fn too_late(&self, now: Instant) -> ApiError {
+        let took = now.duration_since(self.start.unwrap_or(now));
+        ApiError::body_timeout(format!(
+            "the request body arrives too slowly: {} bytes in {} s; a body needs {RATE_MIN} bytes \
+             a second on average after {} s, and no pause of {} s",
+            self.received,
+            took.as_secs(),
+            GRACE.as_secs(),
+            BODY_IDLE.as_secs(),
+        ))
+    }
+}
+
+/// Reads a body to its end. The budget is charged for bytes that have arrived, never for announced
+/// ones. Cancel safe: dropping the future gives the budget back.
 ///
 /// # Errors
-/// 413 (decided before reading when the length is declared), 503 `overloaded`, 408, or 400 when
+/// 413 and 503 `overloaded` (decided before reading when the length is declared), 408, or 400 when
 /// the client's framing breaks.
-pub(super) async fn collect(
-    mut body: Incoming,
+pub(super) async fn collect<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
     limits: Limits,
     budget: &ByteBudget,
 ) -> Result<Collected, ApiError> {
@@ -58,17 +96,18 @@ pub(super) async fn collect(
         if length > limits.body {
             return Err(ApiError::body_too_large(limits.body));
         }
-        if !held.take(length, limits.buffered) {
+        if !budget.has_room(length, limits.buffered) {
             return Err(ApiError::overloaded(limits.buffered));
         }
     }
-    let Some(first) = next(&mut body).await? else {
+    let mut pace = Pace::default();
+    let Some(first) = next(&mut body, &mut pace).await? else {
         return Ok(Collected {
             bytes: Bytes::new(),
             held,
         });
     };
-    charge(&mut held, &first, 0, declared, limits)?;
+    charge(&mut held, &first, pace.received, limits)?;
     // A body that came in one piece is forwarded without a copy.
     if body.is_end_stream() {
         return Ok(Collected { bytes: first, held });
@@ -82,8 +121,8 @@ pub(super) async fn collect(
         .take(usize::try_from(reserve).unwrap_or(first.len()));
     whole.extend_from_slice(&first);
     drop(first);
-    while let Some(chunk) = next(&mut body).await? {
-        charge(&mut held, &chunk, whole.len() as u64, declared, limits)?;
+    while let Some(chunk) = next(&mut body, &mut pace).await? {
+        charge(&mut held, &chunk, pace.received, limits)?;
         whole.extend_from_slice(&chunk);
     }
     Ok(Collected {
@@ -92,13 +131,16 @@ pub(super) async fn collect(
     })
 }
 
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
+async fn next<B: Body<Data = Bytes> + Unpin>(
+    body: &mut B,
+    pace: &mut Pace,
+) -> Result<Option<Bytes>, ApiError> {
     loop {
         // Most bodies arrive with their head, and need no timer.
         let frame = match poll_immediate(body.frame()).await {
             Some(frame) => frame,
-            None => match tokio::time::timeout(BODY_IDLE, body.frame()).await {
-                Err(_) => return Err(ApiError::body_timeout()),
+            None => match tokio::time::timeout_at(pace.due(now()).into(), body.frame()).await {
+                Err(_) => return Err(pace.too_late(now())),
                 Ok(frame) => frame,
             },
         };
@@ -114,24 +156,22 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
         };
         // Engines do not use request trailers.
         if let Ok(data) = frame.into_data() {
+            pace.received += data.len() as u64;
             return Ok(Some(data));
         }
     }
 }
 
-fn charge(
-    held: &mut Held,
-    chunk: &Bytes,
-    have: u64,
-    declared: Option<u64>,
-    limits: Limits,
-) -> Result<(), ApiError> {
-    let len = chunk.len() as u64;
-    if have + len > limits.body {
+/// Charges the newest chunk. `received` includes it.
+fn charge(held: &mut Held, chunk: &Bytes, received: u64, limits: Limits) -> Result<(), ApiError> {
+    if received > limits.body {
         return Err(ApiError::body_too_large(limits.body));
     }
-    if declared.is_none() && !held.take(len, limits.buffered) {
+    if !held.take(chunk.len() as u64, limits.buffered) {
         return Err(ApiError::overloaded(limits.buffered));
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

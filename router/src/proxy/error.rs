@@ -219,12 +219,12 @@ impl ApiError {
         }
     }
 
-    /// 408: the client stopped sending its body.
-    pub fn body_timeout() -> Self {
+    /// 408: the client stopped sending its body, or sends it too slowly.
+    pub fn body_timeout(message: String) -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
             "request_timeout",
-            "the request body stopped arriving",
+            message,
             Retry::Useless,
         )
         .closing()

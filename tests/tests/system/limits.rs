@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use system_tests::peer::{Gate, Peer};
+use system_tests::router::Router;
 use system_tests::wait::{until, until_answer};
 use system_tests::wire::{Wire, call};
 use tokio::task::JoinSet;
@@ -161,9 +162,9 @@ async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
             "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 700000\r\n\r\n"
         ))
         .await;
-    // The router asks for the body after it has charged the budget.
     assert_eq!(holder.try_head("POST").await.unwrap().status, 100);
     holder.send(&body[1..]).await;
+    buffered(&router, 699_999).await;
     let refused = router.post(CHAT_PATH, &body).await;
     assert_eq!(
         (refused.status, &refused.json()["error"]["code"]),
@@ -175,6 +176,40 @@ async fn bodies_beyond_the_global_budget_are_503_and_the_budget_comes_back() {
     holder.send("x").await;
     assert_eq!(holder.reply("POST").await.status, 200);
     assert_eq!(router.post(CHAT_PATH, &body).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announced_lengths_take_no_room_from_the_bodies_of_others() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "")
+        .server("max_buffered_bytes: 1m")
+        .start()
+        .await;
+    let mut promises = Vec::new();
+    for _ in 0..50 {
+        let mut wire = Wire::connect(router.public).await;
+        wire.send(format!(
+            "POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 900000\r\n\r\nx"
+        ))
+        .await;
+        promises.push(wire);
+    }
+    buffered(&router, 50).await;
+    let body = "x".repeat(900_000);
+    assert_eq!(router.post(CHAT_PATH, &body).await.status, 200);
+    buffered(&router, 50).await;
+    promises.into_iter().for_each(Wire::reset);
+    buffered(&router, 0).await;
+}
+
+/// Waits until the router holds exactly so many bytes of bodies.
+async fn buffered(router: &Router, bytes: u32) {
+    let line = format!("\nllm_router_buffered_bytes {bytes}.0\n");
+    until_answer("the bytes in memory", async || {
+        let page = router.admin_get("/metrics").await.text();
+        page.contains(&line).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
