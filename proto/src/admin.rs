@@ -18,6 +18,7 @@ mod process;
 mod room;
 mod routes;
 mod rules;
+mod targets;
 mod toggle;
 mod transforms;
 
@@ -44,5 +45,6 @@ pub use routes::{
     Routes,
 };
 pub use rules::{RejectRule, RejectRulesStatus};
+pub use targets::TargetGroup;
 pub use toggle::{Changed, SwitchState, Toggle, Toggled};
 pub use transforms::{CchStripStatus, CchTest};

@@ -13,6 +13,7 @@ pub mod public;
 mod query;
 mod routes;
 pub mod status;
+mod targets;
 mod token;
 
 use std::net::SocketAddr;
@@ -127,6 +128,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/_routes", get(process::routes))
         .route("/_keys", get(process::keys))
         .route("/_findings", get(findings::page))
+        .route("/_targets", get(process::targets))
         .route(
             "/_decisions",
             get(process::together).layer(Extension(Together::Decisions)),

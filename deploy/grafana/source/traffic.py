@@ -38,7 +38,7 @@ NOW = Row("Now", [
     stat("TTFT, 95th percentile", "Arrival of a request to the first byte of its stream; 95 % were faster.", "s", quantile(0.95, "llm_router_ttft_seconds", R), steps=[(2, AMBER), (5, RED)]),
     stat("Output", "Completion tokens of the answers that told their usage.", "short", over("llm_router_tokens_total", RM + ',kind="completion"'), decimals=0),
     stat("In flight", "Requests that peers are working on for these routers.", "short", f"sum (llm_router_in_flight{{{RP}}})"),
-    stat("Peers down", "Enabled peers that are banned.", "short", f"sum (1 - llm_router_peer_healthy{{{RP}}})", steps=[(1, RED)]),
+    stat("Peers down", "Enabled peers that some router has banned. A peer that several routers or routes have banned counts once.", "short", f"sum (max by (peer) (1 - llm_router_peer_healthy{{{RP}}}))", steps=[(1, RED)]),
     stat("Overrides", "Switches and limits set on running routers that the files do not know.", "short", f"sum (llm_router_override_active{{{R}}})", steps=[(1, AMBER)]),
 ])
 
@@ -57,7 +57,7 @@ WHY = Row("Why are requests refused?", [
         "Gates shut", "When each gate refused. Green: open.",
         (f"max by (route, model) (llm_router_ttft_tripped{{{RM}}})", "{{route}} {{model}} ttft"),
         (f"max by (route, model) (llm_router_tps_tripped{{{RM}}})", "{{route}} {{model}} tps"),
-        (f"max by (route, model) (llm_router_pool_in_flight{{{RM}}} >= bool llm_router_limit)", "{{route}} {{model}} full"),
+        (f"max by (route, model) (llm_router_pool_in_flight{{{RM}}} >= bool llm_router_limit * on (instance, route) group_left () llm_router_limit_factor)", "{{route}} {{model}} full"),
         words={0: "open", 1: "shut"},
     ),
     graph(

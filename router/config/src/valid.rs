@@ -97,6 +97,8 @@ pub struct Server {
     pub admin_read: AdminRead,
     /// Whether the admin port has the console.
     pub console: bool,
+    /// Whether the process is ready while no route has a usable peer.
+    pub ready_without_peers: bool,
     /// The route of `/v1/...` requests without a route prefix.
     pub default_route: Option<String>,
     /// Connections on the public port; `None`: as the limit on open files allows.

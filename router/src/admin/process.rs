@@ -9,7 +9,7 @@ use service::exposition::Format;
 
 use super::query::Params;
 use super::status::Together;
-use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status};
+use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status, targets};
 use crate::state::{Lifecycle, Phase, RouteTable};
 use router_config::keys::Digest;
 
@@ -18,7 +18,8 @@ pub(super) async fn healthz() -> Response {
     answer::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok\n").into_axum()
 }
 
-/// `GET /readyz`: at least one route has a usable peer, and the process is not draining.
+/// `GET /readyz`: at least one route has a usable peer or `server.ready_without_peers` is set, and
+/// the process is not draining.
 pub(super) async fn readyz(State(state): State<AdminState>) -> Response {
     ready(&state.tables.load(), &state.lifecycle).into_axum()
 }
@@ -36,8 +37,11 @@ pub(crate) fn ready(table: &RouteTable, lifecycle: &Lifecycle) -> Answer {
 
 fn readiness(table: &RouteTable, lifecycle: &Lifecycle) -> Readiness {
     let usable_routes = table.routes().filter(|route| route.is_usable()).count();
+    let has_routes = table.routes().next().is_some();
     let status = match (lifecycle.phase(), usable_routes) {
-        (Phase::Serving, 0) => ReadyStatus::Unready,
+        (Phase::Serving, 0) if !(table.server.ready_without_peers && has_routes) => {
+            ReadyStatus::Unready
+        }
         (Phase::Serving, _) => ReadyStatus::Ready,
         (Phase::DrainDelay | Phase::Draining | Phase::Stopped, _) => ReadyStatus::Draining,
     };
@@ -69,6 +73,11 @@ pub(super) async fn routes(State(state): State<AdminState>) -> Response {
         state.lifecycle.phase(),
     );
     answer::json(StatusCode::OK, &routes).into_axum()
+}
+
+/// `GET /_targets`.
+pub(super) async fn targets(State(state): State<AdminState>) -> Response {
+    answer::json(StatusCode::OK, &targets::targets(&state.tables.load())).into_axum()
 }
 
 /// `GET /_keys`.

@@ -13,9 +13,9 @@ use crate::options::{
     BODYLOG_TLS_KEY_FILE, BODYLOG_TOKEN_FILE, CONNECT_TIMEOUT, CONSOLE, CORS, CORS_ORIGINS,
     DEFAULT_ROUTE, DEFAULTS, DRAIN_DELAY, DRAIN_TIMEOUT, FINDINGS, FINDINGS_WINDOW, IDLE_TIMEOUT,
     KEYS, KEYS_FILE, Kind, LISTEN, MAIN, MAX_BUFFERED_BYTES, MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_SOURCE, Meta, ON_MISSING, RESPONSE_TIMEOUT, ROUTE_OPTIONS, ROUTES, SERVER,
-    SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR, SPOOL_MAX_BYTES, STATE, STATUS_ACCESS,
-    TRUSTED_PROXIES,
+    MAX_CONNECTIONS_PER_SOURCE, Meta, ON_MISSING, READY_WITHOUT_PEERS, RESPONSE_TIMEOUT,
+    ROUTE_OPTIONS, ROUTES, SERVER, SERVER_MAX_BODY_SIZE, SERVER_REQUEST_TIMEOUT, SPOOL_DIR,
+    SPOOL_MAX_BYTES, STATE, STATUS_ACCESS, TRUSTED_PROXIES,
 };
 use crate::tree::{Node, Span};
 use crate::valid::{Bodylog, BodylogTls, Keys, Main, Server, Spool};
@@ -158,6 +158,7 @@ fn server(
         admin_listen: layers.value(reader, &ADMIN_LISTEN),
         admin_read: layers.value(reader, &ADMIN_READ),
         console: layers.value(reader, &CONSOLE),
+        ready_without_peers: layers.value(reader, &READY_WITHOUT_PEERS),
         default_route: layers
             .value(reader, &DEFAULT_ROUTE)
             .map(|name| name.to_string()),

@@ -28,6 +28,7 @@ static SERVER_KEYS: &[&Meta] = &[
     &ADMIN_LISTEN.meta,
     &ADMIN_READ.meta,
     &CONSOLE.meta,
+    &READY_WITHOUT_PEERS.meta,
     &DEFAULT_ROUTE.meta,
     &MAX_CONNECTIONS.meta,
     &MAX_CONNECTIONS_PER_SOURCE.meta,
@@ -137,6 +138,11 @@ pub(crate) static CONSOLE: OptionDef<bool> =
     OptionDef::new("server", "console", Kind::Bool, check::boolean)
         .default("true")
         .doc("Pages for people at `/console/` on the admin port. Their data is for the callers that `admin_read` admits.");
+/// `server.ready_without_peers`.
+pub(crate) static READY_WITHOUT_PEERS: OptionDef<bool> =
+    OptionDef::new("server", "ready_without_peers", Kind::Bool, check::boolean)
+        .default("false")
+        .doc("Whether `/readyz` stays 200 while no route has a usable peer. Behind a Service or a load balancer that keeps a router which is not ready out of use, `true` lets clients see the router's 503 and its reason instead of a refused connection.");
 /// `server.default_route`.
 pub(crate) static DEFAULT_ROUTE: OptionDef<Option<Arc<str>>> =
     OptionDef::new("server", "default_route", Kind::RouteName, check::optional_route_name)

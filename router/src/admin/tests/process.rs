@@ -48,6 +48,61 @@ async fn readiness_follows_peers_and_phase() {
 }
 
 #[tokio::test]
+async fn a_router_may_stay_ready_without_peers_but_not_without_routes() {
+    let main = "server: {ready_without_peers: true}";
+    let port = Port::over(main, &[("chat", CHAT)]);
+    let chat = port.current.load_full();
+    let chat = chat.get("chat").unwrap().route().unwrap().clone();
+    for peer in chat.distinct_peers() {
+        chat.observe(&peer.spec.key, Evidence::Failed);
+    }
+    let ready = port.get("/readyz").await;
+    assert_eq!(
+        (ready.status, ready.json()),
+        (
+            StatusCode::OK,
+            json!({"status": "ready", "usable_routes": 0, "routes": 1})
+        )
+    );
+    port.lifecycle.advance(Phase::DrainDelay);
+    assert_eq!(port.get("/readyz").await.json()["status"], "draining");
+    let broken = Port::over(main, &[("broken", "peers: 7")]);
+    assert_eq!(broken.get("/readyz").await.json()["status"], "unready");
+}
+
+#[tokio::test]
+async fn targets_name_every_enabled_peer_once_and_its_page() {
+    let port = Port::over(
+        "",
+        &[
+            (
+                "chat",
+                "peers: [{address: '10.0.0.1:8000', name: a}, {address: '10.0.0.2:8000', enabled: false}]",
+            ),
+            (
+                "code",
+                "peers: [{address: '10.0.0.1:8000', name: a}, {url: 'https://engines.example/two', name: b},\n\
+                 {address: '10.0.0.3:8000', name: c, metrics_url: 'http://10.0.0.3:9400/load'}]",
+            ),
+        ],
+    );
+    let group = |target: &str, scheme: &str, path: &str, peer: &str, route: &str| {
+        json!({"targets": [target], "labels":
+            {"__scheme__": scheme, "__metrics_path__": path, "peer": peer, "route": route}})
+    };
+    let reply = port.get("/_targets").await;
+    assert_eq!(reply.headers["content-type"], "application/json");
+    assert_eq!(
+        serde_json::from_str::<Value>(&reply.text).unwrap(),
+        json!([
+            group("10.0.0.1:8000", "http", "/metrics", "a", "chat,code"),
+            group("10.0.0.3:9400", "http", "/load", "c", "code"),
+            group("engines.example:443", "https", "/two/metrics", "b", "code"),
+        ])
+    );
+}
+
+#[tokio::test]
 async fn routes_say_what_is_in_force_and_why_not() {
     let port = Port::over(
         "",
