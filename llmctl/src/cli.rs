@@ -65,6 +65,8 @@ pub enum Command {
     Logs(cmd::logs::LogsArgs),
     /// Sum up requests, tokens and busy time by owner, model, route or day
     Usage(cmd::usage::UsageArgs),
+    /// Put a load of conversations on an API and measure what its clients feel
+    Bench(Box<cmd::bench::BenchArgs>),
     /// Send a small multi-turn workload with affinity on and off, and compare
     Replay(cmd::replay::ReplayArgs),
     /// Run one simulated engine with a real prefix cache

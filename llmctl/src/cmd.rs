@@ -1,5 +1,6 @@
 //! The commands, one module per noun.
 
+pub mod bench;
 pub mod completions;
 pub mod drain;
 pub mod engine;

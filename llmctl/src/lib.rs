@@ -89,6 +89,7 @@ async fn dispatch(
         Command::Logs(args) => cmd::logs::run(&args, screen).await,
         Command::Usage(args) => cmd::usage::run(&args, screen),
         Command::Engine(args) => cmd::engine::run(args, screen).await,
+        Command::Bench(args) => cmd::bench::run(&args, screen).await,
         Command::Replay(args) => cmd::replay::run(&args, settings, screen).await,
         Command::Completions(args) => cmd::completions::run(Cli::command(), &args, screen),
         Command::Man(args) => cmd::man::run(Cli::command(), &args, screen),

@@ -119,6 +119,11 @@ impl Screen {
         self.format
     }
 
+    /// Whether `--quiet` suppresses notes.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether stdout gets colour.
     pub fn colour(&self) -> bool {
         self.colour

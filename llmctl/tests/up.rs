@@ -310,6 +310,115 @@ fn a_real_engine_can_stand_behind_it() {
 }
 
 #[test]
+fn a_load_is_measured_repeated_from_its_records_and_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().to_str().unwrap();
+    let up = Up::start(&["--engines", "2", "--dir", dir]);
+    let url = format!("{}/{}", up.public(), up.greeting["route"].as_str().unwrap());
+    let records = up.greeting["records"].as_str().unwrap().to_owned();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let common = [
+        "--requests",
+        "12",
+        "--output-tokens",
+        "4",
+        "--output",
+        "json",
+    ];
+    let closed = run(&[
+        ["bench", &url, "--concurrency", "3", "--turns", "4"].as_slice(),
+        ["--report", &file("closed.json")].as_slice(),
+        common.as_slice(),
+    ]
+    .concat());
+    let closed: Value = serde_json::from_slice(&closed.stdout).unwrap();
+    assert_eq!(closed["requests"]["ok"], 12, "{closed}");
+    assert_eq!(closed["tokens"]["output"], 12 * 4, "{closed}");
+    assert_eq!(closed["ttft_ms"]["count"], 12, "{closed}");
+    assert_eq!(closed["inter_token_ms"]["count"], 12 * 3, "{closed}");
+    assert_eq!(closed["turns"].as_array().unwrap().len(), 4, "{closed}");
+    // A later turn finds the earlier ones in the cache of its engine.
+    let hits = |turn: usize| closed["turns"][turn]["hit_rate"].as_f64().unwrap();
+    assert!(hits(3) > 0.7 && hits(3) > hits(0), "{closed}");
+
+    let open = run(&[
+        ["bench", &url, "--api", "anthropic", "--rate", "200"].as_slice(),
+        ["--arrivals", "burst:4", "--turns", "1"].as_slice(),
+        common.as_slice(),
+    ]
+    .concat());
+    let open: Value = serde_json::from_slice(&open.stdout).unwrap();
+    let all =
+        open["requests"]["ok"].as_u64().unwrap() + open["requests"]["failed"].as_u64().unwrap();
+    assert_eq!(all, 12, "{open}");
+
+    let stored = up.ask(&["usage", "--dir", &records])["total"]["requests"]
+        .as_u64()
+        .unwrap();
+    let again = run(&[
+        "bench",
+        &url,
+        "--from-records",
+        &records,
+        "--speed",
+        "50",
+        "--report",
+        &file("again.json"),
+        "--output",
+        "json",
+    ]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    let sent =
+        again["requests"]["ok"].as_u64().unwrap() + again["requests"]["failed"].as_u64().unwrap();
+    assert!(sent > 0 && sent <= stored, "{again}");
+    let compared = run(&[
+        "bench",
+        "--compare",
+        &file("closed.json"),
+        &file("again.json"),
+        "--output",
+        "json",
+    ]);
+    let compared: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!(compared["figures"][0]["name"], "ttft_ms.p50");
+    assert_eq!(
+        compared["before"]["load"],
+        "closed, 3 conversations at once"
+    );
+}
+
+#[test]
+fn a_load_names_what_it_could_not_reach_and_what_was_refused() {
+    let nowhere = run(&["bench", "http://127.0.0.1:1", "--requests", "1"]);
+    assert_eq!(nowhere.status.code(), Some(3));
+    let directory = tempfile::tempdir().unwrap();
+    let up = Up::start(&[
+        "--engines",
+        "1",
+        "--dir",
+        directory.path().to_str().unwrap(),
+    ]);
+    let url = format!("{}/nobody", up.public());
+    let wrong = run(&[
+        "bench",
+        &url,
+        "--model",
+        "m",
+        "--requests",
+        "2",
+        "--output",
+        "json",
+    ]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&wrong.stdout).unwrap();
+    let errors = report["errors"].as_object().unwrap();
+    assert!(
+        errors.keys().eq(["401 invalid_api_key"]) && report["requests"]["failed"] == 2,
+        "{report}"
+    );
+}
+
+#[test]
 fn a_taken_port_is_an_error() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// # Errors
 ///
 /// A sentence with the invalid text and the allowed syntax.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

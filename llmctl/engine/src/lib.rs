@@ -52,6 +52,7 @@ pub use args::{Args, MEDIAN_TOKENS, Options};
 pub use cache::BLOCK;
 pub use compute::Pace;
 pub use dialect::Dialect;
+pub use duration::parse as parse_duration;
 pub use faults::{Fault, HEADER as FAULT_HEADER, Kind as FaultKind, SpecError};
 pub use length::Length;
 pub use log::{Outcome, Seen};
