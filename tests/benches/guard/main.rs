@@ -1,8 +1,8 @@
 //! The cost of requests, counted instead of timed: callgrind counts instructions and allocations of
 //! the router.
 //!
-//! `tests/run` builds the router in the profile `guard` and runs `cargo bench --workspace --profile
-//! dev --bench guard -- --router target/guard/router`. The bench fails when a count is more than 5
+//! `tests/run` builds a release of the router and runs `cargo bench --workspace --profile
+//! dev --bench guard -- --router target/release/router`. The bench fails when a count is more than 5
 //! % above the record in `counts.txt`. `--write` makes a new record; commit it with the change that
 //! explains it. `--keep DIRECTORY` keeps callgrind's files for `callgrind_annotate`.
 //!

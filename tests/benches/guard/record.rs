@@ -9,9 +9,9 @@ use crate::scenario::Scenario;
 
 /// The text in front of the counts.
 const PREFACE: &str = "\
-# Instructions and allocations of the router per request, profile `guard`, as callgrind counts them.
+# Instructions and allocations of the router per request of a release, as callgrind counts them.
 # `tests/run` fails when a count grows by more than 5 %. Written by
-# cargo bench --workspace --profile dev --bench guard -- --router target/guard/router --write
+# cargo bench --workspace --profile dev --bench guard -- --router target/release/router --write
 ";
 
 /// The counts of one request.
