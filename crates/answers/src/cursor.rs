@@ -38,6 +38,7 @@ impl<'b> Cursor<'b> {
     }
 
     /// The first byte of the next value, which tells its kind.
+    #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         self.at = blank_end(self.body, self.at);
         self.body.get(self.at).copied()
@@ -178,7 +179,16 @@ pub fn written<'b>(body: &'b [u8], value: &Span) -> Option<&'b [u8]> {
 }
 
 /// The first byte at or after `at` that is not white space.
-pub fn blank_end(body: &[u8], mut at: usize) -> usize {
+#[inline]
+pub fn blank_end(body: &[u8], at: usize) -> usize {
+    // Most tokens follow without a space. Everything blank is at most a space.
+    match body.get(at) {
+        Some(..=b' ') => skip_blanks(body, at),
+        _ => at,
+    }
+}
+
+fn skip_blanks(body: &[u8], mut at: usize) -> usize {
     while body.get(at).is_some_and(|byte| is_blank(*byte)) {
         at += 1;
     }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use memchr::memmem::Finder;
 
 /// Whether the byte is white space between tokens.
+#[inline]
 pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

@@ -45,17 +45,28 @@ impl Fields {
     }
 }
 
+/// Most bodies have no more of the wanted fields.
+const VALUES_USUAL: usize = 4;
+
 /// The values that one body has for the wanted fields.
 #[derive(Debug)]
 pub struct Inspection<'b> {
     fields: &'b Fields,
-    body: &'b [u8],
-    /// Parallel to `fields.names`; empty when the body is not a JSON object.
-    values: Vec<Option<Span>>,
+    /// The fields that the body has, by their index in `fields.names`, each once. `None` when the
+    /// body is not a JSON object.
+    values: Option<Vec<(usize, Value<'b>)>>,
     /// The end of the object.
     end: usize,
     signs: Signs,
     facts: Option<Vec<Fact<'b>>>,
+}
+
+/// The value of a field, as written.
+#[derive(Clone, Copy, Debug)]
+struct Value<'b> {
+    /// Where it begins in the body.
+    at: usize,
+    text: &'b str,
 }
 
 impl<'b> Inspection<'b> {
@@ -63,8 +74,7 @@ impl<'b> Inspection<'b> {
     pub fn empty(fields: &'b Fields) -> Self {
         Self {
             fields,
-            body: &[],
-            values: Vec::new(),
+            values: None,
             end: 0,
             signs: Signs::default(),
             facts: None,
@@ -87,7 +97,7 @@ impl<'b> Inspection<'b> {
             return None;
         }
         let mut facts = wanted.and_then(|wanted| Some((wanted, wanted.begin(body)?)));
-        let mut values = vec![None; fields.names.len()];
+        let mut values: Vec<(usize, Value<'b>)> = Vec::with_capacity(VALUES_USUAL);
         let object = reader.members(|reader, key| {
             let key = decoded(body, key);
             reader.peek()?;
@@ -98,18 +108,20 @@ impl<'b> Inspection<'b> {
                     reader.skip()?;
                 }
             }
-            if let Some(at) = fields.position(&key) {
-                let value = start..reader.position();
-                str::from_utf8(&body[value.clone()]).ok()?;
-                values[at] = Some(value);
+            if let Some(field) = fields.position(&key) {
+                let text = str::from_utf8(&body[start..reader.position()]).ok()?;
+                let value = Value { at: start, text };
+                match values.iter_mut().find(|(known, _)| *known == field) {
+                    Some((_, earlier)) => *earlier = value,
+                    None => values.push((field, value)),
+                }
             }
             Some(())
         })?;
         reader.end()?;
         Some(Self {
             fields,
-            body,
-            values,
+            values: Some(values),
             end: object.end,
             signs: reader.signs(),
             facts: facts.map(|(_, reading)| reading.facts()),
@@ -118,8 +130,7 @@ impl<'b> Inspection<'b> {
 
     /// Whether the body is one JSON object.
     pub fn is_object(&self) -> bool {
-        // `model` is always among the fields.
-        !self.values.is_empty()
+        self.values.is_some()
     }
 
     /// What an edit of the body needs to know. `None` when the body is not one JSON object.
@@ -127,7 +138,7 @@ impl<'b> Inspection<'b> {
         self.is_object().then(|| Places {
             end: self.end,
             is_stream: self.stream() == Some(true),
-            stream_options: self.span("stream_options"),
+            stream_options: self.field("stream_options").map(Value::span),
             signs: self.signs,
         })
     }
@@ -164,12 +175,20 @@ impl<'b> Inspection<'b> {
 
     /// The raw value of a wanted top-level field.
     pub fn top(&self, key: &str) -> Option<&'b str> {
-        str::from_utf8(&self.body[self.span(key)?]).ok()
+        self.field(key).map(|value| value.text)
     }
 
-    fn span(&self, key: &str) -> Option<Span> {
-        let at = self.fields.position(key.as_bytes())?;
-        self.values.get(at).cloned().flatten()
+    fn field(&self, key: &str) -> Option<Value<'b>> {
+        // A body has few of the fields, so this compares few names.
+        let mut values = self.values.iter().flatten();
+        let (_, value) = values.find(|(field, _)| *self.fields.names[*field] == *key)?;
+        Some(*value)
+    }
+}
+
+impl Value<'_> {
+    fn span(self) -> Span {
+        self.at..self.at + self.text.len()
     }
 }
 

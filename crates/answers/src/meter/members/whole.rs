@@ -42,9 +42,13 @@ struct Reports<'d> {
 impl Reports<'_> {
     fn object(&mut self, cursor: &mut Cursor<'_>, node: Node) -> Option<()> {
         cursor.members(|cursor, key| {
-            let role = match key.len() {
-                0..=KEY_MAX => node.member(&unescaped(&self.document[key])),
-                _ => Role::Skip,
+            let written = &self.document[key];
+            let role = match node.member(written) {
+                // Hardly any key has an escape, so most need no search for one.
+                Role::Skip if written.len() <= KEY_MAX && written.contains(&b'\\') => {
+                    node.member(&unescaped(written))
+                }
+                role => role,
             };
             self.value(cursor, role)
         })?;
