@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 use router_core::admission::{Full, Probes, Refusal, Slow};
 use router_core::signal::Signal;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{ApiError, Retry};
 
@@ -29,12 +29,16 @@ impl ApiError {
             Refusal::TtftLimit(_) | Refusal::TpsLimit(_) => StatusCode::TOO_MANY_REQUESTS,
         };
         let mut error = Self::new(status, refusal.code(), message(refusal), retry);
-        error.details = own(refusal);
-        error.details.extend(legacy(refusal));
+        error.numbers = numbers(refusal).into();
         if refusal.gate().is_some() {
             error = error.with("model", model.unwrap_or(NO_MODEL));
         }
-        error
+        match refusal {
+            Refusal::NoHealthyPeer { .. } => error,
+            Refusal::ConcurrencyLimit(full) => legacy_full(error, full),
+            Refusal::TtftLimit(slow) => legacy_slow(error, Signal::Ttft, slow),
+            Refusal::TpsLimit(slow) => legacy_slow(error, Signal::Tps, slow),
+        }
     }
 }
 
@@ -84,61 +88,53 @@ fn graded(bucket: Option<u32>) -> String {
     })
 }
 
-/// The refusal's numbers under our own names.
-fn own(refusal: &Refusal) -> Map<String, Value> {
-    let mut numbers = match serde_json::to_value(refusal) {
-        Ok(Value::Object(numbers)) => numbers,
-        _ => Map::new(),
+/// The refusal's numbers under our own names, as members of a JSON object.
+fn numbers(refusal: &Refusal) -> String {
+    let text = match refusal {
+        // Both sets of names have this average, and dashboards know it with one decimal.
+        Refusal::ConcurrencyLimit(full) => serde_json::to_string(&Full {
+            avg_5min: tenths(full.avg_5min),
+            ..(**full).clone()
+        }),
+        Refusal::TtftLimit(slow) | Refusal::TpsLimit(slow) => serde_json::to_string(slow),
+        Refusal::NoHealthyPeer { .. } => serde_json::to_string(refusal),
     };
-    // The error code already says this.
-    numbers.remove("reason");
-    if let Refusal::TtftLimit(slow) | Refusal::TpsLimit(slow) = refusal {
-        let Probes {
-            used, per_window, ..
-        } = slow.probes;
-        numbers.insert(
-            "probes_left".to_owned(),
-            per_window.saturating_sub(used).into(),
-        );
-    }
-    numbers
-}
-
-/// The same numbers under the names of llm-openresty.
-fn legacy(refusal: &Refusal) -> Map<String, Value> {
-    let fields = match refusal {
-        Refusal::NoHealthyPeer { .. } => json!({}),
-        Refusal::ConcurrencyLimit(full) => legacy_full(full),
-        Refusal::TtftLimit(slow) => legacy_slow(Signal::Ttft, slow),
-        Refusal::TpsLimit(slow) => legacy_slow(Signal::Tps, slow),
-    };
-    match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
-}
-
-fn legacy_full(full: &Full) -> Value {
-    let mut fields = json!({
-        "trigger": format!("realtime_{}x", full.factor),
-        "realtime": full.in_flight,
-        "avg_5min": tenths(full.avg_5min),
-        "rt_factor": full.factor,
-        "active_level": full.tier,
+    let text = text.expect("every key of a refusal is a text");
+    let members = text
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'));
+    // The tag says what the error code says.
+    let members = members.map(|members| match members.split_once(',') {
+        Some((tag, rest)) if tag.starts_with("\"reason\":") => rest,
+        _ => members,
     });
-    if let Some(adaptive) = full.adaptive {
-        fields["adaptive_cc"] = tenths(adaptive).into();
-    }
-    fields
+    members.unwrap_or_default().to_owned()
 }
 
-fn legacy_slow(signal: Signal, slow: &Slow) -> Value {
-    json!({
-        "trigger": format!("{signal}_ewma"),
-        format!("{signal}_ewma"): tenths(slow.ewma),
-        format!("{signal}_limit"): whole(slow.threshold),
-        "active_level": slow.tier,
-    })
+// The same numbers under the names of llm-openresty.
+
+fn legacy_full(error: ApiError, full: &Full) -> ApiError {
+    let error = error
+        .with("trigger", format!("realtime_{}x", full.factor))
+        .with("realtime", full.in_flight)
+        .with("rt_factor", full.factor)
+        .with("active_level", full.tier);
+    match full.adaptive {
+        Some(adaptive) => error.with("adaptive_cc", tenths(adaptive)),
+        None => error,
+    }
+}
+
+fn legacy_slow(error: ApiError, signal: Signal, slow: &Slow) -> ApiError {
+    let Probes {
+        used, per_window, ..
+    } = slow.probes;
+    error
+        .with("probes_left", per_window.saturating_sub(used))
+        .with("trigger", format!("{signal}_ewma"))
+        .with(format!("{signal}_ewma"), tenths(slow.ewma))
+        .with(format!("{signal}_limit"), whole(slow.threshold))
+        .with("active_level", slow.tier)
 }
 
 /// Rounds to one decimal.
