@@ -48,12 +48,13 @@ impl Count {
     /// Counts `n` events.
     pub(crate) fn add(&mut self, at: At, n: u32) {
         self.advance(at.slot);
-        if self.slots.iter().all(|slot| *slot == 0) {
+        let newest = index(self.newest);
+        // While events come in, their own slot answers.
+        if self.slots[newest] == 0 && self.slots.iter().all(|slot| *slot == 0) {
             self.since = Some(at.now);
         }
         self.last = Some(at.now);
-        let slot = &mut self.slots[index(self.newest)];
-        *slot = slot.saturating_add(n);
+        self.slots[newest] = self.slots[newest].saturating_add(n);
     }
 
     /// Events in the last `span`, at most [`SPAN`]. A slot that began before the span counts

@@ -80,7 +80,9 @@ pub(super) fn dispatch(path: &str) -> Result<PublicPath<'_>, BadPath> {
     if path.starts_with("/v1/") {
         return Ok(PublicPath::Unprefixed { path });
     }
-    let before_v1 = path.find("/v1/").map_or(path, |at| &path[..at]);
+    // Not `find`, which prepares a search that costs more than a short path.
+    let v1 = path.as_bytes().windows(4).position(|four| four == b"/v1/");
+    let before_v1 = v1.map_or(path, |at| &path[..at]);
     if find_encoded(before_v1, b'f').is_some() || has_backslash(before_v1) {
         return Err(BadPath::EncodedSlash);
     }
@@ -142,8 +144,8 @@ pub(super) fn is_forwarded(path: &str, extra: &[Box<str>]) -> bool {
 }
 
 fn has_dot_segment(path: &str) -> bool {
-    // Fast path: most paths have neither a dot next to a slash nor an escape.
-    if !path.contains("/.") && !path.contains('%') {
+    // Fast path: most paths have neither a dot nor an escape.
+    if memchr::memchr2(b'.', b'%', path.as_bytes()).is_none() {
         return false;
     }
     let mut segment = Vec::new();

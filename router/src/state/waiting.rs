@@ -58,6 +58,9 @@ impl RouteState {
             ..
         } = &mut *inner;
         let result = act(book, rng, listeners, now);
+        if listeners.is_empty() {
+            return result;
+        }
         let handed = book.hand_over(now, rng);
         let sent: Vec<_> = handed
             .into_iter()
