@@ -262,13 +262,17 @@ impl<S: Serialize, J: Serialize, H: Serialize> MetaOf<S, J, H> {
     /// headers, the largest first; data found in the response; the decision; unknown fields; the
     /// end of the URI. [`MetaOf::meta_trimmed`] reports this. `None` when that is not enough.
     pub fn to_json_within(&self, limit: usize) -> Option<Bytes> {
-        let json = serde_json::to_vec(self).ok()?;
+        let mut json = Vec::with_capacity(JSON_USUAL);
+        serde_json::to_writer(&mut json, self).ok()?;
         if json.len() <= limit {
             return Some(json.into());
         }
         Meta::from_json(&json).ok()?.trimmed(limit)
     }
 }
+
+/// Most objects have fewer bytes.
+const JSON_USUAL: usize = 2 << 10;
 
 /// Bytes of the URI that are kept as the last step.
 const KEPT_URI: usize = 4 << 10;

@@ -68,14 +68,15 @@ impl Serialize for Recorded<'_> {
         let mut rest = self.each().peekable();
         while let Some((name, first)) = rest.next() {
             // A header map yields all values of a name before the next name.
+            if rest.peek().is_none_or(|(next, _)| *next != name) {
+                map.serialize_entry(name, &text(first))?;
+                continue;
+            }
             let mut values = vec![text(first)];
             while let Some((_, value)) = rest.next_if(|(next, _)| *next == name) {
                 values.push(text(value));
             }
-            match &values[..] {
-                [value] => map.serialize_entry(name, value)?,
-                values => map.serialize_entry(name, values)?,
-            }
+            map.serialize_entry(name, &values)?;
         }
         map.end()
     }
