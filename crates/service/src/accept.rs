@@ -148,7 +148,8 @@ impl Arrived {
                 serve.serve(stream, peer, watcher).await;
                 drop(place);
             }
-            Err(_) => drop(timeout(REJECTION, serve.reject(stream)).await),
+            // Boxed, because every connection would reserve room for the buffer of a rejection.
+            Err(_) => drop(timeout(REJECTION, Box::pin(serve.reject(stream))).await),
         }
     }
 

@@ -67,7 +67,8 @@ pub(super) async fn poll_peer(
                 Err(_) => return,
             },
         }
-        poller.poll(&asked, &mut memory).await;
+        // Boxed, so that a peer holds the room of a poll only while one is under way.
+        Box::pin(poller.poll(&asked, &mut memory)).await;
         pace_now.polled(interval, &mut rng);
     }
 }

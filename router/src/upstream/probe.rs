@@ -220,7 +220,8 @@ async fn watch_peer(
     tokio::time::sleep(FIRST_WITHIN.mul_f64(rng.random::<f64>())).await;
     loop {
         let asked = assigned.borrow_and_update().clone();
-        prober.probe(&asked).await;
+        // Boxed, so that a peer holds the room of a probe only while one is under way.
+        Box::pin(prober.probe(&asked)).await;
         drop(first_probe.take());
         if pause(&asked, &mut assigned, &mut rng).await.is_err() {
             return;

@@ -100,7 +100,8 @@ pub(super) struct Answer<'l> {
     status: StatusCode,
     headers: HeaderMap,
     body: Incoming,
-    wire: Driven<Stream, Full<Bytes>>,
+    /// Boxed, because an answer is moved through several futures.
+    wire: Box<Driven<Stream, Full<Bytes>>>,
     line: &'l KeptConnection,
     kept_as: Option<(Scheme, Authority)>,
 }
@@ -159,7 +160,7 @@ impl ProbeClient {
         line: &'l KeptConnection,
         question: Question<'_>,
     ) -> Result<Answer<'l>, hyper::Error> {
-        let mut wire = Driven::new(&self.http, stream).await?;
+        let mut wire = Box::new(Driven::new(&self.http, stream).await?);
         let (head, body) = wire
             .send(question.place.request.clone())
             .await?

@@ -104,7 +104,7 @@ impl Poller {
 
     /// Polls a peer for the first time, when its turn comes. Cancel safe.
     pub(super) async fn poll_first(&self, at: &Assignment, memory: &mut Memory) {
-        self.turns.take(self.poll(at, memory)).await;
+        self.turns.take(Box::pin(self.poll(at, memory))).await;
     }
 
     /// Polls a peer once and reports the result to the route.
