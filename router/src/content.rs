@@ -6,6 +6,7 @@ pub mod alias;
 mod corpora;
 pub mod facts;
 pub mod filter;
+pub mod form;
 pub mod inspect;
 pub mod postprocess;
 pub mod prefix;
@@ -18,6 +19,7 @@ mod unreadable;
 mod usage_filter;
 
 pub use facts::Wanted;
+pub use form::{Form, FormError};
 pub use inspect::{Fields, Inspection};
 pub use turn::Turn;
 pub use unreadable::Unreadable;

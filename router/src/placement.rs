@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use router_core::affinity::Hashed;
 use router_core::affinity::prefix::Prefix;
@@ -14,7 +15,7 @@ use router_core::rules::Rule;
 use router_core::session::{Place, Session, SessionId, is_blank, pick};
 
 use crate::content::alias::{Alias, replace_model};
-use crate::content::{Inspection, Turn, Wanted, prefix};
+use crate::content::{Form, FormError, Inspection, Turn, Wanted, prefix};
 use crate::state::{Pin, Route, Switch};
 
 /// Whether health checks use this path: content rules and load gates do not apply to it.
@@ -27,6 +28,17 @@ pub fn is_probe(path: &str) -> bool {
 pub fn served_body(route: &Route, body: &[u8]) -> Option<(Alias, Vec<u8>)> {
     route.aliases.as_ref()?;
     replace_model(body, |asked| route.served_for(asked).map(Cow::into_owned))
+}
+
+/// The same for a form, whose fields are edited too.
+pub fn served_form(
+    route: &Route,
+    form: &mut Result<Form, FormError>,
+    body: &[u8],
+) -> Option<(Alias, Bytes)> {
+    route.aliases.as_ref()?;
+    let served = |asked: &str| route.served_for(asked).map(Cow::into_owned);
+    form.as_mut().ok()?.replace_model(body, served)
 }
 
 /// What the content rules in force need to know of a body.

@@ -86,6 +86,13 @@ impl Wanted {
         Some(reading)
     }
 
+    /// Sets the length of the body for a form, whose fields are read in place of it.
+    pub(super) fn set_bytes(&self, facts: &mut [Fact<'_>], bytes: usize) {
+        if let Some(number) = self.bytes {
+            facts[number] = Fact::Number(bytes as f64);
+        }
+    }
+
     /// Takes the value of a top-level member.
     #[inline]
     pub(super) fn member<'b>(

@@ -91,6 +91,20 @@ impl<'b> Inspection<'b> {
         Self::walk(fields, wanted, body).unwrap_or_else(|| Self::empty(fields))
     }
 
+    /// Reads the fields of a form that is `bytes` long, and the facts that content rules need.
+    pub fn read_form(
+        fields: &'b Fields,
+        wanted: Option<&Wanted>,
+        form: &'b [u8],
+        bytes: usize,
+    ) -> Self {
+        let mut read = Self::read_for(fields, wanted, form);
+        if let (Some(wanted), Some(facts)) = (wanted, &mut read.facts) {
+            wanted.set_bytes(facts, bytes);
+        }
+        read
+    }
+
     fn walk(fields: &'b Fields, wanted: Option<&Wanted>, body: &'b [u8]) -> Option<Self> {
         let mut reader = Reader::new(body);
         if reader.peek()? != b'{' {

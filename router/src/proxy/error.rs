@@ -13,7 +13,7 @@ use router_core::rules::Rule;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::content::Unreadable;
+use crate::content::{FormError, Unreadable};
 
 /// Which API the client speaks. The path decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl ApiError {
     ) -> Self {
         let message = match model {
             Some(model) => format!("model '{}' is not configured on this route", clip(model)),
-            None => "this route needs a JSON body with a string 'model'".to_owned(),
+            None => "this route needs a 'model': a string in JSON, or a field of a form".to_owned(),
         };
         let supported: Vec<&str> = supported.collect();
         Self::bad_request("model_not_supported", message).with("supported_models", supported)
@@ -325,6 +325,11 @@ impl ApiError {
                 )
             }
         }
+    }
+
+    /// 400: a form that the router cannot read.
+    pub fn unreadable_form(why: FormError) -> Self {
+        Self::bad_request("unreadable_body", why.to_string())
     }
 
     /// 500: a fault of the router itself.

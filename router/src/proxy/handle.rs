@@ -38,10 +38,10 @@ use super::tunnel::{self, Upgrade};
 use super::{backends, finish, guard, limits, status, stored};
 use crate::admin::access;
 use crate::clock::now;
-use crate::content::Inspection;
 use crate::content::alias::Alias;
 use crate::content::stored::StoredPath;
-use crate::placement::served_body;
+use crate::content::{Form, FormError, Inspection};
+use crate::placement::{served_body, served_form};
 use crate::state::{Lifecycle, Phase, Route, RouteTable};
 use crate::upstream::headers::Remote;
 use crate::upstream::{PeerClient, RequestBody, headers};
@@ -250,7 +250,16 @@ impl Proxy {
             Ok(read) => read,
             Err(error) => return Err(Refused::new(arrival, error)),
         };
-        let inspection = Inspection::read(&table.fields, &collected.bytes);
+        let form = Form::read(&parts.headers, &collected.bytes);
+        let readable = match &form {
+            None => &collected.bytes,
+            Some(Ok(form)) => &form.json,
+            Some(Err(why)) => {
+                let error = ApiError::unreadable_form(*why);
+                return Err(Refused::new(arrival, error).having_read(received));
+            }
+        };
+        let inspection = Inspection::read(&table.fields, readable);
         let in_query = || local::query_value(parts.uri.query(), "model");
         let model = inspection.model().map(Cow::into_owned).or_else(in_query);
         let route = match route_of_model(table, model.as_deref()) {
@@ -452,13 +461,22 @@ impl Proxy {
             let error = ApiError::upgrade_not_allowed().on_route(&authorised.route.name);
             return Err(Refused::new(authorised, error));
         }
-        let (bytes, alias) = serve_alias(&authorised.route, bytes);
-        let (inspected, question) = inspect(table, authorised, &parts, &bytes, alias, received)?;
+        let mut form = Form::read(&parts.headers, &bytes);
+        let (bytes, alias) = serve_alias(&authorised.route, bytes, form.as_mut());
+        let (inspected, question) = inspect(
+            table,
+            authorised,
+            &parts,
+            &bytes,
+            form.as_ref(),
+            alias,
+            received,
+        )?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
         let (pool, seeks) = (question.pool, question.seeks);
         let may_ping = question.inspection.stream() == Some(true)
             && !inspected.authorised.route.options.transparent.value;
-        let places = question.inspection.places();
+        let places = question.inspection.places().filter(|_| form.is_none());
         drop(question);
         let first = slot.peer;
         let rewritten = rewrite(&inspected, places.as_ref(), &bytes);
@@ -588,9 +606,17 @@ impl Destination<'_> {
 }
 
 /// Names the served model in a body whose model is an alias on this route.
-fn serve_alias(route: &Route, body: Bytes) -> (Bytes, Option<Box<Alias>>) {
-    match served_body(route, &body) {
-        Some((alias, edited)) => (edited.into(), Some(Box::new(alias))),
+fn serve_alias(
+    route: &Route,
+    body: Bytes,
+    form: Option<&mut Result<Form, FormError>>,
+) -> (Bytes, Option<Box<Alias>>) {
+    let served = match form {
+        None => served_body(route, &body).map(|(alias, edited)| (alias, edited.into())),
+        Some(form) => served_form(route, form, &body),
+    };
+    match served {
+        Some((alias, edited)) => (edited, Some(Box::new(alias))),
         None => (body, None),
     }
 }

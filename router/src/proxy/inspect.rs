@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{Method, header};
 use router_core::book::PoolId;
 use router_core::decision::Choice;
 use router_core::session::Session;
@@ -14,7 +14,7 @@ use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
 use super::stored::{self, StoredUse};
 use crate::content::alias::Alias;
-use crate::content::{Inspection, Unreadable};
+use crate::content::{Form, FormError, Inspection, Unreadable};
 use crate::placement::{RequestContext, is_probe, rule_against, wanted_facts};
 use crate::settled::no_source;
 use crate::state::RouteTable;
@@ -39,8 +39,8 @@ pub(super) struct Question<'a> {
     pub(super) seeks: bool,
 }
 
-/// Inspects a request whose body was read. `body` names the served model where the client asked by
-/// an `alias`.
+/// Inspects a request whose body was read. `body` and `form` name the served model where the client
+/// asked by an `alias`.
 ///
 /// # Errors
 /// A content rule refuses the request, the route has no pool for its model, or the router cannot
@@ -50,13 +50,18 @@ pub(super) fn inspect<'a>(
     mut authorised: Live<Authorised>,
     parts: &'a Parts,
     body: &'a [u8],
+    form: Option<&'a Result<Form, FormError>>,
     alias: Option<Box<Alias>>,
     received: Received,
 ) -> Result<(Live<Inspected>, Question<'a>), Box<Refused>> {
     let exempt = is_probe(authorised.path());
     let wanted = wanted_facts(&authorised.route).filter(|_| !exempt);
     let must_be_read = !exempt && (wanted.is_some() || authorised.route.reads_the_model());
-    let inspection = Inspection::read_for(&table.fields, wanted, body);
+    let inspection = match form {
+        None => Inspection::read_for(&table.fields, wanted, body),
+        Some(Ok(form)) => Inspection::read_form(&table.fields, wanted, &form.json, body.len()),
+        Some(Err(_)) => Inspection::empty(&table.fields),
+    };
     let in_query = || local::query_value(parts.uri.query(), "model").map(Cow::Owned);
     let model = inspection.model().or_else(in_query);
     let context = RequestContext::of(&authorised.route, &parts.headers, &inspection);
@@ -77,6 +82,12 @@ pub(super) fn inspect<'a>(
         asked,
     });
     let route = &inspected.authorised.route;
+    if let Some(Err(why)) = form
+        && (must_be_read || route.aliases.is_some())
+    {
+        let error = ApiError::unreadable_form(*why).on_route(&route.name);
+        return Err(Refused::new(inspected, error));
+    }
     let exempt = exempt || stored.is_of_one();
     if !exempt && let Some((index, rule)) = rule_against(route, body, &inspection) {
         route.rules.hit(index);
@@ -104,7 +115,7 @@ pub(super) fn inspect<'a>(
         return Err(Refused::new(inspected, error));
     };
     if must_be_read
-        && !is_form(&parts.headers)
+        && form.is_none()
         && let Some(why) = Unreadable::of(&inspection, body)
     {
         let declared = parts.headers.get(header::CONTENT_TYPE);
@@ -123,14 +134,6 @@ pub(super) fn inspect<'a>(
             && matches!(parts.method, Method::GET | Method::HEAD),
     };
     Ok((inspected, question))
-}
-
-/// A form has its fields in parts, not in JSON.
-fn is_form(headers: &HeaderMap) -> bool {
-    const FORM: &[u8] = b"multipart/form-data";
-    let declared = headers.get(header::CONTENT_TYPE);
-    let start = declared.and_then(|declared| declared.as_bytes().get(..FORM.len()));
-    start.is_some_and(|start| start.eq_ignore_ascii_case(FORM))
 }
 
 fn asked(

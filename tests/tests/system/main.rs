@@ -20,6 +20,7 @@ mod errors;
 mod fallback;
 mod faults;
 mod findings;
+mod forms;
 mod gates;
 mod gpu;
 mod headers;
