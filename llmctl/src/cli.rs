@@ -46,6 +46,8 @@ pub enum Command {
     Route(RouteCommand),
     /// Show what running routers are doing: routes, peers, load, bans, switches
     Status(cmd::status::StatusArgs),
+    /// Watch the fleet and its last requests live
+    Top(cmd::top::TopArgs),
     /// Show, set or reset a switch on running routers
     Toggle(cmd::toggle::ToggleArgs),
     /// Show, set or reset a threshold on running routers, for a while

@@ -17,5 +17,6 @@ pub mod session;
 mod since;
 pub mod status;
 pub mod toggle;
+pub mod top;
 pub mod up;
 pub mod usage;

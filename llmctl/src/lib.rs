@@ -80,6 +80,7 @@ async fn dispatch(
         Command::Up(args) => cmd::up::run(&args, screen).await,
         Command::Route(command) => cmd::route::run(command, settings, screen).await,
         Command::Status(args) => cmd::status::run(&args, settings, screen).await,
+        Command::Top(args) => cmd::top::run(&args, settings, screen).await,
         Command::Toggle(args) => cmd::toggle::run(&args, settings, screen).await,
         Command::Limit(command) => cmd::limit::run(&command, settings, screen).await,
         Command::Keys(command) => cmd::keys::run(&command, settings, screen).await,

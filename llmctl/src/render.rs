@@ -119,6 +119,11 @@ impl Screen {
         self.format
     }
 
+    /// Whether the terminal shows ASCII alone.
+    pub fn ascii(&self) -> bool {
+        self.ascii
+    }
+
     /// Whether `--quiet` suppresses notes.
     pub fn is_quiet(&self) -> bool {
         self.quiet

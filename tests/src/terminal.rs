@@ -9,6 +9,7 @@ use std::process::Stdio;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::{Child, Command};
 
 use crate::wait::until_some;
@@ -21,7 +22,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `command` with all three streams on a new terminal.
+    /// Starts `command` with all three streams on a new terminal of 80 columns and 24 lines.
     ///
     /// # Panics
     ///
@@ -32,6 +33,13 @@ impl Terminal {
         unlockpt(&outside).expect("our own terminal opens");
         let inside = ioctl_tiocgptpeer(&outside, flags).expect("a terminal has another side");
         fcntl_setfl(&outside, OFlags::RDWR | OFlags::NONBLOCK).expect("a terminal need not block");
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&outside, size).expect("a terminal has a size");
         let stream = || Stdio::from(inside.try_clone().expect("a descriptor can be cloned"));
         command
             .stdin(stream())

@@ -137,3 +137,50 @@ async fn colour_is_for_terminals_that_want_it() {
     assert!(!shown("NO_COLOR", "1").await);
     assert!(!shown("TERM", "dumb").await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_fleet_changes_a_switch_and_leaves_the_terminal_as_it_was() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let mut terminal = Terminal::start(llmctl(&["top", "--router", &url(&router)]));
+    terminal
+        .until("the fleet", |shown| shown.contains("healthy"))
+        .await;
+    // The first of the switches: chosen, confirmed.
+    terminal.types("t");
+    terminal
+        .until("the switches", |shown| shown.contains("leaves)"))
+        .await;
+    terminal.types("\r");
+    terminal
+        .until("the question", |shown| shown.contains("confirm"))
+        .await;
+    terminal.types("y");
+    terminal
+        .until("what it did", |shown| shown.contains("(llmctl"))
+        .await;
+    terminal.types("q");
+    let (code, shown) = terminal.ended().await;
+    assert_eq!(code, 0);
+    // Back from the alternate screen.
+    assert!(
+        shown.trim_end().ends_with("\x1b[?1049l") || shown.contains("\x1b[?1049l"),
+        "{shown:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_without_a_terminal_prints_one_page() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    let page = llmctl(&["top", "--router", &url(&router)])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .expect("llmctl runs");
+    let text = String::from_utf8_lossy(&page.stdout);
+    assert!(
+        page.status.success() && text.contains("serving, version"),
+        "{text}"
+    );
+}
