@@ -281,7 +281,7 @@ async fn a_length_beside_an_encoding_never_cuts_the_body() {
 }
 
 #[tokio::test]
-async fn an_answer_may_have_100_headers() {
+async fn an_answer_may_have_256_headers() {
     for (count, fits) in [(ANSWER_HEADERS_MAX, true), (ANSWER_HEADERS_MAX + 1, false)] {
         let rig = Rig::new().await;
         let lines: String = (1..count).map(|n| format!("x-{n}: {n}\r\n")).collect();
