@@ -28,6 +28,7 @@ mod lookup;
 mod measure;
 mod phase;
 mod place;
+mod query_model;
 mod relay;
 mod respond;
 mod rewrite;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 pub const REDACTED: &str = "[REDACTED]";
 
 /// Headers that are never recorded.
-const SECRET_HEADERS: [&str; 10] = [
+const SECRET_HEADERS: [&str; 11] = [
     "authorization",
     "cookie",
     "x-api-key",
@@ -24,6 +24,8 @@ const SECRET_HEADERS: [&str; 10] = [
     "x-goog-api-key",
     "set-cookie",
     "x-amz-security-token",
+    // A WebSocket of a page offers its key as a protocol.
+    "sec-websocket-protocol",
 ];
 
 /// Headers and query parameters with such a part in their names, in any case, are not recorded

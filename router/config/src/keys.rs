@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 
 pub use cuts::Cuts;
 pub use file::{KeyFileStatus, KeyProblem, KeyRead, read};
-pub use header::presented;
+pub use header::{key_in_protocol, presented};
 pub use state::{Access, InForce, KeyState, Note};
 
 /// Prefix of an entry that holds a key's SHA-256 instead of the key.

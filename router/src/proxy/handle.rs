@@ -463,7 +463,7 @@ impl Proxy {
         }
         let mut form = Form::read(&parts.headers, &bytes);
         let (bytes, alias) = serve_alias(&authorised.route, bytes, form.as_mut());
-        let (inspected, question) = inspect(
+        let (inspected, mut question) = inspect(
             table,
             authorised,
             &parts,
@@ -474,10 +474,14 @@ impl Proxy {
         )?;
         let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
         let (pool, seeks) = (question.pool, question.seeks);
+        let renamed = question.renamed.take();
         let may_ping = question.inspection.stream() == Some(true)
             && !inspected.authorised.route.options.transparent.value;
         let places = question.inspection.places().filter(|_| form.is_none());
         drop(question);
+        if let Some(renamed) = renamed {
+            parts.uri = renamed.into();
+        }
         let first = slot.peer;
         let rewritten = rewrite(&inspected, places.as_ref(), &bytes);
         let client = headers::Client {

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{Method, header};
 use router_core::book::PoolId;
 use router_core::decision::Choice;
 use router_core::session::Session;
 
 use super::error::{ApiError, clip};
-use super::local;
 use super::phase::{Asked, Authorised, Inspected, Live, Received, Refused};
+use super::query_model::QueryModel;
 use super::stored::{self, StoredUse};
 use crate::content::alias::Alias;
 use crate::content::{Form, FormError, Inspection, Unreadable};
@@ -37,6 +38,8 @@ pub(super) struct Question<'a> {
     pub(super) only: Option<usize>,
     /// No peer is known to store what the path names. The request visits one after the other.
     pub(super) seeks: bool,
+    /// The target with the served model, where the query asked by an alias.
+    pub(super) renamed: Option<PathAndQuery>,
 }
 
 /// Inspects a request whose body was read. `body` and `form` name the served model where the client
@@ -62,8 +65,19 @@ pub(super) fn inspect<'a>(
         Some(Ok(form)) => Inspection::read_form(&table.fields, wanted, &form.json, body.len()),
         Some(Err(_)) => Inspection::empty(&table.fields),
     };
-    let in_query = || local::query_value(parts.uri.query(), "model").map(Cow::Owned);
-    let model = inspection.model().or_else(in_query);
+    let mut alias = alias;
+    let mut renamed = None;
+    let model = inspection.model().or_else(|| {
+        let QueryModel {
+            model,
+            alias: found,
+        } = QueryModel::of(&authorised.route, &parts.uri)?;
+        if let Some((names, target)) = found {
+            alias = Some(names);
+            renamed = Some(target);
+        }
+        Some(Cow::Owned(model))
+    });
     let context = RequestContext::of(&authorised.route, &parts.headers, &inspection);
     if let Some(capture) = &mut authorised.capture {
         capture.asked_for_stream(inspection.stream());
@@ -129,6 +143,7 @@ pub(super) fn inspect<'a>(
         pool,
         exempt,
         only: home.filter(|(at, _)| *at == pool).map(|(_, peer)| peer),
+        renamed,
         seeks: home.is_none()
             && stored == StoredUse::Names
             && matches!(parts.method, Method::GET | Method::HEAD),

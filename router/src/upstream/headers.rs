@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
+use router_config::keys::key_in_protocol;
 
 /// RFC 9110 section 7.6.1, and the older names that still occur.
 fn is_hop_by_hop(name: &str) -> bool {
@@ -237,9 +238,33 @@ pub fn credential(
     if let Some(own) = own {
         headers.remove(x_api_key);
         headers.insert(header::AUTHORIZATION, own.clone());
+        withdraw_key_protocol(headers);
     } else if validated && !forward {
         headers.remove(x_api_key);
         headers.remove(header::AUTHORIZATION);
+        withdraw_key_protocol(headers);
+    }
+}
+
+/// Takes the key out of the protocols that a WebSocket offers.
+fn withdraw_key_protocol(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
+        return;
+    }
+    let offers = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let offers = offers.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let kept: Vec<&[u8]> = offers
+        .map(<[u8]>::trim_ascii)
+        .filter(|offered| key_in_protocol(offered).is_none())
+        .collect();
+    // Parts of header values joined by visible text are a valid header value.
+    match HeaderValue::from_bytes(&kept.join(&b", "[..])) {
+        Ok(kept) if !kept.is_empty() => {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+        }
+        _ => {
+            headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        }
     }
 }
 

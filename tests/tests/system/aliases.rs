@@ -66,6 +66,45 @@ async fn the_engine_sees_the_served_model_and_the_client_the_one_it_asked_for() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_model_in_the_query_is_replaced_and_aliases_are_counted_by_both_names() {
+    let (a, b) = (engine().await, engine().await);
+    let of = |model: &str, peer: &Peer| {
+        format!(
+            "models: {{gpt: {model}}}\npeers_by_model: {{{model}: [{}]}}",
+            peer.yaml()
+        )
+    };
+    let router = setup()
+        .route("a", &of("a b", &a))
+        .route("b", "{peers: [], models: {other: x}}")
+        .route("c", &of("c", &b))
+        .start()
+        .await;
+    for path in ["/v1/audio?x=%41&model=gpt&y", "/a/v1/audio?model=a+b"] {
+        let sent = router.post(path, "{}").await;
+        assert_eq!(sent.status, 200, "{path}");
+    }
+    let targets: Vec<_> = a
+        .requests()
+        .iter()
+        .map(|seen| seen.target.clone())
+        .collect();
+    assert_eq!(
+        targets,
+        ["/v1/audio?x=%41&model=a%20b&y", "/v1/audio?model=a+b"]
+    );
+    let body = r#"{"model":"other"}"#;
+    router.post("/a/v1/chat/completions?model=gpt", body).await;
+    let page = router.admin_get("/metrics").await.text();
+    let counted: Vec<_> = page
+        .lines()
+        .filter(|line| line.starts_with("llm_router_aliased_total"))
+        .collect();
+    let expected = "llm_router_aliased_total{route=\"a\",asked=\"gpt\",model=\"a b\"} 1";
+    assert_eq!(counted, [expected]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_keep_the_served_name_if_the_route_says_so() {
     let peer = engine().await;
     let options = "models: {gpt-4o: qwen3}\nalias_answers: served";

@@ -41,6 +41,9 @@ async fn a_full_route_hands_requests_on_and_gets_its_session_back() {
         last.contains("\"hops\":[{") && last.contains("\"concurrency_limit\""),
         "{last}"
     );
+    let page = router.admin_get("/metrics").await.text();
+    let counted = "llm_router_fallbacks_total{route=\"a\",to=\"b\"} 1";
+    assert!(page.contains(counted), "{page}");
     gate.open(1);
     let back = post().await;
     assert_eq!(back.header("x-routed-peer"), first.address.to_string());

@@ -101,6 +101,25 @@ async fn a_websocket_is_joined_to_the_sessions_engine_and_holds_a_slot_until_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_offers_its_key_as_a_protocol_that_the_engine_does_not_see() {
+    let peer = engine().await;
+    let router = over(&[&peer], "").keys("sk-a:alice\n").start().await;
+    let offer = |key: &str| {
+        let offered = format!("realtime, openai-insecure-api-key.{key}, openai-beta.realtime-v1");
+        format!("sec-websocket-protocol: {offered}\r\n")
+    };
+    let (_, head) = open(&router, &offer("sk-b")).await;
+    assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+    let (mut stream, head) = open(&router, &offer("sk-a")).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert_eq!(heard(&mut stream).await, "hello");
+    let seen = &peer.requests()[0];
+    let offered = seen.headers.get("sec-websocket-protocol");
+    assert_eq!(offered, Some("realtime, openai-beta.realtime-v1"));
+    assert!(!format!("{:?}", seen.headers).contains("sk-a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_route_may_forbid_websockets() {
     let peer = engine().await;
     let router = over(&[&peer], "websockets: false").start().await;

@@ -332,6 +332,7 @@ impl Refused {
         self.progress.next(|progress| {
             let mut arrival = progress.arrival;
             if let Some(route) = &progress.route {
+                route.state.metrics.fell_back(&next.name);
                 arrival.hops.push(Hop {
                     route: Arc::clone(&route.name),
                     why: why.into(),

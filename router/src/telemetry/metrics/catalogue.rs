@@ -15,6 +15,8 @@ families! {
         ADAPTIVE_LIMIT_MAX = gauge "llm_router_adaptive_limit_max" [route, model] Count;
         /// Floor of the adaptive limit.
         ADAPTIVE_LIMIT_MIN = gauge "llm_router_adaptive_limit_min" [route, model] Count;
+        /// Requests that asked for a model by an alias, by the asked-for name and the served model.
+        ALIASED = counter "llm_router_aliased" [route, asked, model] Count;
         /// From sending a record to its acknowledgement, the longest wait of each acknowledgement.
         BODYLOG_CAPTURE_ACK_SECONDS = histogram "llm_router_bodylog_capture_ack_seconds" [] Seconds;
         /// 1 while the listener is connected.
@@ -68,6 +70,8 @@ families! {
         /// Connections that were not served: beyond a limit, silent for too long, or without a file
         /// descriptor.
         CONNECTIONS_REJECTED = counter "llm_router_connections_rejected" [reason] Count;
+        /// Requests handed to another route by `fallback`, by the route that they went to.
+        FALLBACKS = counter "llm_router_fallbacks" [route, to] Count;
         /// Findings in force, as /_findings names them. No series while nothing is wrong.
         FINDINGS = gauge "llm_router_findings" [code, severity] Count;
         /// Requests reserved on a peer and not finished.

@@ -44,6 +44,8 @@ impl Collector for Counted {
         for (family, count) in by_peer {
             per_peer(encoder, family, &configured, count)?;
         }
+        aliased(encoder, &configured)?;
+        fallbacks(encoder, &configured)?;
         postprocessed(encoder, &configured)?;
         placements(encoder, &configured)?;
         tokens(encoder, &configured)?;
@@ -84,6 +86,32 @@ fn postprocessed(
         })
     });
     router::POSTPROCESSED.write(encoder, series)
+}
+
+fn aliased(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {
+    let mut series = Vec::new();
+    for route in routes {
+        for ((asked, model), count) in &route.tally.lock().aliased {
+            let labels = [
+                (&*route.route).into(),
+                asked.to_string().into(),
+                model.to_string().into(),
+            ];
+            series.push((labels, ConstCounter::new(*count)));
+        }
+    }
+    router::ALIASED.write(encoder, series)
+}
+
+fn fallbacks(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {
+    let mut series = Vec::new();
+    for route in routes {
+        for (to, count) in &route.tally.lock().fallbacks {
+            let labels = [(&*route.route).into(), to.to_string().into()];
+            series.push((labels, ConstCounter::new(*count)));
+        }
+    }
+    router::FALLBACKS.write(encoder, series)
 }
 
 fn refusals(encoder: &mut DescriptorEncoder<'_>, routes: &[&Arc<RouteMetrics>]) -> fmt::Result {

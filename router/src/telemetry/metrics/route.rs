@@ -82,6 +82,10 @@ pub(super) struct Counters {
     pub(super) placements: BTreeMap<&'static str, u64>,
     /// Configured models: they do not count against the cap.
     models: Vec<Arc<str>>,
+    /// Requests handed to other routes, by route.
+    pub(super) fallbacks: BTreeMap<Arc<str>, u64>,
+    /// Requests by alias and served model; at most [`MODELS_MAX`] pairs, plus [`OTHER`].
+    pub(super) aliased: BTreeMap<(Arc<str>, Arc<str>), u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -149,6 +153,12 @@ impl RouteMetrics {
         self.refusals.unplaced(why);
     }
 
+    /// Counts a request that goes on to another route.
+    pub fn fell_back(&self, to: &Arc<str>) {
+        let mut tally = self.tally.lock();
+        *tally.fallbacks.entry(Arc::clone(to)).or_default() += 1;
+    }
+
     /// Counts an answer that a handler was selected for.
     pub fn postprocessed(&self, outcome: Outcome) {
         self.postprocessed[outcome as usize].fetch_add(1, Ordering::Relaxed);
@@ -202,6 +212,9 @@ impl Counters {
         let code = settled.status;
         let model = settled.served_model.as_ref().or(settled.model.as_ref());
         let model = self.model_label(model.map(|model| &**model), code);
+        if let (Some(asked), Some(_)) = (&settled.model, &settled.served_model) {
+            self.count_alias(asked, model);
+        }
         let usage = settled.usage();
         if let Some(usage) = &usage {
             self.tokens.add(model, settled.owner.as_deref(), usage);
@@ -226,6 +239,18 @@ impl Counters {
             Some(count) => *count += 1,
             None => self.begin_series(model, peer, code),
         }
+    }
+
+    /// Counts a request by alias. Patterns let clients invent names, so the pairs are capped.
+    fn count_alias(&mut self, asked: &Arc<str>, model: &str) {
+        let other = || (Arc::from(OTHER), Arc::from(OTHER));
+        let pair = (Arc::clone(asked), Arc::from(model));
+        let is_full = self.aliased.len() >= MODELS_MAX && !self.aliased.contains_key(&pair);
+        let pair = match is_full || asked.len() > MODEL_BYTES_MAX || model == OTHER {
+            true => other(),
+            false => pair,
+        };
+        *self.aliased.entry(pair).or_default() += 1;
     }
 
     /// Counts the first request with these labels.
