@@ -1,6 +1,7 @@
 //! Reads the answers of engines, without I/O, clock or state. The router reads an answer as it
 //! passes, the listener reads the stored one, and both reach the same conclusions.
 
+mod block;
 pub mod cursor;
 pub mod finish;
 pub mod inflate;

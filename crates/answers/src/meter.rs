@@ -10,14 +10,12 @@
 
 mod content;
 mod members;
-
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
+mod telling;
 
 use self::members::{Answer, Member};
+use self::telling::is_telling;
 use crate::finish::chat_word;
-use crate::json::{may_have, unescaped};
+use crate::json::unescaped;
 use crate::sse::{Event, Events};
 use crate::usage::{Counts, Usage};
 
@@ -239,19 +237,6 @@ fn keep(slot: &mut Vec<u8>, value: &[u8]) {
 fn text(value: &[u8]) -> Option<Box<str>> {
     let value = unescaped(value);
     (!value.is_empty()).then(|| String::from_utf8_lossy(&value).into())
-}
-
-/// Whether an event seems to hold a usage or timings object or a finish reason. A text that quotes
-/// one can match too; parsing the event then finds nothing.
-fn is_telling(data: &[u8]) -> bool {
-    static KEYS: LazyLock<[(Finder<'static>, u8); 3]> = LazyLock::new(|| {
-        [
-            (Finder::new(b"usage\""), b'{'),
-            (Finder::new(b"_reason\""), b'"'),
-            (Finder::new(b"timings\""), b'{'),
-        ]
-    });
-    KEYS.iter().any(|(key, opens)| may_have(data, key, *opens))
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 //! Neither function is inlined: the loop over blocks loses a fifth of its speed to the registers of
 //! its caller.
 
-use wide::{u8x16, u8x32};
+use wide::u8x16;
 
-const BLOCK: usize = 64;
+use crate::block::{BLOCK, Block, CONTROL_MAX};
 
 /// Most keys and many values are shorter. They are read as one vector instead of a block.
 const SHORT: usize = 16;
@@ -62,7 +62,7 @@ fn find_in_blocks<const CHECKED: bool>(body: &[u8], mut at: usize) -> Option<usi
             }
             let escapes = escaped & inside & !(quotes | backslashes);
             if escapes != 0 {
-                let rare = escapes & !block.either(b'n', b't');
+                let rare = escapes & !block.any([b'n', b't']);
                 if rare != 0 && !are_known(body, at, rare) {
                     return None;
                 }
@@ -73,72 +73,6 @@ fn find_in_blocks<const CHECKED: bool>(body: &[u8], mut at: usize) -> Option<usi
         }
         at += BLOCK;
     }
-}
-
-/// The last control character that a string must not contain unescaped.
-const CONTROL_MAX: u8 = 0x1f;
-
-/// 64 bytes of a body. Bytes beyond its end are zero.
-struct Block([u8x32; 2]);
-
-impl Block {
-    /// `None` when the body ends before `at`.
-    #[inline]
-    fn at(body: &[u8], at: usize) -> Option<Self> {
-        let rest = body.get(at..)?;
-        match rest.first_chunk() {
-            Some(whole) => Some(Self::of(whole)),
-            None => Self::padded(rest),
-        }
-    }
-
-    #[cold]
-    fn padded(rest: &[u8]) -> Option<Self> {
-        let mut bytes = [0; BLOCK];
-        bytes[..rest.len()].copy_from_slice(rest);
-        (!rest.is_empty()).then(|| Self::of(&bytes))
-    }
-
-    #[inline]
-    fn of(bytes: &[u8; BLOCK]) -> Self {
-        let (halves, _) = bytes.as_chunks();
-        Self([u8x32::new(halves[0]), u8x32::new(halves[1])])
-    }
-
-    #[inline]
-    fn equal(&self, byte: u8) -> u64 {
-        let byte = u8x32::splat(byte);
-        self.mask(|bytes| bytes.simd_eq(byte))
-    }
-
-    #[inline]
-    fn either(&self, one: u8, other: u8) -> u64 {
-        let (one, other) = (u8x32::splat(one), u8x32::splat(other));
-        self.mask(|bytes| bytes.simd_eq(one) | bytes.simd_eq(other))
-    }
-
-    #[inline]
-    fn has_controls(&self) -> bool {
-        let least = self.0[0].min(self.0[1]);
-        is_control(least).to_bitmask() != 0
-    }
-
-    #[inline]
-    fn controls(&self) -> u64 {
-        self.mask(is_control)
-    }
-
-    #[inline]
-    fn mask(&self, test: impl Fn(u8x32) -> u8x32) -> u64 {
-        // Not `map`, which is called once for each half where the compiler does not inline it.
-        let [low, high] = self.0;
-        u64::from(test(low).to_bitmask()) | u64::from(test(high).to_bitmask()) << 32
-    }
-}
-
-#[inline]
-fn is_control(bytes: u8x32) -> u8x32 {
-    bytes.min(u8x32::splat(CONTROL_MAX)).simd_eq(bytes)
 }
 
 /// The first bytes of the body from `at` on. Bytes beyond its end are zero.
