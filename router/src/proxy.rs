@@ -13,6 +13,7 @@ mod dispatch;
 mod early;
 mod edits;
 pub mod error;
+mod exchange;
 mod fallback;
 mod finish;
 mod first_byte_timeout;

@@ -2,49 +2,40 @@
 //! Each step is a function in its own module; this module only calls them in order.
 
 use std::borrow::Cow;
-use std::future::{Future, poll_fn};
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
 use router_bodylog::Begun;
 
-use super::answer::{self, RelayOptions, Relayed};
+use super::answer;
 use super::body::{self, Collected, Limits};
 use super::cors::Page;
 use super::destination::{Denied, Destination};
 use super::dispatch::leading_slashes;
-use super::early::{Finish, Sending};
 use super::error::{ApiError, Dialect};
+use super::exchange::{Requested, Whole};
 use super::fallback::Fallbacks;
-use super::forward::{Deadlines, Outgoing, RETRY_WINDOW, forward};
 use super::head::HeadWatch;
-use super::inspect::inspect;
 use super::local::{self, ModelsPath};
 use super::lookup::{names, route_of_model};
-use super::phase::{Arrival, Authorised, Grant, Live, Placed, Received, Refused, Sinks};
-use super::place::place;
+use super::phase::{Arrival, Authorised, Grant, Live, Received, Refused, Sinks};
 use super::relay::Body;
-use super::respond::{self, Stamp};
-use super::rewrite::rewrite;
-use super::shutdown_notice::ShutdownNotice;
-use super::tunnel::{self, Upgrade};
+use super::respond::Stamp;
 use super::{backends, finish, guard, limits, status, stored};
 use crate::admin::access;
 use crate::clock::now;
-use crate::content::alias::Alias;
 use crate::content::stored::StoredPath;
-use crate::content::{Form, FormError, Inspection};
-use crate::placement::{served_body, served_form};
-use crate::state::{Lifecycle, Phase, Route, RouteTable};
+use crate::content::{Form, Inspection};
+use crate::state::{Lifecycle, Phase, RouteTable};
 use crate::upstream::headers::Remote;
-use crate::upstream::{PeerClient, RequestBody, headers};
+use crate::upstream::{PeerClient, headers};
 use service::budget::ByteBudget;
 
 /// The handler of the public port. One per process, shared by all connections.
@@ -64,7 +55,8 @@ pub struct Proxy {
 
 type Deadline = Option<(Instant, Duration)>;
 
-type Outcome = Result<Response<Body>, Box<Refused>>;
+/// The answer to a request, or why the router refuses it.
+pub(super) type Outcome = Result<Response<Body>, Box<Refused>>;
 
 /// A request under way. Boxed, because each future that holds another is moved with all of its size.
 type Running<'c> = Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>;
@@ -406,9 +398,12 @@ impl Proxy {
         table: &'c RouteTable,
         request: Whole<'c>,
     ) -> Running<'c> {
-        match authorised.route.options.fallback.value.0.is_empty() {
-            true => Box::pin(self.send_on(authorised, table, request)),
-            false => Box::pin(self.send_or_fall_back(authorised, table, request)),
+        if !authorised.route.options.fallback.value.0.is_empty() {
+            return Box::pin(self.send_or_fall_back(authorised, table, request));
+        }
+        match Requested::new(self, authorised, table, request) {
+            Ok(requested) => Box::pin(requested.answered()),
+            Err(refused) => Box::pin(ready(Err(refused))),
         }
     }
 
@@ -432,7 +427,11 @@ impl Proxy {
                 received: request.received,
                 peer: request.peer,
             };
-            let refused = match self.send_on(authorised, table, request).await {
+            let sent = match Requested::new(self, authorised, table, request) {
+                Ok(requested) => requested.answered().await,
+                Err(refused) => Err(refused),
+            };
+            let refused = match sent {
                 Err(refused) if refused.error.may_fall_back() => refused,
                 other => return other,
             };
@@ -440,129 +439,6 @@ impl Proxy {
                 return Err(refused);
             };
             authorised = refused.fall_back(next);
-        }
-    }
-
-    /// Inspects, places and forwards a request, and relays the answer.
-    async fn send_on(
-        &self,
-        authorised: Live<Authorised>,
-        table: &RouteTable,
-        request: Whole<'_>,
-    ) -> Result<Response<Body>, Box<Refused>> {
-        let Whole {
-            mut parts,
-            collected: Collected { bytes, held },
-            received,
-            peer,
-        } = request;
-        let upgrade = Upgrade::take(&mut parts);
-        if upgrade.is_some() && !authorised.route.options.websockets.value {
-            let error = ApiError::upgrade_not_allowed().on_route(&authorised.route.name);
-            return Err(Refused::new(authorised, error));
-        }
-        let mut form = Form::read(&parts.headers, &bytes);
-        let (bytes, alias) = serve_alias(&authorised.route, bytes, form.as_mut());
-        let (inspected, mut question) = inspect(
-            table,
-            authorised,
-            &parts,
-            &bytes,
-            form.as_ref(),
-            alias,
-            received,
-        )?;
-        let (inspected, slot) = place(inspected, &question, &self.lifecycle).await?;
-        let (pool, seeks) = (question.pool, question.seeks);
-        let renamed = question.renamed.take();
-        let may_ping = question.inspection.stream() == Some(true)
-            && !inspected.authorised.route.options.transparent.value;
-        let places = question.inspection.places().filter(|_| form.is_none());
-        drop(question);
-        if let Some(renamed) = renamed {
-            parts.uri = renamed.into();
-        }
-        let first = slot.peer;
-        let rewritten = rewrite(&inspected, places.as_ref(), &bytes);
-        let client = headers::Client {
-            peer,
-            trusted: &table.server.trusted_proxies,
-        };
-        let mut outgoing = match outgoing(&inspected.authorised, parts, client, rewritten.body) {
-            Ok(outgoing) => Outgoing { seeks, ..outgoing },
-            Err(error) => return Err(Refused::new(inspected, error)),
-        };
-        if upgrade.is_some() {
-            Upgrade::ask(&mut outgoing.headers);
-        }
-        let mut placed = inspected.next(|inspected| Placed::of(inspected, pool, slot, now()));
-        let deadlines = Deadlines {
-            response: table.server.response_timeout,
-            first_byte: placed.route().options.health.first_byte_timeout.value,
-            retries: RETRY_WINDOW,
-            deadline: placed.inspected.authorised.deadline(),
-        };
-        let notice = ShutdownNotice::new(self.lifecycle.clone());
-        if may_ping && let Some(interval) = placed.route().options.sse_keepalive.value {
-            let sending = Sending {
-                client: self.client.clone(),
-                placed,
-                first,
-                outgoing,
-                deadlines,
-                notice,
-                finish: Finish {
-                    tables: Arc::clone(&self.tables),
-                    budget: self.budget.clone(),
-                    held,
-                    asked_for_usage: rewritten.asked_for_usage,
-                },
-            };
-            // Boxed, so that requests without pings do not carry its state.
-            return Box::pin(sending.run_with_pings(interval)).await;
-        }
-        let mut notice = notice;
-        let sent = forward(&self.client, &mut placed, first, &outgoing, deadlines);
-        let sent = tokio::select! {
-            biased;
-            sent = sent => sent,
-            () = poll_fn(|cx| notice.poll(cx)) => Err(ApiError::draining()),
-        };
-        let response = match sent {
-            Ok(response) => response,
-            Err(error) => return Err(Refused::new(placed, error)),
-        };
-        let is_refused = matches!(
-            response.status(),
-            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
-        );
-        if is_refused && !placed.route().options.fallback.value.0.is_empty() {
-            let message = "every peer that was tried answered 502 or 503";
-            let error = ApiError::upstream(message, placed.tries.attempts.len()).falling_back();
-            return Err(Refused::new(placed, error));
-        }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(upgrade) = upgrade
-        {
-            let limits = tunnel::Limits {
-                idle: table.server.idle_timeout,
-                deadline: deadlines.deadline.map(|(end, _)| end),
-            };
-            return upgrade.join(placed, response, limits, self.lifecycle.clone());
-        }
-        // The head has arrived, so the request will not be sent again.
-        drop(outgoing);
-        self.budget.buffers().give(bytes);
-        drop(held);
-        let options = RelayOptions {
-            table,
-            budget: &self.budget,
-            shutdown_notice: notice,
-            asked_for_usage: rewritten.asked_for_usage,
-        };
-        match answer::relayed(placed, response, options) {
-            Relayed::Now(response) => Ok(response),
-            Relayed::Held(held) => Ok(Box::pin(held.begun()).await),
         }
     }
 
@@ -591,14 +467,6 @@ impl Proxy {
     }
 }
 
-/// A request whose body is complete.
-struct Whole<'c> {
-    parts: Parts,
-    collected: Collected,
-    received: Received,
-    peer: &'c Remote,
-}
-
 impl Destination<'_> {
     /// Refuses a caller whom the policy does not admit.
     fn refuse(&self, arrival: Live<Arrival>, error: ApiError) -> Box<Refused> {
@@ -606,22 +474,6 @@ impl Destination<'_> {
             Self::Serve { route, path_at } => Refused::on_route(arrival, route, *path_at, error),
             _ => Refused::new(arrival, error),
         }
-    }
-}
-
-/// Names the served model in a body whose model is an alias on this route.
-fn serve_alias(
-    route: &Route,
-    body: Bytes,
-    form: Option<&mut Result<Form, FormError>>,
-) -> (Bytes, Option<Box<Alias>>) {
-    let served = match form {
-        None => served_body(route, &body).map(|(alias, edited)| (alias, edited.into())),
-        Some(form) => served_form(route, form, &body),
-    };
-    match served {
-        Some((alias, edited)) => (edited, Some(Box::new(alias))),
-        None => (body, None),
     }
 }
 
@@ -635,39 +487,6 @@ fn nowhere(call: &Call<'_>) -> ApiError {
     let opens_some = guard::admit_any(call.table, &call.parts.headers).is_ok();
     let routes = opens_some.then(|| names(call.table));
     ApiError::route_not_found("no route has this path; use /<route>/v1/…", routes)
-}
-
-fn outgoing(
-    request: &Authorised,
-    parts: Parts,
-    client: headers::Client<'_>,
-    body: RequestBody,
-) -> Result<Outgoing, ApiError> {
-    let mut map = parts.headers;
-    headers::prepare_request(&mut map, client);
-    if !request.route.options.transparent.value {
-        headers::narrow_encodings(&mut map);
-    }
-    map.insert(respond::REQUEST_ID, request.arrival.id.clone());
-    if body.is_end_stream() && matches!(parts.method, Method::POST | Method::PUT | Method::PATCH) {
-        // A method that may have a body must state that it has none (RFC 9110 section 8.6).
-        map.insert(header::CONTENT_LENGTH, HeaderValue::from(0_u16));
-    }
-    let target = parts
-        .uri
-        .path_and_query()
-        .map_or("/", http::uri::PathAndQuery::as_str);
-    let target = target.get(request.path_at..).unwrap_or("/").parse();
-    let unusable = |_| ApiError::bad_request("bad_path", "the path is not a valid request target");
-    Ok(Outgoing {
-        path_and_query: target.map_err(unusable)?,
-        method: parts.method,
-        headers: map,
-        body,
-        // The router used a credential to admit this caller.
-        validated: request.owner.is_some(),
-        seeks: false,
-    })
 }
 
 /// The deadline of a request whose body decides its route: the longest of all routes.
