@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Rejected, SilentConnection};
 use crate::log::Throttle;
@@ -72,12 +72,16 @@ pub async fn accept(port: Port, stop: Stop, serve: impl Serve) {
     } = port;
     let mut left = last_accepts;
     let graceful = GracefulShutdown::new();
-    let tasks = TaskTracker::new();
+    // Aborted at the cut. A connection that watched the token itself would pay for it at each poll.
+    let mut tasks = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
+            // Frees the memory of a connection that has ended.
+            Some(_) = tasks.join_next() => continue,
             () = stop.drain.cancelled() => break,
+            () = stop.cut.cancelled() => break,
         };
         if stop.drain.is_cancelled() {
             if left == 0 {
@@ -96,13 +100,8 @@ pub async fn accept(port: Port, stop: Stop, serve: impl Serve) {
                     drain: stop.drain.clone(),
                 };
                 let (connections, serve) = (connections.clone(), serve.clone());
-                let (watcher, cut) = (graceful.watcher(), stop.cut.clone());
-                tasks.spawn(async move {
-                    tokio::select! {
-                        () = arrived.carry(&connections, serve, watcher) => {}
-                        () = cut.cancelled() => {}
-                    }
-                });
+                let watcher = graceful.watcher();
+                tasks.spawn(async move { arrived.carry(&connections, serve, watcher).await });
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
@@ -115,12 +114,19 @@ pub async fn accept(port: Port, stop: Stop, serve: impl Serve) {
         }
     }
     drop(listener);
-    tasks.close();
     tokio::select! {
         () = graceful.shutdown() => {}
         () = stop.cut.cancelled() => {}
     }
-    tasks.wait().await;
+    tokio::select! {
+        () = ended(&mut tasks) => {}
+        () = stop.cut.cancelled() => tasks.shutdown().await,
+    }
+}
+
+/// Waits for all connections.
+async fn ended(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
 }
 
 struct Arrived {
