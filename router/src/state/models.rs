@@ -43,6 +43,12 @@ impl ModelLists {
         self.by_peer.read().get(peer).cloned()
     }
 
+    /// Whether any peer lists `model`, as an id or an alias.
+    pub fn has(&self, model: &str) -> bool {
+        let by_peer = self.by_peer.read();
+        by_peer.values().any(|list| list.ids.contains(model))
+    }
+
     /// Forgets peers that are no longer configured.
     pub fn retain(&self, keep: impl Fn(&PeerKey) -> bool) {
         let mut by_peer = self.by_peer.write();

@@ -224,7 +224,11 @@ impl Progress {
             Some(route) => &route.state.metrics,
             None => sinks.metrics.unrouted(),
         };
-        counters.request_done(&settled);
+        counters.request_done(&settled, |model| {
+            route
+                .as_deref()
+                .is_some_and(|route| route.state.models.has(model))
+        });
         sinks.findings.observe(&settled, route.as_deref());
         if let Some(access) = sinks.access.as_ref().filter(|_| is_logged) {
             access.write(&settled);

@@ -1,8 +1,9 @@
 //! The counters of one route.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,10 +18,17 @@ use super::tokens::TokenTally;
 use crate::content::postprocess::Outcome;
 use crate::settled::Settled;
 
-/// Maximum number of separate model names per route. Clients can invent names, so further ones are
-/// counted as [`OTHER`]. Real fleets serve a handful per route; 64 leaves room for fine-tunes,
-/// while a route of 32 peers stays near ten thousand series at worst.
+/// Maximum number of separate model names per route that neither the configuration nor an engine
+/// names. Clients can invent names, so further ones are counted as [`OTHER`]. Real fleets serve a
+/// handful per route; 64 leaves room for names that engines accept without listing them, while a
+/// route of 32 peers stays near ten thousand series at worst.
 const MODELS_MAX: usize = 64;
+
+/// Maximum number of separate names per route that engines list.
+const LISTED_MAX: usize = 512;
+
+/// A learned name that was not asked for this long gives up its place, and its series, to a new one.
+const MODEL_AGE: Duration = Duration::from_secs(600);
 
 /// Maximum length of a model name that becomes a label, bytes. Longer names are counted as
 /// [`OTHER`].
@@ -86,6 +94,10 @@ pub(super) struct Counters {
     pub(super) fallbacks: BTreeMap<Arc<str>, u64>,
     /// Requests by alias and served model; at most [`MODELS_MAX`] pairs, plus [`OTHER`].
     pub(super) aliased: BTreeMap<(Arc<str>, Arc<str>), u64>,
+    /// Names that an engine listed when they first came.
+    listed: BTreeSet<Arc<str>>,
+    /// All other names, at most [`MODELS_MAX`], and when each was last asked for.
+    learned: BTreeMap<Arc<str>, Instant>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -117,9 +129,10 @@ impl RouteMetrics {
         }
     }
 
-    /// Counts a finished request.
-    pub fn request_done(&self, settled: &Settled) {
-        self.tally.lock().count(settled);
+    /// Counts a finished request. `is_listed` says whether an engine lists a model; it is asked for
+    /// names that have no series yet.
+    pub fn request_done(&self, settled: &Settled, is_listed: impl FnOnce(&str) -> bool) {
+        self.tally.lock().count(settled, is_listed);
         if settled.end == End::Left {
             self.clients_gone.fetch_add(1, Ordering::Relaxed);
         }
@@ -208,10 +221,10 @@ impl RouteMetrics {
 }
 
 impl Counters {
-    fn count(&mut self, settled: &Settled) {
+    fn count(&mut self, settled: &Settled, is_listed: impl FnOnce(&str) -> bool) {
         let code = settled.status;
         let model = settled.served_model.as_ref().or(settled.model.as_ref());
-        let model = self.model_label(model.map(|model| &**model), code);
+        let model = self.model_label(model.map(|model| &**model), settled, is_listed);
         if let (Some(asked), Some(_)) = (&settled.model, &settled.served_model) {
             self.count_alias(asked, model);
         }
@@ -276,26 +289,59 @@ impl Counters {
 
     /// The label of a model name. A refused request does not use up a place for its model name:
     /// otherwise one client could push all later models into [`OTHER`].
-    fn model_label<'a>(&self, model: Option<&'a str>, code: u16) -> &'a str {
+    fn model_label<'a>(
+        &mut self,
+        model: Option<&'a str>,
+        settled: &Settled,
+        is_listed: impl FnOnce(&str) -> bool,
+    ) -> &'a str {
         let Some(model) = model else { return NONE };
+        let now = settled.times.ended;
+        if let Some(last) = self.learned.get_mut(model) {
+            *last = now;
+            return model;
+        }
         if self.requests.contains_key(model) {
             return model;
         }
-        let refused = (400..500).contains(&code) && code != 429;
-        let learned = self
-            .requests
-            .keys()
-            .filter(|known| !self.is_reserved(known))
-            .count();
-        if refused || learned >= MODELS_MAX || model.len() > MODEL_BYTES_MAX {
-            OTHER
-        } else {
-            model
+        if model.len() > MODEL_BYTES_MAX {
+            return OTHER;
         }
+        if self.listed.len() < LISTED_MAX && is_listed(model) {
+            self.listed.insert(model.into());
+            return model;
+        }
+        let refused = (400..500).contains(&settled.status) && settled.status != 429;
+        if refused || !self.has_place(now) {
+            return OTHER;
+        }
+        self.learned.insert(model.into(), now);
+        model
     }
 
-    fn is_reserved(&self, label: &str) -> bool {
-        label == NONE || label == OTHER || self.models.iter().any(|model| **model == *label)
+    /// Makes a place for one more learned name, if there is none and the oldest has aged out.
+    fn has_place(&mut self, now: Instant) -> bool {
+        if self.learned.len() < MODELS_MAX {
+            return true;
+        }
+        let oldest = self.learned.iter().min_by_key(|(_, last)| **last);
+        let Some((oldest, last)) = oldest.map(|(model, last)| (Arc::clone(model), *last)) else {
+            return false;
+        };
+        if now.saturating_duration_since(last) < MODEL_AGE {
+            return false;
+        }
+        self.learned.remove(&oldest);
+        // Its counts go on in `other`, so that sums over models never fall.
+        for (peer, codes) in self.requests.remove(&oldest).unwrap_or_default() {
+            let others = self.requests.entry(OTHER.into()).or_default();
+            let others = others.entry(peer).or_default();
+            for (code, count) in codes {
+                *others.entry(code).or_default() += count;
+            }
+        }
+        self.tokens.merge(&oldest, OTHER);
+        true
     }
 
     fn sync(&mut self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)]) {
@@ -320,6 +366,7 @@ impl Counters {
         self.peers.retain(|peer, _| is_configured(peer));
         self.tokens
             .retain(|label| models.contains(label) || !self.models.contains(label));
+        self.learned.retain(|label, _| !models.contains(label));
         self.models = models;
         for (model, peers) in pools {
             let model = model.clone().unwrap_or_else(|| NONE.into());

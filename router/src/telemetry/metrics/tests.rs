@@ -1,6 +1,7 @@
+use std::time::Duration;
+
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
-
 use router_core::decision::{Choice, Facts, Mode};
 use service::exposition::Format;
 
@@ -48,6 +49,11 @@ fn meter(usage: &str) -> Option<Meter> {
     meter.feed(format!("{{\"usage\":{usage}}}").as_bytes());
     meter.finish();
     Some(meter)
+}
+
+/// Counts a request for a model that no engine lists.
+fn count(metrics: &RouteMetrics, settled: &Settled) {
+    metrics.request_done(settled, |_| false);
 }
 
 fn page(metrics: &Arc<Metrics>) -> String {
@@ -122,12 +128,12 @@ fn series_of_removed_routes_and_peers_disappear() {
     metrics.sync(&both);
     let chat = metrics.route(&"chat".into());
     let embed = metrics.route(&"embed".into());
-    chat.request_done(&done(Some("m1"), Some("b:1"), 200));
+    count(&chat, &done(Some("m1"), Some("b:1"), 200));
     assert!(page(&metrics).contains("b:1"));
 
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
-    chat.request_done(&done(Some("m1"), Some("b:1"), 200));
-    embed.request_done(&done(Some("m1"), Some("c:1"), 200));
+    count(&chat, &done(Some("m1"), Some("b:1"), 200));
+    count(&embed, &done(Some("m1"), Some("c:1"), 200));
     let page = page(&metrics);
     assert!(!page.contains("b:1") && !page.contains("embed"), "{page}");
     assert!(
@@ -146,7 +152,7 @@ fn series_that_stay_keep_their_counts() {
     metrics.sync(&configured);
     metrics
         .route(&"chat".into())
-        .request_done(&done(Some("m1"), Some("a:1"), 200));
+        .request_done(&done(Some("m1"), Some("a:1"), 200), |_| false);
     metrics.sync(&configured);
     let kept = r#"llm_router_requests_total{route="chat",model="m1",peer="a:1",code="200"} 1"#;
     assert!(page(&metrics).contains(kept));
@@ -161,7 +167,7 @@ fn the_series_without_a_model_goes_once_a_model_is_known() {
     metrics.sync(&configured);
     metrics
         .route(&"chat".into())
-        .request_done(&done(Some("m1"), Some("a:1"), 200));
+        .request_done(&done(Some("m1"), Some("a:1"), 200), |_| false);
     metrics.sync(&configured);
     let page = page(&metrics);
     assert_eq!(
@@ -179,10 +185,13 @@ fn invented_models_are_capped() {
     metrics.sync(&[labels("chat", &[(Some("real"), &["a:1"])])]);
     let chat = metrics.route(&"chat".into());
     for n in 0..1000 {
-        chat.request_done(&done(Some(&format!("invented-{n}")), Some("a:1"), 200));
+        count(
+            &chat,
+            &done(Some(&format!("invented-{n}")), Some("a:1"), 200),
+        );
     }
-    chat.request_done(&done(Some(&"long".repeat(100)), Some("a:1"), 200));
-    chat.request_done(&done(Some("real"), Some("a:1"), 200));
+    count(&chat, &done(Some(&"long".repeat(100)), Some("a:1"), 200));
+    count(&chat, &done(Some("real"), Some("a:1"), 200));
     let page = page(&metrics);
     let requests = series(&page, "llm_router_requests_total");
     assert_eq!(
@@ -203,15 +212,74 @@ fn a_refused_model_takes_no_place_from_a_real_one() {
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
     let chat = metrics.route(&"chat".into());
     for n in 0..100 {
-        chat.request_done(&done(Some(&format!("invented-{n}")), None, 400));
+        count(&chat, &done(Some(&format!("invented-{n}")), None, 400));
     }
-    chat.request_done(&done(Some("real"), Some("a:1"), 200));
+    count(&chat, &done(Some("real"), Some("a:1"), 200));
     let page = page(&metrics);
     assert!(!page.contains("invented"), "{page}");
     assert!(
         page.contains(r#"model="real",peer="a:1",code="200"} 1"#),
         "{page}"
     );
+}
+
+#[test]
+fn invented_models_push_out_neither_listed_nor_configured_ones() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(Some("configured"), &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    let ask = |model: &str| {
+        let settled = done(Some(model), Some("a:1"), 200);
+        chat.request_done(&settled, |model| model == "listed");
+    };
+    for n in 0..200 {
+        ask(&format!("invented-{n}"));
+    }
+    ask("listed");
+    ask("configured");
+    let page = page(&metrics);
+    for model in ["listed", "configured"] {
+        let line = format!(r#"{{route="chat",model="{model}",peer="a:1",code="200"}} 1"#);
+        assert!(page.contains(&line), "{line}\n{page}");
+    }
+    let other = r#"{route="chat",model="other",peer="a:1",code="200"} 136"#;
+    assert!(page.contains(other), "{page}");
+}
+
+#[test]
+fn a_model_that_nobody_asks_for_any_more_gives_its_place_to_a_new_one_and_its_counts_to_other() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
+    let chat = metrics.route(&"chat".into());
+    let ask = |model: &str, later: u64| {
+        let mut settled = Settled {
+            meter: meter(r#"{"prompt_tokens":7,"completion_tokens":5}"#),
+            ..done(Some(model), Some("a:1"), 200)
+        };
+        settled.times.ended += Duration::from_secs(later);
+        count(&chat, &settled);
+    };
+    for n in 0..64 {
+        ask(&format!("old-{n}"), 0);
+    }
+    ask("old-1", 599);
+    ask("early", 599);
+    ask("new", 601);
+    let page = page(&metrics);
+    assert!(
+        page.contains(r#"model="new",peer="a:1",code="200"} 1"#),
+        "{page}"
+    );
+    assert!(
+        page.contains(r#"model="old-1",peer="a:1",code="200"} 2"#),
+        "{page}"
+    );
+    assert!(!page.contains(r#"model="old-0""#), "{page}");
+    let other = r#"model="other",peer="a:1",code="200"} 2"#;
+    assert!(page.contains(other), "`early` and `old-0`: {page}");
+    let tokens =
+        r#"llm_router_tokens_total{route="chat",model="other",owner="-",kind="prompt"} 14"#;
+    assert!(page.contains(tokens), "{page}");
 }
 
 #[test]
@@ -223,11 +291,14 @@ fn tokens_are_counted_by_kind_model_and_owner() {
         "prompt_tokens_details":{"cached_tokens":4},
         "completion_tokens_details":{"reasoning_tokens":2}}"#;
     for owner in [Some("team"), Some("team"), None] {
-        chat.request_done(&Settled {
-            owner: owner.map(Arc::from),
-            meter: meter(usage),
-            ..done(Some("m1"), Some("a:1"), 200)
-        });
+        count(
+            &chat,
+            &Settled {
+                owner: owner.map(Arc::from),
+                meter: meter(usage),
+                ..done(Some("m1"), Some("a:1"), 200)
+            },
+        );
     }
     let page = page(&metrics);
     for line in [
@@ -259,11 +330,14 @@ fn token_series_are_capped_by_model_and_owner_and_sums_saturate() {
     for n in 0..300 {
         let (model, owner) = (format!("model-{n}"), format!("owner-{n}"));
         for (model, owner) in [(&*model, "o"), ("m", &*owner)] {
-            chat.request_done(&Settled {
-                owner: Some(owner.into()),
-                meter: meter(&usage),
-                ..done(Some(model), Some("a:1"), 200)
-            });
+            count(
+                &chat,
+                &Settled {
+                    owner: Some(owner.into()),
+                    meter: meter(&usage),
+                    ..done(Some(model), Some("a:1"), 200)
+                },
+            );
         }
     }
     let page = page(&metrics);
@@ -288,10 +362,13 @@ fn placements_are_counted_by_mode() {
     let chat = metrics.route(&"chat".into());
     for mode in [Some(Mode::Hash), Some(Mode::Sticky), Some(Mode::Hash), None] {
         let facts = Facts::default();
-        chat.request_done(&Settled {
-            choice: mode.map(|mode| Choice::Send { mode, facts }),
-            ..done(None, Some("a:1"), 200)
-        });
+        count(
+            &chat,
+            &Settled {
+                choice: mode.map(|mode| Choice::Send { mode, facts }),
+                ..done(None, Some("a:1"), 200)
+            },
+        );
     }
     let page = page(&metrics);
     for (mode, count) in [("hash", 2), ("sticky", 1), ("pin", 0)] {
@@ -304,11 +381,10 @@ fn placements_are_counted_by_mode() {
 fn hostile_label_values_are_escaped() {
     let metrics = Arc::new(Metrics::default());
     metrics.sync(&[labels("chat", &[(None, &["a:1"])])]);
-    metrics.route(&"chat".into()).request_done(&done(
-        Some("a\"} 1\nevil_total 7\\"),
-        Some("a:1"),
-        200,
-    ));
+    metrics.route(&"chat".into()).request_done(
+        &done(Some("a\"} 1\nevil_total 7\\"), Some("a:1"), 200),
+        |_| false,
+    );
     let page = page(&metrics);
     assert!(series(&page, "evil").is_empty(), "{page}");
     assert!(page.contains(r#"model="a\"} 1\nevil_total 7\\""#), "{page}");

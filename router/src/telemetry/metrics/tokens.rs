@@ -25,20 +25,19 @@ impl TokenTally {
     /// Adds one answer. `model` is a label, already capped.
     pub(super) fn add(&mut self, model: &str, owner: Option<&str>, usage: &Usage) {
         let owner = self.owner_label(owner);
-        let sums = self.series(model, owner);
-        for (sum, more) in [
-            (&mut sums.prompt, usage.prompt),
-            (&mut sums.completion, usage.completion),
-            (&mut sums.cached, usage.cached),
-            (&mut sums.reasoning, usage.reasoning),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
+        add(self.series(model, owner), usage);
     }
 
     /// Creates the series of a model if necessary.
     pub(super) fn register(&mut self, model: &str) {
         self.series(model, NONE);
+    }
+
+    /// Adds the series of `from` to those of `into`, and drops them.
+    pub(super) fn merge(&mut self, from: &str, into: &str) {
+        for (owner, usage) in self.by_model.remove(from).unwrap_or_default() {
+            add(self.series(into, &owner), &usage);
+        }
     }
 
     /// Drops the series of removed models.
@@ -83,5 +82,16 @@ impl TokenTally {
             by_owner.insert(owner.into(), Usage::default());
         }
         by_owner.get_mut(owner).expect("it was just made")
+    }
+}
+
+fn add(sums: &mut Usage, usage: &Usage) {
+    for (sum, more) in [
+        (&mut sums.prompt, usage.prompt),
+        (&mut sums.completion, usage.completion),
+        (&mut sums.cached, usage.cached),
+        (&mut sums.reasoning, usage.reasoning),
+    ] {
+        *sum = sum.saturating_add(more);
     }
 }
