@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accept::{Port, Serve, Stop, accept};
 use crate::connections::{ConnectionLimits, Connections};
+use crate::framing::Checked;
 
 /// A client has this long for its first byte and for a head, and an idle connection this long to
 /// begin one. A scraper with a longer interval opens a connection for each scrape.
@@ -91,7 +92,7 @@ impl Serve for Handler {
         let service = TowerToHyperService::new(router);
         let connection = self
             .builder
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(Checked::new(stream)), service)
             .into_owned();
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");

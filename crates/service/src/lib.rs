@@ -11,6 +11,7 @@ pub mod connections;
 pub mod exposition;
 pub mod families;
 pub mod files;
+pub mod framing;
 pub mod healthcheck;
 pub mod http;
 pub mod limits;

@@ -1,40 +1,39 @@
 //! Inspects each request's raw head before hyper reads it.
 //!
-//! hyper resolves a head with both `Content-Length` and `Transfer-Encoding`, or with the same
-//! length twice, safely but silently: the extra header is gone when the handler runs. A proxy must
-//! refuse such a message, because the proxy in front of it may have read it the other way. So this
-//! module counts the header lines about the length and parses nothing else.
-//!
-//! It counts only a head at the beginning of a read: with pipelining, later heads are not seen.
-//! hyper still reads those safely; they are merely not refused.
+//! [`service::framing`] counts the header lines about the length, which hyper resolves silently, and
+//! hyper gets the bytes of one request at a time. So the count belongs to the request whose handler
+//! takes it, pipelined or not.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use bytes::{Buf, BytesMut};
 use futures_util::task::AtomicWaker;
-use memchr::memchr;
+use service::framing::{Fed, Framing, INVALID, Requests};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::first_byte_timeout::FirstByteTimeout;
-use super::limits::Framing;
 use super::lingering_close::LingeringClose;
 use super::unparsed::{self, Rewrite};
 use super::write_timeout::{WriteBounds, WriteTimeout};
+
+/// Marks a slot of [`HeadWatch::framings`] as taken.
+const WAITS: u8 = 0x80;
 
 /// State shared by the connection and its handler.
 #[derive(Debug)]
 pub struct HeadWatch {
     /// The next bytes belong to a head.
     expecting: AtomicBool,
-    /// The framing of the last head: the number of lengths in the high byte, of encodings in the
-    /// low byte.
-    framing: AtomicU16,
+    /// The framing of the heads that no handler took yet, oldest in the lowest 16 bits: hyper may
+    /// read the head of a pipelined request before it calls the handler of the one before.
+    framings: AtomicU64,
     /// Body bytes of the current request are still to come.
     unread: AtomicBool,
     /// Number of times that all written bytes have reached the socket.
@@ -53,7 +52,7 @@ impl Default for HeadWatch {
     fn default() -> Self {
         Self {
             expecting: AtomicBool::new(true),
-            framing: AtomicU16::new(0),
+            framings: AtomicU64::new(0),
             unread: AtomicBool::new(false),
             flushes: AtomicU32::new(0),
             flushed: AtomicWaker::new(),
@@ -70,8 +69,22 @@ impl HeadWatch {
     pub fn take(&self, has_body: bool) -> Framing {
         self.unread.store(has_body, Ordering::Release);
         self.writes.clear();
-        let [lengths, encodings] = self.framing.swap(0, Ordering::AcqRel).to_be_bytes();
+        let waiting = self.framings.load(Ordering::Acquire);
+        self.framings.store(waiting >> 16, Ordering::Release);
+        let [.., lengths, encodings] = waiting.to_be_bytes();
+        let lengths = lengths & !WAITS;
         Framing { lengths, encodings }
+    }
+
+    /// Adds the framing of a head that was read. Called by the connection's task, as `take` is.
+    fn put(&self, framing: Framing) {
+        let counts = [framing.lengths.min(!WAITS) | WAITS, framing.encodings];
+        let waiting = self.framings.load(Ordering::Acquire);
+        let slot = (u64::BITS - waiting.leading_zeros()).div_ceil(16);
+        // hyper reads no further than one request ahead, so there is always room.
+        let added = u64::from(u16::from_be_bytes(counts)).checked_shl(slot * 16);
+        self.framings
+            .store(waiting | added.unwrap_or(0), Ordering::Release);
     }
 
     /// The current request has been read to its end.
@@ -141,10 +154,14 @@ pub(super) struct Watched<S: Socket> {
     stream: S,
     watch: Arc<HeadWatch>,
     first_byte_timeout: FirstByteTimeout,
-    scan: Scan,
+    requests: Requests,
+    /// Bytes of later requests than the one that hyper reads.
+    held: BytesMut,
     rewrite: Rewrite,
     lingering_close: LingeringClose,
     write_timeout: WriteTimeout,
+    /// No handler looks at the framing: an ambiguous head is replaced by an invalid one.
+    refuses: bool,
     /// hyper rejected a head: bytes after it are not inspected.
     is_given_up: bool,
 }
@@ -156,12 +173,21 @@ impl<S: Socket> Watched<S> {
             stream,
             watch,
             first_byte_timeout: FirstByteTimeout::default(),
-            scan: Scan::default(),
+            requests: Requests::default(),
+            held: BytesMut::new(),
             rewrite: Rewrite::default(),
             lingering_close: LingeringClose::default(),
             write_timeout: WriteTimeout::default(),
+            refuses: false,
             is_given_up: false,
         }
+    }
+
+    /// Watches a fresh connection whose handlers do not look at the framing.
+    pub(super) fn refusing(stream: S) -> Self {
+        let mut watched = Self::new(stream, Arc::default());
+        watched.refuses = true;
+        watched
     }
 
     /// The result of a write. A write that stays blocked too long becomes an error.
@@ -174,98 +200,31 @@ impl<S: Socket> Watched<S> {
             self.write_timeout.over();
             return written;
         }
-        let is_shared = self.scan.off;
+        let is_shared = self.requests.is_http2();
         ready!(self.write_timeout.poll(&self.watch.writes, is_shared, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Keeps what was found in the bytes that hyper gets now.
+    fn note(&mut self, fed: Fed, buf: &mut ReadBuf<'_>, before: usize) {
+        if let Some(framing) = fed.head {
+            if self.refuses && framing.is_ambiguous() && buf.capacity() - before >= INVALID.len() {
+                buf.set_filled(before);
+                buf.put_slice(INVALID);
+            }
+            self.watch.put(framing);
+            self.watch.expecting.store(false, Ordering::Release);
+        }
+        if self.requests.is_http2() {
+            self.watch.is_shared.store(true, Ordering::Release);
+        }
+    }
+
     /// Whether the client may still be sending: an unread body, or a head that could not be parsed.
     fn has_more_to_read(&self) -> bool {
-        let in_head = self.scan.lines > 0 && self.watch.expecting.load(Ordering::Acquire);
-        !self.scan.off && (in_head || self.is_given_up || self.watch.unread.load(Ordering::Acquire))
-    }
-}
-
-/// Longest line prefix that must be kept across reads: the longest name and its colon.
-const PREFIX_MAX: usize = "transfer-encoding:".len();
-
-/// Counts the lines of one head, across reads.
-#[derive(Debug, Default)]
-struct Scan {
-    /// The first bytes of a line that earlier reads began.
-    prefix: Vec<u8>,
-    lines: usize,
-    framing: Framing,
-    off: bool,
-}
-
-impl Scan {
-    /// Scans more bytes of a head. Returns whether the head has ended.
-    fn feed(&mut self, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        while let Some(end) = memchr(b'\n', rest) {
-            let (line, after) = rest.split_at(end + 1);
-            rest = after;
-            let has_ended = if self.prefix.is_empty() {
-                self.end_line(&line[..line.len().min(PREFIX_MAX)])
-            } else {
-                self.hold(line);
-                let prefix = std::mem::take(&mut self.prefix);
-                self.end_line(&prefix)
-            };
-            if has_ended {
-                return true;
-            }
-        }
-        self.hold(rest);
-        false
-    }
-
-    /// Keeps the beginning of a line that continues in the next read.
-    fn hold(&mut self, line: &[u8]) {
-        let room = PREFIX_MAX - self.prefix.len();
-        self.prefix.extend_from_slice(&line[..line.len().min(room)]);
-    }
-
-    /// Whether a part of a head was read.
-    fn has_begun(&self) -> bool {
-        !self.off && (self.lines > 0 || !self.prefix.is_empty())
-    }
-
-    /// Counts a line, given its first bytes. Returns whether it ends the head.
-    fn end_line(&mut self, prefix: &[u8]) -> bool {
-        let blank = prefix == b"\r\n" || prefix == b"\n";
-        if blank && self.lines > 0 {
-            return true;
-        }
-        // The rest of an unread body may come before a head. A request line begins with a method.
-        let begins = self.lines > 0 || prefix.first().is_some_and(u8::is_ascii_uppercase);
-        if !blank && begins {
-            self.lines += 1;
-            let is = |name: &[u8]| {
-                let start = prefix.get(..name.len());
-                start.is_some_and(|start| start.eq_ignore_ascii_case(name))
-            };
-            if is(b"content-length:") {
-                self.framing.lengths = self.framing.lengths.saturating_add(1);
-            } else if is(b"transfer-encoding:") {
-                self.framing.encodings = self.framing.encodings.saturating_add(1);
-            } else if self.lines == 1 && is(b"PRI * HTTP/2.0") {
-                // HTTP/2 has its own framing.
-                self.off = true;
-            }
-        }
-        false
-    }
-
-    fn finish(&mut self) -> Framing {
-        let framing = self.framing;
-        let off = self.off;
-        *self = Self {
-            off,
-            ..Self::default()
-        };
-        framing
+        let in_head = self.requests.is_in_head() && self.watch.expecting.load(Ordering::Acquire);
+        !self.requests.is_http2()
+            && (in_head || self.is_given_up || self.watch.unread.load(Ordering::Acquire))
     }
 }
 
@@ -285,28 +244,28 @@ impl<S: Socket> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
+        if !this.held.is_empty() {
+            let room = this.held.len().min(buf.remaining());
+            let fed = this.requests.feed(&this.held[..room]);
+            buf.put_slice(&this.held[..fed.end]);
+            this.held.advance(fed.end);
+            this.note(fed, buf, before);
+            return Poll::Ready(Ok(()));
+        }
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         let read = &buf.filled()[before..];
         this.first_byte_timeout.hear(read);
         if polled.is_pending() {
-            let is_in_head = this.scan.has_begun() && this.watch.expecting.load(Ordering::Acquire);
+            let is_in_head =
+                this.requests.is_in_head() && this.watch.expecting.load(Ordering::Acquire);
             ready!(this.first_byte_timeout.poll(is_in_head, cx));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        if !read.is_empty()
-            && !this.scan.off
-            && this.watch.expecting.load(Ordering::Acquire)
-            && this.scan.feed(read)
-        {
-            let framing = this.scan.finish();
-            this.watch.framing.store(
-                u16::from_be_bytes([framing.lengths, framing.encodings]),
-                Ordering::Release,
-            );
-            this.watch.expecting.store(false, Ordering::Release);
-        }
-        if this.scan.off {
-            this.watch.is_shared.store(true, Ordering::Release);
+        if !read.is_empty() && !this.requests.is_http2() {
+            let fed = this.requests.feed(read);
+            this.held.extend_from_slice(&read[fed.end..]);
+            buf.set_filled(before + fed.end);
+            this.note(fed, buf, before);
         }
         polled
     }
@@ -319,7 +278,7 @@ impl<S: Socket> AsyncWrite for Watched<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if let Some(answer) = unparsed::answer(buf).filter(|_| !this.scan.off) {
+        if let Some(answer) = unparsed::answer(buf).filter(|_| !this.requests.is_http2()) {
             this.is_given_up = true;
             this.rewrite.begin(answer);
             return Poll::Ready(Ok(buf.len()));
@@ -374,64 +333,18 @@ mod tests {
     use super::*;
     use crate::clock::now;
 
-    const HEAD: &[u8] =
-        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-length: 3\r\nX-Content-Length: 9\r\ntransfer-ENCODING: chunked\r\n\r\nabc";
-
     #[test]
-    fn lengths_are_counted_however_the_head_is_split() {
-        for at in 0..HEAD.len() {
-            let mut scan = Scan::default();
-            let ended = scan.feed(&HEAD[..at]) || scan.feed(&HEAD[at..]);
-            assert!(ended, "split at {at}");
-            assert_eq!(
-                scan.finish(),
-                Framing {
-                    lengths: 1,
-                    encodings: 1
-                },
-                "split at {at}"
-            );
-        }
-    }
-
-    #[test]
-    fn one_statement_is_not_ambiguous() {
-        assert!(
-            !Framing {
-                lengths: 1,
-                encodings: 0
-            }
-            .is_ambiguous()
-        );
-        assert!(
-            !Framing {
-                lengths: 0,
-                encodings: 1
-            }
-            .is_ambiguous()
-        );
-        assert!(
-            Framing {
-                lengths: 2,
-                encodings: 0
-            }
-            .is_ambiguous()
-        );
-        assert!(
-            Framing {
-                lengths: 1,
-                encodings: 1
-            }
-            .is_ambiguous()
-        );
-    }
-
-    #[test]
-    fn the_rest_of_an_unread_body_is_not_a_head() {
-        let mut scan = Scan::default();
-        assert!(!scan.feed(b"{\"x\":1}\r\ncontent-length: 1\r\n\r\n"));
-        assert!(scan.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
-        assert_eq!(scan.finish(), Framing::default());
+    fn each_handler_takes_the_framing_of_its_own_head() {
+        let framing = |lengths, encodings| Framing { lengths, encodings };
+        let watch = HeadWatch::default();
+        assert_eq!(watch.take(false), Framing::default());
+        watch.put(framing(0, 0));
+        watch.put(framing(1, 1));
+        assert_eq!(watch.take(false), framing(0, 0));
+        watch.put(framing(255, 2));
+        assert_eq!(watch.take(false), framing(1, 1));
+        assert_eq!(watch.take(false), framing(127, 2));
+        assert_eq!(watch.take(false), Framing::default());
     }
 
     async fn write_until_it_fails(watch: &Arc<HeadWatch>) -> io::ErrorKind {
@@ -487,12 +400,5 @@ mod tests {
         let error = watched.read(&mut read).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(now() - begun, FIRST_BYTE_TIMEOUT);
-    }
-
-    #[test]
-    fn http2_is_left_alone() {
-        let mut scan = Scan::default();
-        scan.feed(b"PRI * HTTP/2.0\r\n\r\n");
-        assert!(scan.off);
     }
 }

@@ -6,6 +6,8 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{Method, Version};
 
+use service::framing::Framing;
+
 use super::error::ApiError;
 
 /// Maximum bytes of the header block: names, values and four bytes per line.
@@ -17,23 +19,6 @@ pub(super) const REQUEST_LINE_MAX: usize = 16 << 10;
 
 /// The methods that engine APIs use. CONNECT and TRACE are for proxies and are refused.
 pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-
-/// The raw head's headers about the body's length. hyper resolves some conflicts silently.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Framing {
-    /// Number of `Content-Length` lines.
-    pub lengths: u8,
-    /// Number of `Transfer-Encoding` lines.
-    pub encodings: u8,
-}
-
-impl Framing {
-    /// Whether the head states the length more than once. Another hop may follow the other
-    /// statement.
-    pub fn is_ambiguous(self) -> bool {
-        usize::from(self.lengths) + usize::from(self.encodings) > 1
-    }
-}
 
 /// Checks a head.
 ///

@@ -152,7 +152,7 @@ impl Serve for Admin {
     async fn serve(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
         tune_or_say(&stream);
         let router = self.router.layer(axum::Extension(PeerAddr(peer)));
-        let io = TokioIo::new(Watched::new(stream, Arc::default()));
+        let io = TokioIo::new(Watched::refusing(stream));
         let connection = self
             .builder
             .serve_connection(io, TowerToHyperService::new(router))

@@ -319,3 +319,49 @@ async fn ambiguous_answers_of_an_engine_are_not_relayed() {
         );
     }
 }
+
+/// A head with two statements of its length.
+const DOUBTFUL: &str = "content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ambiguous_request_behind_a_sound_one_is_400_too() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    for first in [
+        "content-length: 2\r\n\r\n{}",
+        "transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    ] {
+        let mut wire = Wire::connect(router.public).await;
+        let post = "POST /r/v1/x HTTP/1.1\r\nhost: x\r\n";
+        wire.send(format!("{post}{first}{post}{DOUBTFUL}{HIDDEN}"))
+            .await;
+        assert_eq!(wire.head("POST").await.status, 200, "{first}");
+        let _answer = wire.body().await;
+        assert_eq!(wire.head("POST").await.status, 400, "{first}");
+        let _answer = wire.body().await;
+        assert!(wire.is_closed_by_server().await, "{first}");
+    }
+    assert_eq!(peer.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ambiguous_request_to_the_admin_port_is_400() {
+    let peer = Peer::plain().await;
+    let router = over(&[&peer], "").start().await;
+    for before in ["", "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"] {
+        for lines in [DOUBTFUL, "content-length: 2\r\ncontent-length: 2\r\n\r\n{}"] {
+            let mut wire = Wire::connect(router.admin).await;
+            wire.send(format!(
+                "{before}POST /_reload HTTP/1.1\r\nhost: x\r\n{lines}"
+            ))
+            .await;
+            if !before.is_empty() {
+                assert_eq!(wire.head("GET").await.status, 200);
+                let _answer = wire.body().await;
+            }
+            assert_eq!(wire.head("POST").await.status, 400, "{before:?} {lines:?}");
+            let _answer = wire.body().await;
+            assert!(wire.is_closed_by_server().await, "{lines}");
+        }
+    }
+}
