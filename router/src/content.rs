@@ -19,7 +19,7 @@ mod unreadable;
 mod usage_filter;
 
 pub use facts::Wanted;
-pub use form::{Form, FormError};
+pub use form::{Form, FormError, is_form};
 pub use inspect::{Fields, Inspection};
 pub use turn::Turn;
 pub use unreadable::Unreadable;

@@ -41,6 +41,7 @@ mod timer;
 mod tunnel;
 mod unparsed;
 mod unwritten;
+mod upload;
 mod write_timeout;
 
 pub use handle::Proxy;

@@ -17,4 +17,4 @@ mod request_body;
 pub use body::{PeerBody, Tunnel};
 pub use client::{PeerClient, SendError};
 pub use connect::ConnectTimeout;
-pub use request_body::RequestBody;
+pub use request_body::{BrokenUpload, RequestBody, StreamedRest};

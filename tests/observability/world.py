@@ -54,13 +54,14 @@ affinity: none
 reject_rules: [{{field: user, op: eq, value: nobody}}]
 """,
     # One slot: requests wait.
-    "patient": "{{full_policy: wait, peers: [{{address: '{llamacpp}', max_concurrency: 1}}]}}\n",
+    "patient": "{{full_policy: wait, fallback: [chat], peers: [{{address: '{llamacpp}', max_concurrency: 1}}]}}\n",
     # One slot, and the gates are switched off on the running router: trips are counted.
     "lenient": "{{affinity: none, peers: [{{address: '{vllm}', max_concurrency: 1}}]}}\n",
     # One pool a model; a peer that is not there: bans and retries.
     "models": """
 affinity: none
 balance: round_robin
+models: {{renamed: other}}
 health_ban_ttl: 1s
 health_check_interval: 24h
 peers_by_model: {{sim: [{{address: '{vllm}'}}, {{address: '{nobody}', name: gone}}], other: [{{address: '{llamacpp}'}}]}}
@@ -209,7 +210,7 @@ class World:
             text = f"conversation {session} " * 30 + "and then " * (turn % 10)
             self.chat("chat", text, headers=headers)
         self.chat("chat", "not streamed", stream=False)
-        for model in ("sim", "other"):
+        for model in ("sim", "renamed"):
             self.chat("models", "which pool", model=model, max_tokens=4)
         self.chat("narrow", "by rule", user="nobody")
 

@@ -143,6 +143,11 @@ impl Capture {
         });
     }
 
+    /// Counts bytes of the request body that are sent on as they arrive, and are not kept.
+    pub fn request_goes_on(&mut self, bytes: u64) {
+        self.request_bytes += bytes;
+    }
+
     /// Sets the value of `stream` in the request body. The body itself may not be kept.
     pub fn asked_for_stream(&mut self, asked: Option<bool>) {
         self.asked_for_stream = asked;

@@ -83,8 +83,8 @@ pub struct Form {
 }
 
 impl Form {
-    /// Reads a whole body whose head says that it is a form. `None` for other bodies.
-    pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Result<Self, FormError>> {
+    #[cfg(test)]
+    fn read(headers: &HeaderMap, body: &[u8]) -> Option<Result<Self, FormError>> {
         if !is_form(headers) {
             return None;
         }

@@ -6,14 +6,16 @@ use bytes::Bytes;
 use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use router_bodylog::Capture;
 
 use super::error::ApiError;
+use super::upload::{ReadForm, Upload};
 use crate::clock::now;
 use service::budget::{ByteBudget, Held};
 
 /// A client that sends no body bytes for this long is gone or hostile (nginx's
 /// `client_body_timeout`).
-const BODY_IDLE: Duration = Duration::from_secs(60);
+pub(super) const BODY_IDLE: Duration = Duration::from_secs(60);
 
 /// How long a body may arrive at any rate.
 const GRACE: Duration = Duration::from_secs(20);
@@ -32,6 +34,30 @@ pub(super) struct Collected {
     pub bytes: Bytes,
     /// The budget share. It is released when the bytes are no longer needed.
     pub held: Held,
+    /// What was read of a form.
+    pub form: Option<Box<ReadForm>>,
+}
+
+impl Collected {
+    fn plain(bytes: Bytes, held: Held) -> Self {
+        Self {
+            bytes,
+            held,
+            form: None,
+        }
+    }
+
+    /// Bytes that the client has still to send.
+    pub(super) fn arriving(&self) -> u64 {
+        let rest = self.form.as_ref().and_then(|form| form.rest.as_ref());
+        rest.map_or(0, Upload::remaining)
+    }
+
+    /// Hands the body to the body log.
+    pub(super) fn record(&self, capture: &mut Capture) {
+        capture.request(&self.bytes);
+        capture.request_goes_on(self.arriving());
+    }
 }
 
 /// The bounds in force.
@@ -45,11 +71,11 @@ pub(super) struct Limits {
 
 /// The progress of one body against [`RATE_MIN`] and [`BODY_IDLE`].
 #[derive(Debug, Default)]
-struct Pace {
+pub(super) struct Pace {
     /// The first time that bytes had to be waited for. Most bodies arrive with their head and need
     /// no clock.
     start: Option<Instant>,
-    received: u64,
+    pub(super) received: u64,
 }
 
 impl Pace {
@@ -87,10 +113,7 @@ pub(super) async fn collect<B: Body<Data = Bytes> + Unpin>(
     let declared = body.size_hint().exact();
     let mut held = budget.hold();
     if body.is_end_stream() {
-        return Ok(Collected {
-            bytes: Bytes::new(),
-            held,
-        });
+        return Ok(Collected::plain(Bytes::new(), held));
     }
     if let Some(length) = declared {
         if length > limits.body {
@@ -102,15 +125,12 @@ pub(super) async fn collect<B: Body<Data = Bytes> + Unpin>(
     }
     let mut pace = Pace::default();
     let Some(first) = next(&mut body, &mut pace).await? else {
-        return Ok(Collected {
-            bytes: Bytes::new(),
-            held,
-        });
+        return Ok(Collected::plain(Bytes::new(), held));
     };
     charge(&mut held, &first, pace.received, limits)?;
     // A body that came in one piece is forwarded without a copy.
     if body.is_end_stream() {
-        return Ok(Collected { bytes: first, held });
+        return Ok(Collected::plain(first, held));
     }
     let reserve = declared
         .unwrap_or(0)
@@ -125,13 +145,10 @@ pub(super) async fn collect<B: Body<Data = Bytes> + Unpin>(
         charge(&mut held, &chunk, pace.received, limits)?;
         whole.extend_from_slice(&chunk);
     }
-    Ok(Collected {
-        bytes: whole.freeze(),
-        held,
-    })
+    Ok(Collected::plain(whole.freeze(), held))
 }
 
-async fn next<B: Body<Data = Bytes> + Unpin>(
+pub(super) async fn next<B: Body<Data = Bytes> + Unpin>(
     body: &mut B,
     pace: &mut Pace,
 ) -> Result<Option<Bytes>, ApiError> {
@@ -147,10 +164,7 @@ async fn next<B: Body<Data = Bytes> + Unpin>(
         let frame = match frame {
             None => return Ok(None),
             Some(Err(_)) => {
-                return Err(ApiError::bad_request(
-                    "bad_body",
-                    "the request body broke off",
-                ));
+                return Err(ApiError::body_broke_off());
             }
             Some(Ok(frame)) => frame,
         };
@@ -163,7 +177,12 @@ async fn next<B: Body<Data = Bytes> + Unpin>(
 }
 
 /// Charges the newest chunk. `received` includes it.
-fn charge(held: &mut Held, chunk: &Bytes, received: u64, limits: Limits) -> Result<(), ApiError> {
+pub(super) fn charge(
+    held: &mut Held,
+    chunk: &Bytes,
+    received: u64,
+    limits: Limits,
+) -> Result<(), ApiError> {
     if received > limits.body {
         return Err(ApiError::body_too_large(limits.body));
     }

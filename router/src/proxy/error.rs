@@ -239,6 +239,16 @@ impl ApiError {
         .closing()
     }
 
+    /// 408: a body that is sent on as it arrives paused for this long.
+    pub fn body_paused(limit: Duration) -> Self {
+        Self::body_timeout(format!("the request body paused for {} s", limit.as_secs()))
+    }
+
+    /// 400: the client's framing broke.
+    pub fn body_broke_off() -> Self {
+        Self::bad_request("bad_body", "the request body broke off")
+    }
+
     /// 413 with the limit in bytes.
     pub fn body_too_large(limit: u64) -> Self {
         let message = format!("the request body is larger than {limit} bytes");

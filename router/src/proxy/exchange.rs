@@ -27,6 +27,7 @@ use super::respond;
 use super::rewrite::rewrite;
 use super::shutdown_notice::ShutdownNotice;
 use super::tunnel::{self, Upgrade};
+use super::upload::ReadForm;
 use crate::clock::now;
 use crate::content::alias::Alias;
 use crate::content::transform::Places;
@@ -37,7 +38,7 @@ use crate::upstream::headers::{self, Remote};
 use crate::upstream::{PeerBody, RequestBody};
 use service::budget::Held;
 
-/// A request whose body is complete.
+/// A request whose body was read, as far as its placement needs it.
 pub(super) struct Whole<'c> {
     pub(super) parts: Parts,
     pub(super) collected: Collected,
@@ -73,6 +74,7 @@ struct Pending<'c> {
     seeks: bool,
     asks_for_stream: bool,
     places: Option<Places>,
+    form: Option<Box<ReadForm>>,
 }
 
 /// A request with a slot, until its answer is relayed.
@@ -106,7 +108,12 @@ impl<'c> Requested<'c> {
     ) -> Result<Self, Box<Refused>> {
         let Whole {
             mut parts,
-            collected: Collected { bytes, held },
+            collected:
+                Collected {
+                    bytes,
+                    held,
+                    mut form,
+                },
             received,
             peer,
         } = request;
@@ -115,14 +122,14 @@ impl<'c> Requested<'c> {
             let error = ApiError::upgrade_not_allowed().on_route(&authorised.route.name);
             return Err(Refused::new(authorised, error));
         }
-        let mut form = Form::read(&parts.headers, &bytes);
-        let (bytes, alias) = serve_alias(&authorised.route, bytes, form.as_mut());
+        let fields = form.as_mut().map(|form| &mut form.form);
+        let (bytes, alias) = serve_alias(&authorised.route, bytes, fields);
         let (inspected, mut question) = inspect(
             table,
             authorised,
             &parts,
             &bytes,
-            form.as_ref(),
+            form.as_ref().map(|form| &form.form),
             alias,
             received,
         )?;
@@ -147,6 +154,7 @@ impl<'c> Requested<'c> {
             seeks,
             asks_for_stream,
             places,
+            form,
         };
         match tried {
             Tried::Placed(inspected, slot) => pending.placed(inspected, slot).map(Self::Placed),
@@ -184,12 +192,17 @@ impl<'c> Pending<'c> {
             peer: self.peer,
             trusted: &self.table.server.trusted_proxies,
         };
-        let outgoing = outgoing(&inspected.authorised, self.parts, client, rewritten.body);
+        let (body, fault) = match self.form {
+            None => (rewritten.body, None),
+            Some(form) => form.complete(rewritten.body),
+        };
+        let outgoing = outgoing(&inspected.authorised, self.parts, client, body);
         let mut outgoing = match outgoing {
             Ok(outgoing) => outgoing,
             Err(error) => return Err(Refused::new(inspected, error)),
         };
         outgoing.seeks = self.seeks;
+        outgoing.fault = fault;
         if self.upgrade.is_some() {
             Upgrade::ask(&mut outgoing.headers);
         }
@@ -352,5 +365,6 @@ fn outgoing(
         // The router used a credential to admit this caller.
         validated: request.owner.is_some(),
         seeks: false,
+        fault: None,
     })
 }

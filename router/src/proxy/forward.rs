@@ -17,6 +17,7 @@ use router_core::pool::Evidence;
 use super::error::ApiError;
 use super::phase::{Arrival, Authorised, Placed, Tries};
 use super::stored::SEEK_MAX;
+use super::upload::Fault;
 use crate::clock::now;
 use crate::state::{Peer, Route};
 use crate::telemetry::events::PeerRef;
@@ -42,6 +43,8 @@ pub(super) struct Outgoing {
     pub validated: bool,
     /// Whether a peer that answers 404 sends the request on to the next one.
     pub seeks: bool,
+    /// Why the client's part of a streamed body failed.
+    pub fault: Option<Fault>,
 }
 
 impl Outgoing {
@@ -62,6 +65,19 @@ impl Outgoing {
         );
         *request.headers_mut() = headers;
         Ok(request)
+    }
+}
+
+impl Outgoing {
+    /// A failure of the client says nothing about the peer.
+    fn blame_client(&self, end: End) -> End {
+        let fault = self.fault.as_ref().and_then(|fault| fault.lock().clone());
+        match (fault, end) {
+            (Some(error), End::Fatal(..) | End::Stale(_)) => {
+                End::Fatal(error, Arc::from("the client's body"), AttemptEnd::Neutral)
+            }
+            (_, end) => end,
+        }
     }
 }
 
@@ -148,14 +164,13 @@ pub(super) async fn forward(
     let started = tries.sent;
     let mut current = first;
     let mut tried = Vec::new();
-    let mut fresh = false;
+    // A body that is still arriving can be sent once. So it takes no connection that may be stale.
+    let mut fresh = outgoing.body.is_streamed();
     loop {
         let peer = Arc::clone(&tries.peer);
         let request = outgoing.to(&peer, route.options.forward_auth.value)?;
-        let (left, why) = match attempt(client, &peer, request, fresh, deadlines)
-            .await
-            .unless_missing(outgoing.seeks)
-        {
+        let end = attempt(client, &peer, request, fresh, deadlines).await;
+        let (left, why) = match outgoing.blame_client(end.unless_missing(outgoing.seeks)) {
             End::Head(response) => return Ok(response),
             // A late failure does not mean that the connection was already dead: the prompt may
             // have killed the engine.
@@ -206,7 +221,7 @@ pub(super) async fn forward(
             true => SEEK_MAX,
             false => route.options.max_more_tries.value as usize,
         };
-        let next = match may_go_on {
+        let next = match may_go_on && outgoing.body.can_be_sent() {
             true => next_candidate(tries, route, &tried, more_tries),
             false => None,
         };
@@ -223,7 +238,7 @@ pub(super) async fn forward(
                 }
                 current = next;
                 tries.go_on(&route.peers[pool.0][next]);
-                fresh = false;
+                fresh = outgoing.body.is_streamed();
             }
             (None, Left::Response(response)) => return Ok(response),
             (None, Left::Silence(limit)) => {
@@ -502,6 +517,7 @@ mod tests {
             body: Bytes::from_static(b"{}").into(),
             validated: false,
             seeks: false,
+            fault: None,
         };
         let deadlines = Deadlines {
             response: Duration::from_secs(10),

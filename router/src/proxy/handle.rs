@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::HeaderMap;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::{Body as _, Incoming};
@@ -28,11 +29,12 @@ use super::lookup::{names, route_of_model};
 use super::phase::{Arrival, Authorised, Grant, Live, Received, Refused, Sinks};
 use super::relay::Body;
 use super::respond::Stamp;
+use super::upload::{FormNeed, read_form};
 use super::{backends, finish, guard, limits, status, stored};
 use crate::admin::access;
 use crate::clock::now;
 use crate::content::stored::StoredPath;
-use crate::content::{Form, Inspection};
+use crate::content::{Inspection, is_form};
 use crate::state::{Lifecycle, Phase, RouteTable};
 use crate::upstream::headers::Remote;
 use crate::upstream::{PeerClient, headers};
@@ -238,12 +240,19 @@ impl Proxy {
             buffered: table.server.max_buffered_bytes,
         };
         let deadline = longest_deadline(&arrival, table);
-        let (collected, received) = match self.read(&arrival.head, body, bounds, deadline).await {
+        let reading = Reading {
+            head: &arrival.head,
+            headers: &parts.headers,
+            need: || FormNeed::of_any(table),
+            bounds,
+            deadline,
+        };
+        let (collected, received) = match self.read(body, reading).await {
             Ok(read) => read,
             Err(error) => return Err(Refused::new(arrival, error)),
         };
-        let form = Form::read(&parts.headers, &collected.bytes);
-        let readable = match &form {
+        let form = collected.form.as_ref().map(|form| &form.form);
+        let readable = match form {
             None => &collected.bytes,
             Some(Ok(form)) => &form.json,
             Some(Err(why)) => {
@@ -272,7 +281,7 @@ impl Proxy {
         };
         let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
         if let Some(capture) = &mut authorised.capture {
-            capture.request(&collected.bytes);
+            collected.record(capture);
         }
         let limit = route.options.max_body_size.value;
         if received.bytes > limit {
@@ -351,13 +360,19 @@ impl Proxy {
             buffered: table.server.max_buffered_bytes,
         };
         let deadline = authorised.deadline();
-        let head = &authorised.arrival.head;
-        let (collected, received) = match self.read(head, body, bounds, deadline).await {
+        let reading = Reading {
+            head: &authorised.arrival.head,
+            headers: &parts.headers,
+            need: || FormNeed::of(route),
+            bounds,
+            deadline,
+        };
+        let (collected, received) = match self.read(body, reading).await {
             Ok(read) => read,
             Err(error) => return Err(Refused::new(authorised, error)),
         };
         if let Some(capture) = &mut authorised.capture {
-            capture.request(&collected.bytes);
+            collected.record(capture);
         }
         let request = Whole {
             parts,
@@ -371,21 +386,38 @@ impl Proxy {
 
     async fn read(
         &self,
-        head: &HeadWatch,
         body: Incoming,
-        bounds: Limits,
-        deadline: Deadline,
+        reading: Reading<'_, impl Fn() -> FormNeed>,
     ) -> Result<(Collected, Received), ApiError> {
-        let reading = body::collect(body, bounds, &self.budget);
+        let Reading {
+            head,
+            headers,
+            need,
+            bounds,
+            deadline,
+        } = reading;
+        let reading = async {
+            match !body.is_end_stream() && is_form(headers) {
+                false => body::collect(body, bounds, &self.budget).await,
+                // Boxed, so that other bodies do not reserve its room.
+                true => {
+                    let form = read_form(body, headers, need(), bounds, &self.budget, head);
+                    Box::pin(form).await
+                }
+            }
+        };
         let collected = match deadline {
             None => reading.await?,
             Some((end, limit)) => tokio::time::timeout_at(end.into(), reading)
                 .await
                 .map_err(|_| ApiError::upload_timeout(limit))??,
         };
-        head.body_was_read();
+        let arriving = collected.arriving();
+        if arriving == 0 {
+            head.body_was_read();
+        }
         let received = Received {
-            bytes: collected.bytes.len() as u64,
+            bytes: collected.bytes.len() as u64 + arriving,
             at: now(),
         };
         Ok((collected, received))
@@ -423,6 +455,7 @@ impl Proxy {
                 collected: Collected {
                     bytes: request.collected.bytes.clone(),
                     held: self.budget.hold(),
+                    form: request.collected.form.as_ref().map(|form| form.again()),
                 },
                 received: request.received,
                 peer: request.peer,
@@ -465,6 +498,17 @@ impl Proxy {
         });
         Authorised::live(arrival, grant, capture)
     }
+}
+
+/// How a body is read.
+struct Reading<'c, N> {
+    /// The connection.
+    head: &'c Arc<HeadWatch>,
+    headers: &'c HeaderMap,
+    /// How much of a form must be read.
+    need: N,
+    bounds: Limits,
+    deadline: Deadline,
 }
 
 impl Destination<'_> {

@@ -125,6 +125,13 @@ impl RouteTable {
                 .iter()
                 .map(|bucket| bucket.min_turn)
                 .collect(),
+            fallbacks: route.options.fallback.value.0.iter().cloned().collect(),
+            aliases: route
+                .aliases
+                .iter()
+                .flat_map(|aliases| aliases.exact())
+                .map(|(asked, served)| (asked.into(), served.into()))
+                .collect(),
         };
         self.routes().map(labels).collect()
     }

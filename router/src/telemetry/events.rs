@@ -386,6 +386,8 @@ mod tests {
             route: "chat".into(),
             pools,
             buckets: vec![],
+            fallbacks: Vec::new(),
+            aliases: Vec::new(),
         }]);
         let events = Events::new(Arc::clone(&metrics));
         let at = PeerRef {

@@ -43,6 +43,10 @@ pub struct RouteLabels {
     pub pools: Vec<(Option<Arc<str>>, Vec<PeerKey>)>,
     /// The first turns of the route's `session_prio` buckets.
     pub buckets: Vec<u32>,
+    /// The routes in `fallback`.
+    pub fallbacks: Vec<Arc<str>>,
+    /// The exact aliases, each with the model that is served.
+    pub aliases: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// All counters. One per process.
@@ -106,8 +110,7 @@ impl Metrics {
     /// counts are lost.
     pub fn sync(&self, configured: &[RouteLabels]) {
         for labels in configured {
-            self.route(&labels.route)
-                .sync(&labels.pools, &labels.buckets);
+            self.route(&labels.route).sync(labels);
         }
         self.routes
             .write()

@@ -4,6 +4,8 @@ use serde_json::json;
 use system_tests::peer::{Peer, Seen};
 use system_tests::router::Router;
 use system_tests::wire::{Reply, Wire, encode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{over, setup};
 
@@ -139,4 +141,114 @@ async fn a_form_that_the_engine_may_read_otherwise_is_refused_where_its_fields_d
     assert_eq!(peer.requests().len(), 4);
     let reply = upload(&router, "/r/v1/messages", &two).await;
     assert_eq!(reply.json()["type"], json!("error"));
+}
+
+/// An engine of which the test reads every byte by itself.
+async fn raw_engine() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = format!("{{address: '{}'}}", listener.local_addr().unwrap());
+    (listener, peer)
+}
+
+/// The connection of the next form, and its head. Probes get an answer.
+async fn accept(engine: &TcpListener) -> (TcpStream, String) {
+    loop {
+        let (mut stream, _) = engine.accept().await.unwrap();
+        let head = read_to(&mut stream, b"\r\n\r\n").await;
+        let head = String::from_utf8(head).unwrap();
+        if head.starts_with("POST") {
+            return (stream, head);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+        stream.write_all(answer).await.unwrap();
+    }
+}
+
+/// Reads until `end` has arrived.
+async fn read_to(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut read = Vec::new();
+    while !read.ends_with(end) {
+        let byte = stream.read_u8().await;
+        read.push(byte.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&read))));
+    }
+    read
+}
+
+const OPTIONS: &str = "models: {whisper-1: large}\nhealth_check_interval: 1h\n";
+
+/// A form above the length up to which forms are held, in two pieces: the file begins in the first.
+fn large(model: &str, behind: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
+    let begin = [field("model", model), file(b"RIFF")].concat();
+    let begin = begin[..begin.len() - b"\r\n--b0undar\r\n\r\n".len()].to_vec();
+    let rest = [&vec![b'-'; 2 << 20], &b"\r\n"[..], &form(behind)].concat();
+    (begin, rest)
+}
+
+fn head(path: &str, length: usize) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {TYPE}\r\ncontent-length: {length}\r\n\r\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_form_goes_to_the_engine_while_it_arrives() {
+    let (engine, peer) = raw_engine().await;
+    // Nobody listens on port 9, so the form is sent to the next peer from its beginning.
+    let peers = format!("peers: [{{address: '127.0.0.1:9'}}, {peer}]\naffinity: none\n");
+    let router = setup()
+        .route("r", &format!("{peers}balance: round_robin\n{OPTIONS}"))
+        .start()
+        .await;
+    for _ in 0..2 {
+        let (begin, rest) = large("whisper-1", &[field("user", "u")]);
+        let mut client = Wire::connect(router.public).await;
+        let head = head("/r/v1/audio/transcriptions", begin.len() + rest.len());
+        client.send([head.as_bytes(), &begin].concat()).await;
+        let (mut stream, head) = accept(&engine).await;
+        let (expected, _) = large("large", &[]);
+        assert_eq!(read_to(&mut stream, b"RIFF").await, expected);
+        let length = format!("content-length: {}\r\n", expected.len() + rest.len());
+        assert!(head.contains(&length), "{head}");
+        client.send(rest.clone()).await;
+        let mut read = vec![0; rest.len()];
+        stream.read_exact(&mut read).await.unwrap();
+        assert!(read == rest, "the rest arrives as it was sent");
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+            .await
+            .unwrap();
+        assert_eq!(client.reply("POST").await.text(), "hi");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_model_behind_a_large_file_ends_the_upload() {
+    let (engine, peer) = raw_engine().await;
+    let router = setup()
+        .route("r", &format!("peers: [{peer}]\n{OPTIONS}"))
+        .start()
+        .await;
+    let (begin, rest) = large("m", &[field("model", "other")]);
+    let mut client = Wire::connect(router.public).await;
+    let head = head("/r/v1/audio/transcriptions", begin.len() + rest.len());
+    let sent = async {
+        client.send([head.as_bytes(), &begin, &rest].concat()).await;
+        client.reply("POST").await
+    };
+    let received = async {
+        let (mut stream, _) = accept(&engine).await;
+        let mut read = Vec::new();
+        let _ = stream.read_to_end(&mut read).await;
+        read
+    };
+    let (reply, read) = tokio::join!(sent, received);
+    assert!(!String::from_utf8_lossy(&read).contains("other"));
+    assert_eq!(reply.status, 400);
+    let error = &reply.json()["error"];
+    assert_eq!(error["code"], "unreadable_body");
+    let attempts = router.admin_get("/metrics").await.text();
+    let failed = attempts
+        .lines()
+        .filter(|line| line.starts_with("llm_router_peer_attempts") && !line.ends_with(" 0"));
+    assert_eq!(failed.collect::<Vec<_>>(), Vec::<&str>::new());
 }

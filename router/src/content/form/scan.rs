@@ -94,14 +94,29 @@ impl FormScan {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
-        self.pending.len()
+    /// Whether a file has begun, which may be long.
+    pub fn has_file(&self) -> bool {
+        self.place == Place::File
+    }
+
+    /// Whether the model was read.
+    pub fn has_model(&self) -> bool {
+        self.model.is_some()
+    }
+
+    /// Whether the closing boundary was read.
+    pub fn has_ended(&self) -> bool {
+        self.place == Place::End
+    }
+
+    /// What was read so far.
+    pub fn so_far(&self) -> Form {
+        Form::of(self.fields.clone(), self.model.clone())
     }
 
     #[cfg(test)]
-    pub(super) fn has_file(&self) -> bool {
-        self.place == Place::File
+    pub(super) fn held(&self) -> usize {
+        self.pending.len()
     }
 
     /// Takes the next item off `pending`. Returns `false` when more bytes are needed.

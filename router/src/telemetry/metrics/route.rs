@@ -12,6 +12,7 @@ use router_core::decision::Mode;
 use router_core::pool::PeerKey;
 use service::families::histogram;
 
+use super::RouteLabels;
 use super::placement::PeerPlacements;
 use super::refusals::{Gate, Refusals, Unplaced};
 use super::tokens::TokenTally;
@@ -214,9 +215,17 @@ impl RouteMetrics {
         }
     }
 
-    pub(super) fn sync(&self, pools: &[(Option<Arc<str>>, Vec<PeerKey>)], buckets: &[u32]) {
-        self.tally.lock().sync(pools);
-        self.refusals.sync(buckets);
+    pub(super) fn sync(&self, labels: &RouteLabels) {
+        let mut tally = self.tally.lock();
+        tally.sync(&labels.pools);
+        for to in &labels.fallbacks {
+            tally.fallbacks.entry(Arc::clone(to)).or_default();
+        }
+        for pair in labels.aliases.iter().take(MODELS_MAX) {
+            tally.aliased.entry(pair.clone()).or_default();
+        }
+        drop(tally);
+        self.refusals.sync(&labels.buckets);
     }
 }
 

@@ -31,6 +31,8 @@ fn labels(route: &str, pools: &[(Option<&str>, &[&str])]) -> RouteLabels {
         route: route.into(),
         pools: pools.collect(),
         buckets: vec![1, 2],
+        fallbacks: Vec::new(),
+        aliases: Vec::new(),
     }
 }
 
