@@ -18,6 +18,7 @@ use crate::faults::Faults;
 use crate::generate::Job;
 use crate::log::{Exchange, Log};
 use crate::reply::{self, Api, Form};
+use crate::stored::Stored;
 use crate::text::{Finish, Plan, REPLY_MAX};
 use crate::tokens::Token;
 use crate::tools::{self, Tool};
@@ -39,6 +40,7 @@ pub(crate) struct App {
     pub(crate) core: Arc<Core>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) log: Arc<Log>,
+    pub(crate) stored: Arc<Stored>,
     pub(crate) started: SystemTime,
     ids: Arc<AtomicU64>,
 }
@@ -82,6 +84,7 @@ impl App {
             core: Core::new(options.pace, options.slots, options.cache_blocks),
             faults: Arc::new(Faults::new(options.faults.clone(), options.seed)),
             log: Arc::default(),
+            stored: Arc::default(),
             started: SystemTime::now(),
             ids: Arc::default(),
             options: Arc::new(options),

@@ -6,8 +6,8 @@
 //! conversation that returns to the same engine gets its first token sooner. The same requests in
 //! the same order get the same answers.
 //!
-//! It serves chat, completions, embeddings, responses and models as OpenAI does, messages and token
-//! counting as Anthropic does, health, metrics and slots as the imitated engine does, and for tests
+//! It serves chat, completions, embeddings, responses, conversations, files, transcriptions, image
+//! edits and models as OpenAI does, messages and token counting as Anthropic does, health, metrics and slots as the imitated engine does, and for tests
 //! `/sim/faults`, `/sim/requests` and `/sim/stats`.
 //!
 //! Every engine is a set of owned tasks, which end with its [`EngineHandle`].
@@ -36,6 +36,7 @@ mod service;
 mod slots;
 mod stats;
 mod status;
+mod stored;
 mod text;
 mod tokens;
 mod tools;

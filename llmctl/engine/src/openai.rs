@@ -2,9 +2,13 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod conversations;
 pub(crate) mod embeddings;
+pub(crate) mod files;
+mod form;
 pub(crate) mod models;
 pub(crate) mod responses;
+pub(crate) mod uploads;
 
 use serde::Deserialize;
 use serde_json::{Value, json};

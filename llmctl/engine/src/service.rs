@@ -18,7 +18,9 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
 use super::answer::{Answer, Interruption};
-use super::openai::{chat, completions, embeddings, models, responses};
+use super::openai::{
+    chat, completions, conversations, embeddings, files, models, responses, uploads,
+};
 use super::{anthropic, control, metrics, status};
 use crate::app::{App, Context};
 use crate::connection::{Busy, Connection};
@@ -48,6 +50,30 @@ pub(crate) fn routes(app: App) -> Router {
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/responses", post(responses::responses))
+        .route(
+            "/v1/responses/{id}",
+            get(responses::one).delete(responses::delete),
+        )
+        .route("/v1/responses/{id}/cancel", post(responses::one))
+        .route(
+            "/v1/responses/{id}/input_items",
+            get(responses::input_items),
+        )
+        .route("/v1/conversations", post(conversations::create))
+        .route(
+            "/v1/conversations/{id}",
+            get(conversations::one).delete(conversations::delete),
+        )
+        .route(
+            "/v1/conversations/{id}/items",
+            get(conversations::items).post(conversations::add_items),
+        )
+        .route("/v1/files", get(files::list).post(files::create))
+        .route("/v1/files/{id}", get(files::one).delete(files::delete))
+        .route("/v1/files/{id}/content", get(files::content))
+        .route("/v1/audio/transcriptions", post(uploads::transcribe))
+        .route("/v1/audio/translations", post(uploads::transcribe))
+        .route("/v1/images/edits", post(uploads::edit_image))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/models", get(models::list))

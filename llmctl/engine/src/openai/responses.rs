@@ -1,12 +1,14 @@
-//! `POST /v1/responses`, without stored responses: every `previous_response_id` is unknown.
+//! `/v1/responses`, stored unless the request says otherwise.
 
 mod events;
 
-use axum::Extension;
-use axum::extract::State;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
 use axum::response::Response;
+use axum::{Extension, Json};
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,6 +18,7 @@ use crate::failure::Failure;
 use crate::generate::{Job, Usage};
 use crate::prompt::{Prompt, last_user};
 use crate::reply::End;
+use crate::stored::{Kind, Object, Stored};
 use crate::text::Finish;
 use crate::tokens::Token;
 use crate::tools::{self, Tool};
@@ -31,6 +34,8 @@ struct Request {
     tool_choice: Option<Value>,
     text: Option<Value>,
     previous_response_id: Option<String>,
+    conversation: Option<Value>,
+    store: Option<bool>,
 }
 
 /// One response and its inputs.
@@ -46,6 +51,64 @@ struct Reply {
     echo: Value,
     /// Number of the next event.
     sequence: u64,
+    /// What is stored at the end; `None` for `store: false`.
+    memory: Option<Memory>,
+}
+
+/// Where a response is remembered, and what it continues.
+#[derive(Debug)]
+struct Memory {
+    stored: Arc<Stored>,
+    /// The items before the response: earlier ones and its input.
+    items: Vec<Value>,
+    /// The conversation that it belongs to, and the number of its items that were there before.
+    conversation: Option<(String, usize)>,
+}
+
+/// The items that a request continues, and the ID of its conversation.
+fn history(app: &App, request: &Request) -> Result<(Vec<Value>, Option<String>), Failure> {
+    if let Some(id) = &request.previous_response_id {
+        let Object {
+            document,
+            mut items,
+            ..
+        } = app.stored.get(Kind::Response, id)?;
+        items.extend(document["output"].as_array().cloned().unwrap_or_default());
+        return Ok((items, None));
+    }
+    let conversation = request.conversation.as_ref();
+    let id = conversation.and_then(|named| named.as_str().or_else(|| named["id"].as_str()));
+    match id {
+        None => Ok((Vec::new(), None)),
+        Some(id) => {
+            let conversation = app.stored.get(Kind::Conversation, id)?;
+            Ok((conversation.items, Some(id.to_owned())))
+        }
+    }
+}
+
+pub(crate) async fn one(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    Ok(Json(app.stored.get(Kind::Response, &id)?.document))
+}
+
+pub(crate) async fn delete(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    app.stored.delete(Kind::Response, &id).map(Json)
+}
+
+pub(crate) async fn input_items(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let items = app.stored.get(Kind::Response, &id)?.items;
+    Ok(Json(
+        json!({"object": "list", "data": items, "has_more": false}),
+    ))
 }
 
 pub(crate) async fn responses(
@@ -55,14 +118,12 @@ pub(crate) async fn responses(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let request: Request = app::parse(&body)?;
-    if let Some(id) = &request.previous_response_id {
-        let message = format!("Response with id '{id}' not found.");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    }
+    let (mut input, conversation) = history(&app, &request)?;
+    let conversation = conversation.map(|id| (id, input.len()));
     let model = app.model(request.model)?;
     let limit = app::limit("max_output_tokens", request.max_output_tokens)?;
     let offered = request.tools.unwrap_or_default();
-    let input = messages(request.input)?;
+    input.extend(messages(request.input)?);
     let tools = read_tools(&offered);
     let choice = read_choice(request.tool_choice.as_ref());
     let said = last_user(&input);
@@ -91,13 +152,19 @@ pub(crate) async fn responses(
         id: app.reply_id("resp_", &headers),
         item_id: app.id(item_prefix),
         created: app::unix(std::time::SystemTime::now()),
+        memory: (request.store != Some(false)).then(|| Memory {
+            stored: Arc::clone(&app.stored),
+            items: input,
+            conversation,
+        }),
         model,
         call: tool.map(|tool| Call {
             id: app.id("call_"),
             name: tool.name.clone(),
         }),
         echo: json!({
-            "instructions": request.instructions, "max_output_tokens": request.max_output_tokens, "tools": offered,
+            "instructions": request.instructions, "previous_response_id": request.previous_response_id,
+            "max_output_tokens": request.max_output_tokens, "tools": offered,
             "tool_choice": request.tool_choice.unwrap_or_else(|| json!("auto")),
             "text": request.text.unwrap_or_else(|| json!({"format": {"type": "text"}})),
         }),
@@ -159,6 +226,18 @@ fn read_tools(offered: &[Value]) -> Vec<Tool> {
 }
 
 impl Reply {
+    /// Stores the finished response.
+    fn remember(&self, document: &Value) {
+        let Some(memory) = &self.memory else { return };
+        if let Some((conversation, known)) = &memory.conversation {
+            let mut items = memory.items[*known..].to_vec();
+            items.extend(document["output"].as_array().cloned().unwrap_or_default());
+            memory.stored.extend(conversation, items);
+        }
+        let object = Object::new(Kind::Response, document.clone(), memory.items.clone());
+        memory.stored.put(&self.id, object);
+    }
+
     /// The response in its current state; it has an output after the end.
     fn document(&self, end: Option<&End>) -> Value {
         let at_length = end.is_some_and(|end| end.finish == Finish::Length);

@@ -5,3 +5,4 @@ mod faults;
 mod harness;
 mod load;
 mod status;
+mod stored;

@@ -30,7 +30,9 @@ impl Reply {
 
 impl Api for Reply {
     fn whole(&self, end: &End) -> Value {
-        self.document(Some(end))
+        let document = self.document(Some(end));
+        self.remember(&document);
+        document
     }
 
     fn start(&mut self, _: Usage, out: &mut Events) {
@@ -61,6 +63,7 @@ impl Api for Reply {
             self.emit_content(kind, "arguments", json!(end.text), out);
         }
         let document = self.document(Some(end));
+        self.remember(&document);
         let item = json!({"output_index": 0, "item": document["output"][0]});
         self.emit("response.output_item.done", item, out);
         // vLLM sends this event also when the limit was reached; the status inside tells the
