@@ -221,7 +221,7 @@ class Router:
 
 
 class Stack:
-    """Routes: `chat` over both engines, `single` over the first with one slot; one per handler of answers,
+    """Routes: `chat` over both engines, `aliased` too, with a name of its own; `single` over the first with one slot; one per handler of answers,
     over both engines and, with `thinking-` before its name, over a reasoner; `thinking` over that as it is."""
 
     def __init__(self, kind):
@@ -242,6 +242,7 @@ class Stack:
                 "chat": both,
                 "single": f"peers: [{{address: '{first}', max_concurrency: 1}}]\n",
                 "thinking": think,
+                "aliased": f"{both}models: {{whisper-1: {self.engines[0].model}}}\n",
             }
             for handler in HANDLERS:
                 routes[handler] = f"{both}postprocess: {handler}\n"

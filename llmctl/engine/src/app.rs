@@ -104,8 +104,21 @@ impl App {
 
     /// A new ID, the same in every run.
     pub(crate) fn id(&self, prefix: &str) -> String {
+        self.seeded_id(prefix, self.options.seed)
+    }
+
+    /// A new ID that no other engine gives: clients find stored objects by it.
+    pub(crate) fn unique_id(&self, prefix: &str) -> String {
+        let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.seeded_id(
+            prefix,
+            since.as_secs() ^ u64::from(since.subsec_nanos()) << 32,
+        )
+    }
+
+    fn seeded_id(&self, prefix: &str, seed: u64) -> String {
         let number = self.ids.fetch_add(1, Relaxed).to_le_bytes();
-        let hash = xxhash_rust::xxh3::xxh3_128_with_seed(&number, self.options.seed);
+        let hash = xxhash_rust::xxh3::xxh3_128_with_seed(&number, seed);
         format!("{prefix}{hash:032x}")
     }
 

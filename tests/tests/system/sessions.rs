@@ -326,16 +326,16 @@ const CLIENTS: [(&str, &[&str], &str, &str); 10] = [
     ),
     (
         "opencode",
-        &["x-session-affinity"],
+        &["x-session-affinity", "x-session-id"],
         "{}",
-        "header.x-session-affinity",
+        "header.x-session-id",
     ),
     ("Cursor-like", &[], r#"{"user":"ID"}"#, "body.user"),
     (
         "aider",
-        &[],
-        r#"{"user":"ID","temperature":0}"#,
-        "body.user",
+        &["x-session-id"],
+        r#"{"temperature":0}"#,
+        "header.x-session-id",
     ),
     (
         "LibreChat",

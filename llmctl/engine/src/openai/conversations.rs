@@ -22,7 +22,7 @@ pub(crate) async fn create(State(app): State<App>, body: Bytes) -> Result<Json<V
         true => Request::default(),
         false => app::parse(&body)?,
     };
-    let id = app.id("conv_");
+    let id = app.unique_id("conv_");
     let document = json!({
         "id": id, "object": "conversation", "created_at": app::unix(std::time::SystemTime::now()),
         "metadata": request.metadata.unwrap_or_else(|| json!({})),

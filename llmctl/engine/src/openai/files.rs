@@ -16,7 +16,7 @@ pub(crate) async fn create(
 ) -> Result<Json<Value>, Failure> {
     let form = Form::read(form).await?;
     let (name, contents) = form.file("file")?;
-    let id = app.id("file-");
+    let id = app.unique_id("file-");
     let document = json!({
         "id": id, "object": "file", "bytes": contents.len(), "filename": name, "status": "processed",
         "created_at": app::unix(std::time::SystemTime::now()), "purpose": form.text("purpose").unwrap_or("user_data"),
