@@ -13,6 +13,7 @@ mod names;
 mod net;
 mod origins;
 mod peers;
+mod peers_from;
 mod reader;
 mod route_file;
 mod rules;
@@ -35,6 +36,7 @@ pub(crate) use net::{
 };
 pub(crate) use origins::origins;
 pub(crate) use peers::{slots, weight};
+pub use peers_from::{peers_at, peers_in_file};
 pub(crate) use reader::{Reader, short};
 pub(crate) use route_file::{RouteFile, route_file, stem};
 pub(crate) use rules::{RuleOp, reject_rules};

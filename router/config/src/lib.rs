@@ -24,5 +24,6 @@ pub mod units;
 pub mod valid;
 mod yaml;
 
+pub use check::{peers_at, peers_in_file};
 pub use env::Env;
 pub use load::{Loaded, RoutesAt, Sources, load};

@@ -195,6 +195,8 @@ pub enum Kind {
     Peers,
     /// Model → list of peers.
     PeersByModel,
+    /// The source of a route's peers.
+    PeersFrom,
     /// A mapping with its own keys.
     Section(fn() -> &'static [&'static Meta]),
 }
@@ -325,6 +327,7 @@ impl Kind {
             Self::Url => "an `http://` or `https://` URL".to_owned(),
             Self::Peers => "a list of peers".to_owned(),
             Self::PeersByModel => "a mapping from model to a list of peers".to_owned(),
+            Self::PeersFrom => "`{file: PATH}` or `{dns: {name: NAME, port: PORT}}`".to_owned(),
             Self::Section(_) => "a mapping".to_owned(),
         }
     }

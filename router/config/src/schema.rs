@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::check;
 use super::options::{
-    BUCKET, Bounds, CONDITION, EJECT, HEALTH_CHECK, Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE,
+    BUCKET, Bounds, CONDITION, EJECT, HEALTH_CHECK, Kind, MAIN, METRIC_ROW, Meta, PEER,
+    PEERS_FROM_DNS, PEERS_FROM_DNS_KEYS, PEERS_FROM_KEYS, ROUTE, RULE,
 };
 use super::tree;
 use super::yaml;
@@ -173,6 +174,14 @@ fn scalar(kind: &Kind) -> Vec<Value> {
             ] })),
             switched_off(),
         ],
+        Kind::PeersFrom => {
+            let mut source = object_of(PEERS_FROM_KEYS, &[]);
+            source["minProperties"] = json!(1);
+            source["maxProperties"] = json!(1);
+            source["properties"][PEERS_FROM_DNS.key] =
+                object_of(PEERS_FROM_DNS_KEYS, &["name", "port"]);
+            vec![source]
+        }
         Kind::Eject => vec![object_of(EJECT, &[]), switched_off()],
         Kind::HealthCheck => vec![object_of(HEALTH_CHECK, &[]), switched_off()],
         Kind::Bodies => vec![text(r"^(full|none|truncate\( *[0-9]+[kKmMgGtT]? *\))$")],

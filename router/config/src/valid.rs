@@ -224,8 +224,35 @@ pub struct Route {
     pub path: PathBuf,
     /// One pool without a model, or one per `peers_by_model` key.
     pub pools: Vec<Pool>,
+    /// Where more peers of the flat pool come from.
+    pub peers_from: Option<PeersFrom>,
     /// All other options, each with the layer that set it.
     pub options: RouteOptions,
+}
+
+/// `peers_from`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeersFrom {
+    /// A watched file.
+    File(PathBuf),
+    /// The addresses of a name.
+    Dns {
+        /// The name.
+        name: Arc<str>,
+        /// The port of every address.
+        port: u16,
+        /// How often it is resolved.
+        refresh: Duration,
+    },
+}
+
+impl fmt::Display for PeersFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Dns { name, port, .. } => write!(f, "dns {name}:{port}"),
+        }
+    }
 }
 
 /// The peers of one model.

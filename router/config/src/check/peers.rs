@@ -8,8 +8,8 @@ use super::scalar::{items, number, whole_or_auto};
 use super::section::{Layers, keys};
 use crate::options::{
     ADDRESS, API_KEY, DRAINING, ENABLED, ENGINE, GPU, MAX_CONCURRENCY, METRICS_URL, Meta,
-    OptionDef, PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PRIORITY, PROBE, ROLE, URL,
-    WEIGHT,
+    OptionDef, PEER, PEER_NAME, PEER_SLOTS, PEERS, PEERS_BY_MODEL, PEERS_FROM, PRIORITY, PROBE,
+    ROLE, URL, WEIGHT,
 };
 use crate::tree::{Key, Node, Scalar, Span, Style, Value};
 use crate::valid::{Peer, Pool, Role};
@@ -37,6 +37,10 @@ pub(crate) fn weight(reader: &mut Reader, node: &Node, meta: &Meta) -> Option<We
 pub(super) fn pools(reader: &mut Reader, root: &Node, default_max: u32) -> Vec<Pool> {
     let (flat, by_model) = (root.get(PEERS.key), root.get(PEERS_BY_MODEL.key));
     match (flat, by_model) {
+        (None, None) if root.get(PEERS_FROM.key).is_some() => vec![Pool {
+            model: None,
+            peers: Vec::new(),
+        }],
         (None, None) => {
             reader
                 .error(first_key(root), "`peers` is missing")
@@ -125,7 +129,7 @@ fn same_engine(a: &Peer, b: &Peer) -> bool {
         && (a.engine, &a.metrics_url, a.learns_slots) == (b.engine, &b.metrics_url, b.learns_slots)
 }
 
-fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
+pub(super) fn pool(reader: &mut Reader, node: &Node, default_max: u32) -> Vec<Peer> {
     let written;
     let items = if let Some(listed) = listed(node) {
         written = listed;

@@ -8,6 +8,7 @@ use router_core::layered::{Setting, Source};
 use super::main_file::Base;
 use super::names::name_flaw;
 use super::peers::pools;
+use super::peers_from::peers_from;
 use super::reader::Reader;
 use super::section::{Layers, keys};
 use super::{guard, load};
@@ -47,6 +48,7 @@ pub(crate) fn route_file(reader: &mut Reader, path: &Path, root: &Node, base: &B
     };
     let name = name(reader, path, root);
     let mut options = options(reader, &layers, base);
+    let peers_from = peers_from(reader, path, root);
     let pools = if is_mapping {
         pools(reader, root, options.default_max.value)
     } else {
@@ -58,6 +60,7 @@ pub(crate) fn route_file(reader: &mut Reader, path: &Path, root: &Node, base: &B
             name,
             path: path.to_owned(),
             pools,
+            peers_from,
             options,
         },
         name_at: root.get(NAME.meta.key).map(|node| node.span.clone()),

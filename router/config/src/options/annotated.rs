@@ -26,6 +26,7 @@ const ELSEWHERE: [&str; 5] = [
 fn shape(key: &str) -> &'static str {
     match key {
         "peers_by_model" => "{some-model: [{address: \"10.0.0.12:8000\"}]}",
+        "peers_from" => "{dns: {name: vllm.inference, port: 8000}}",
         "address" => "\"10.0.0.11:8000\"",
         "url" => "https://engine.example/base",
         "name" => "node-a",
@@ -73,7 +74,7 @@ fn main_file() -> String {
 
 fn route_file() -> String {
     let mut out = head("a route file");
-    out.push_str("# All but `name`, `peers` and `peers_by_model` may also stand under `defaults` of router.yaml, for every route.\n\n");
+    out.push_str("# All but `name`, `peers`, `peers_by_model` and `peers_from` may also stand under `defaults` of router.yaml, for every route.\n\n");
     for meta in ROUTE.iter() {
         match meta.key {
             "name" => {

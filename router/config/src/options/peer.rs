@@ -1,6 +1,8 @@
 //! The keys that only a single route has: its name and its peers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use router_core::pool::Weight;
 
@@ -43,7 +45,7 @@ pub(crate) static PEERS: Meta = Meta {
     key: "peers",
     group: "peers",
     kind: Kind::Peers,
-    default: "required, unless `peers_by_model` is there",
+    default: "required, unless `peers_by_model` or `peers_from` is there",
     doc: "The engines of the route. The order is part of `hash: crc32`. `[]` is valid: the route answers 503. One text such as `${BACKENDS}` may list their addresses or URLs, separated by commas.",
     secret: false,
     advanced: false,
@@ -58,6 +60,74 @@ pub(crate) static PEERS_BY_MODEL: Meta = Meta {
     secret: false,
     advanced: false,
 };
+
+/// `peers_from`.
+pub(crate) static PEERS_FROM: Meta = Meta {
+    key: "peers_from",
+    group: "peers",
+    kind: Kind::PeersFrom,
+    default: "unset",
+    doc: "Where more peers of the route come from, next to or instead of `peers`: `file` or `dns`. A source that fails keeps the peers that it gave last. See docs/discovery.md.",
+    secret: false,
+    advanced: false,
+};
+
+/// The keys of `peers_from`.
+pub(crate) static PEERS_FROM_KEYS: &[&Meta] = &[&PEERS_FROM_FILE.meta, &PEERS_FROM_DNS];
+
+/// `peers_from.file`.
+pub(crate) static PEERS_FROM_FILE: OptionDef<PathBuf> =
+    OptionDef::new("peers_from", "file", Kind::File, check::file)
+        .default("unset")
+        .doc("A watched file, YAML or JSON, relative to the route file: a list of peers as under `peers`, of addresses, or of Prometheus's `{targets, labels}`.");
+/// `peers_from.dns`.
+pub(crate) static PEERS_FROM_DNS: Meta = Meta {
+    key: "dns",
+    group: "peers_from",
+    kind: Kind::Section(|| PEERS_FROM_DNS_KEYS),
+    default: "unset",
+    doc: "A name that stands for one address for each engine, such as that of a headless service.",
+    secret: false,
+    advanced: false,
+};
+
+/// The keys of `peers_from.dns`.
+pub(crate) static PEERS_FROM_DNS_KEYS: &[&Meta] = &[
+    &PEERS_FROM_DNS_NAME.meta,
+    &PEERS_FROM_DNS_PORT.meta,
+    &PEERS_FROM_DNS_REFRESH.meta,
+];
+
+/// `peers_from.dns.name`.
+pub(crate) static PEERS_FROM_DNS_NAME: OptionDef<Arc<str>> =
+    OptionDef::new("dns", "name", Kind::Text, check::text)
+        .default("required")
+        .doc("The name to resolve, by the system's resolver (A and AAAA).");
+/// `peers_from.dns.port`.
+pub(crate) static PEERS_FROM_DNS_PORT: OptionDef<u32> = OptionDef::new(
+    "dns",
+    "port",
+    Kind::Whole {
+        min: 1,
+        max: 65_535,
+    },
+    check::whole,
+)
+.default("required")
+.doc("The port of every engine.");
+/// `peers_from.dns.refresh`.
+pub(crate) static PEERS_FROM_DNS_REFRESH: OptionDef<Duration> = OptionDef::new(
+    "dns",
+    "refresh",
+    Kind::Duration {
+        min: Duration::from_millis(100),
+        max: Duration::from_secs(3600),
+        off: false,
+    },
+    check::duration,
+)
+.default("10s")
+.doc("How often the name is resolved again.");
 
 /// `peers[].address`.
 pub(crate) static ADDRESS: OptionDef<Endpoint> =

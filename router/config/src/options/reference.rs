@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, CORS, DEFAULTS, EJECT, FINDINGS, HEALTH_CHECK, KEYS,
-    Kind, MAIN, METRIC_ROW, Meta, PEER, ROUTE, RULE, SERVER,
+    Kind, MAIN, METRIC_ROW, Meta, PEER, PEERS_FROM_DNS_KEYS, PEERS_FROM_KEYS, ROUTE, RULE, SERVER,
 };
 
 /// The text of `docs/options.md`.
@@ -37,6 +37,8 @@ pub fn markdown() -> String {
     table(&mut out, "", &ROUTE);
     let rows = [
         ("peers[]", PEER),
+        ("peers_from", PEERS_FROM_KEYS),
+        ("peers_from.dns", PEERS_FROM_DNS_KEYS),
         ("ttft_metrics[]`, `tps_metrics[]", METRIC_ROW),
         ("session_prio_table[]", BUCKET),
         ("eject", EJECT),

@@ -19,7 +19,9 @@ use super::priority::{PRIORITY_OPTIONS, PriorityOptions};
 use super::rules::REFUSAL;
 use super::server::{BODY, REQUEST_TIMEOUT_KIND};
 use super::signals::{SignalOptions, TPS, TTFT};
-use super::{Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, choice, option, switch, within};
+use super::{
+    Bounds, Kind, Meta, NAME, PEERS, PEERS_BY_MODEL, PEERS_FROM, choice, option, switch, within,
+};
 use crate::aliases::Aliases;
 use crate::check::{self, Choice};
 use crate::valid::{
@@ -34,7 +36,7 @@ pub(super) const GROUPS: [&str; 17] = [
 
 /// The keys of a route file.
 pub(crate) static ROUTE: LazyLock<Vec<&'static Meta>> = LazyLock::new(|| {
-    let mut all = vec![&NAME.meta, &PEERS, &PEERS_BY_MODEL];
+    let mut all = vec![&NAME.meta, &PEERS, &PEERS_BY_MODEL, &PEERS_FROM];
     all.extend(DEFAULTABLE.iter());
     all
 });

@@ -82,7 +82,7 @@ pub(crate) static DEFAULTS: Meta = section(
     "defaults",
     || &super::DEFAULTABLE,
     "Route options that hold for every route whose own file does not set them. \
-     `name`, `peers` and `peers_by_model` belong to a route and cannot stand here.",
+     `name`, `peers`, `peers_by_model` and `peers_from` belong to a route and cannot stand here.",
 );
 
 /// A mapping of the main file with its own keys.

@@ -85,6 +85,7 @@ fn wrong_type(kind: &Kind) -> &'static str {
         | Kind::Thresholds(_)
         | Kind::Eject
         | Kind::HealthCheck
+        | Kind::PeersFrom
         | Kind::Section(_) => "[1, 2]",
         _ => "{a: 1}",
     }
@@ -142,6 +143,15 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "{window: off}",
             "{time: 0s}",
             "{max_share: half}",
+        ],
+        Kind::PeersFrom => vec![
+            "5",
+            "engines.json",
+            "{}",
+            "{file: a, dns: {name: b, port: 1}}",
+            "{dns: {name: a}}",
+            "{dns: {name: a, port: 0}}",
+            "{dns: {name: a, port: 1, refresh: 1ms}}",
         ],
         Kind::HealthCheck => vec![
             "5",
@@ -448,6 +458,7 @@ fn good(meta: &Meta) -> &'static str {
         }
         Kind::Metrics => "[{metric: avg, threshold: 0}, {metric: p95, q: .95, threshold: 8000}]",
         Kind::Eject => "{consecutive: 3, time: 10s}",
+        Kind::PeersFrom => "{dns: {name: vllm.inference, port: 8000}}",
         Kind::HealthCheck => "{kind: generate, idle: 30s, model: m}",
         Kind::Buckets => "[[1, .5, 1], {min_turn: 2, share: 1, tol: 1.5}]",
         Kind::Bodies => "truncate(64k)",
