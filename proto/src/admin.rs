@@ -41,8 +41,8 @@ pub use options::{AdaptiveBounds, RouteOption, RouteOpts};
 pub use process::{Drain, ProcessPhase, Readiness, ReadyStatus, Reload};
 pub use room::{PoolState, RouteState, Tier, TierPeer};
 pub use routes::{
-    Auth, CacheHits, Config, Peer, PeerState, Pool, Problem, PromptTokens, Route, RouteStatus,
-    Routes,
+    Auth, CacheHits, Config, Peer, PeerSource, PeerState, Pool, Problem, PromptTokens, Route,
+    RouteStatus, Routes,
 };
 pub use rules::{RejectRule, RejectRulesStatus};
 pub use targets::TargetGroup;

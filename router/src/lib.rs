@@ -11,6 +11,7 @@ pub mod cli;
 pub mod clock;
 pub mod content;
 pub mod control;
+mod discovery;
 pub mod explain;
 pub mod findings;
 mod healthcheck;

@@ -11,14 +11,18 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::Utc;
+use futures_util::future::join_all;
 use router_bodylog::Follower;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::now;
 use crate::control::Reloaded;
+use crate::discovery;
 use crate::proxy::serve;
 use crate::state::{Entry, RouteTable, TableBuilder, recording};
 use crate::telemetry::events::Events;
@@ -28,7 +32,7 @@ use crate::watch::{Changes, Watched};
 use router_config::keys::{self, KeyFileStatus, KeyRead, KeyState, Note};
 use router_config::load::{ContentHash, Loaded, RouteLoad, RoutesState, Sources};
 use router_config::report::{Problem, Severity};
-use router_config::valid::{Main, Server};
+use router_config::valid::{Main, PeersFrom, Server};
 use router_core::layered::Source;
 use service::connections::Connections;
 use service::supervisor;
@@ -46,7 +50,10 @@ pub struct Reloader {
     main_hash: Option<ContentHash>,
     routes_dir: Option<PathBuf>,
     entries: Vec<Entry>,
-    hashes: BTreeMap<Arc<str>, ContentHash>,
+    /// The content of each route's file, and the generation of the peers that its source gave.
+    hashes: BTreeMap<Arc<str>, (ContentHash, u64)>,
+    /// Signals that a name has other addresses.
+    addresses: watch::Sender<u64>,
     generation: watch::Sender<u64>,
     seen: Option<Seen>,
 }
@@ -96,10 +103,12 @@ impl Reloader {
             routes_dir: None,
             entries: Vec::new(),
             hashes: BTreeMap::new(),
+            addresses: watch::Sender::new(0),
             generation: watch::Sender::new(0),
             seen: None,
         };
         let keys = read_keys(reloader.main.keys.file.clone()).await;
+        reloader.ask_sources(&loaded).await;
         let (table, _) = reloader.apply(loaded, keys);
         Ok((reloader, table))
     }
@@ -111,9 +120,15 @@ impl Reloader {
             .path
             .clone()
             .or_else(|| self.sources.config.clone());
+        let routes = self.entries.iter().filter_map(Entry::route);
+        let of_peers = routes.filter_map(|route| match &route.peers_from {
+            Some(PeersFrom::File(path)) => Some(path.clone()),
+            Some(PeersFrom::Dns { .. }) | None => None,
+        });
         let files = main
             .into_iter()
             .chain([self.main.keys.file.clone()])
+            .chain(of_peers)
             .collect();
         Watched {
             files,
@@ -136,9 +151,18 @@ impl Reloader {
         mut asked: mpsc::Receiver<oneshot::Sender<Reloaded>>,
         cancelled: CancellationToken,
     ) {
+        let mut addresses = self.addresses.subscribe();
+        let resolving = discovery::run(
+            Arc::clone(&tables),
+            self.addresses.clone(),
+            cancelled.clone(),
+        );
+        let mut resolving = std::pin::pin!(resolving);
         loop {
             let reply = tokio::select! {
                 () = cancelled.cancelled() => return,
+                () = &mut resolving => return,
+                Ok(()) = addresses.changed() => None,
                 reply = asked.recv() => reply,
                 true = changes.changed() => None,
                 // The watcher ended with the process, or no caller is left.
@@ -154,8 +178,10 @@ impl Reloader {
                 .file
                 .clone();
             let keys = read_keys(key_file).await;
+            self.ask_sources(&loaded).await;
             // Skip the reload when an event changed no content.
-            if reply.is_none() && self.seen.as_ref() == Some(&Seen::of(&loaded, &keys)) {
+            let seen = Seen::of(&loaded, &keys, self.found(&loaded));
+            if reply.is_none() && self.seen.as_ref() == Some(&seen) {
                 continue;
             }
             supervisor::reloading();
@@ -180,6 +206,49 @@ impl Reloader {
         }
     }
 
+    /// Asks the sources of peers: files at every load, names when they are new. A name's later answers
+    /// come from its own task.
+    async fn ask_sources(&mut self, loaded: &Loaded) {
+        let mut asked = Vec::new();
+        for route in loaded
+            .routes
+            .iter()
+            .filter_map(|load| load.result.as_ref().ok())
+        {
+            let Some(source) = &route.peers_from else {
+                continue;
+            };
+            let state = self.builder.state(&route.name);
+            let is_due = match source {
+                PeersFrom::File(_) => true,
+                PeersFrom::Dns { .. } => state.found.is_due(source, Duration::MAX, now()),
+            };
+            if is_due {
+                let default_max = route.options.default_max.value;
+                asked.push(async move {
+                    let answer = discovery::ask(source, default_max).await;
+                    if let Err(error) = &answer {
+                        tracing::warn!(route = %state.name, %source, error, "the source of peers fails: its last peers stay");
+                    }
+                    state.found.take(source, answer, now());
+                });
+            }
+        }
+        join_all(asked).await;
+    }
+
+    /// The generation of the peers of each route with a source.
+    fn found(&mut self, loaded: &Loaded) -> Vec<u64> {
+        let routes = loaded
+            .routes
+            .iter()
+            .filter_map(|load| load.result.as_ref().ok());
+        let with_source = routes.filter(|route| route.peers_from.is_some());
+        with_source
+            .map(|route| self.builder.state(&route.name).found.generation())
+            .collect()
+    }
+
     /// A warning: requests are served and records go on from memory.
     fn no_spool(&self, error: &str) -> Problem {
         let path = self.main.path.as_deref();
@@ -195,7 +264,7 @@ impl Reloader {
     }
 
     fn apply(&mut self, mut loaded: Loaded, keys: KeyRead) -> (RouteTable, Reloaded) {
-        self.seen = Some(Seen::of(&loaded, &keys));
+        self.seen = Some(Seen::of(&loaded, &keys, self.found(&loaded)));
         self.keep_own_keys(&mut loaded);
         let mut problems = loaded.problems.clone();
         let mut of_no_route = Vec::new();
@@ -285,16 +354,20 @@ impl Reloader {
             loads.into_iter().partition(|load| load.result.is_ok());
         for load in valid {
             let Ok(route) = load.result else { continue };
-            let unchanged = same_defaults
-                && load.hash.is_some()
-                && hashes.get(&load.name) == load.hash.as_ref();
+            let found = match &route.peers_from {
+                Some(_) => self.builder.state(&route.name).found.generation(),
+                None => 0,
+            };
+            let content = load.hash.map(|hash| (hash, found));
+            let unchanged =
+                same_defaults && content.is_some() && hashes.get(&load.name) == content.as_ref();
             let route = match before.get(&load.name).and_then(Entry::route) {
                 Some(same) if unchanged && same.path == load.path => Arc::clone(same),
                 _ => self.builder.attach(route),
             };
             route.forget_removed_peers();
-            if let Some(hash) = load.hash {
-                self.hashes.insert(Arc::clone(&load.name), hash);
+            if let Some(content) = content {
+                self.hashes.insert(Arc::clone(&load.name), content);
             }
             after.insert(
                 load.name,
@@ -447,10 +520,12 @@ struct Seen {
     routes: Vec<(PathBuf, Option<ContentHash>)>,
     state: RoutesState,
     keys: (KeyFileStatus, Option<ContentHash>),
+    /// The generations of the peers that sources gave.
+    found: Vec<u64>,
 }
 
 impl Seen {
-    fn of(loaded: &Loaded, keys: &KeyRead) -> Self {
+    fn of(loaded: &Loaded, keys: &KeyRead, found: Vec<u64>) -> Self {
         Self {
             main: loaded.main.hash,
             routes: loaded
@@ -460,6 +535,7 @@ impl Seen {
                 .collect(),
             state: loaded.routes_state,
             keys: (keys.status, keys.hash),
+            found,
         }
     }
 }

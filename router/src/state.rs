@@ -6,6 +6,7 @@
 
 mod carried;
 mod decisions;
+mod found;
 mod gates;
 mod guard;
 mod held;
@@ -26,6 +27,7 @@ mod transforms;
 mod waiting;
 
 pub use decisions::Decisions;
+pub use found::{FoundPeers, SourceState, Trouble};
 pub use guard::adaptive_bounds;
 pub use held::{IN_FLIGHT_MAX, InFlight, NotHeld};
 pub use history::{History, SAMPLES_MAX, Sample};

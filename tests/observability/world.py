@@ -66,6 +66,8 @@ health_ban_ttl: 1s
 health_check_interval: 24h
 peers_by_model: {{sim: [{{address: '{vllm}'}}, {{address: '{nobody}', name: gone}}], other: [{{address: '{llamacpp}'}}]}}
 """,
+    # Peers from a name.
+    "found": "{{affinity: none, peers_from: {{dns: {{name: 127.0.0.1, port: {vllm_port}}}}}}}\n",
 }
 
 
@@ -164,7 +166,7 @@ class World:
         )
         addresses = {name: address(url) for name, url in self.engine_urls.items()}
         for name, text in routes.items():
-            (at / "routes" / f"{name}.yaml").write_text(text.format(**addresses, nobody=f"127.0.0.1:{free_port()}"))
+            (at / "routes" / f"{name}.yaml").write_text(text.format(**addresses, vllm_port=addresses["vllm"].rsplit(":", 1)[1], nobody=f"127.0.0.1:{free_port()}"))
 
     def targets(self):
         return {

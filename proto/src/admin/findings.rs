@@ -143,6 +143,8 @@ codes! {
     FileInvalid = "file_invalid",
     /// A file is in force but for some values.
     FilePartly = "file_partly",
+    /// The source of a route's peers fails; its last peers stay.
+    PeerSourceFails = "peer_source_fails",
     /// The key file is missing, empty or unreadable.
     KeyFileBad = "key_file_bad",
     /// The router cannot reach the body log's listener.

@@ -42,6 +42,9 @@ pub struct Route {
     /// Prompt tokens that came from caches; absent without answered prompts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hits: Option<CacheHits>,
+    /// Where more peers come from; absent without `peers_from`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peers_from: Option<PeerSource>,
     /// The keys that the route accepts: `shared` keys, its `own`, or none (`open`).
     pub auth: Auth,
     /// The route's switches, by their names in `llmctl toggle`.
@@ -55,6 +58,24 @@ pub struct Route {
     /// Requests that tripped a load gate while the master switch was off.
     #[serde(default)]
     pub trips: Trips,
+}
+
+/// The source of a route's peers (`peers_from`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerSource {
+    /// What it is, in words.
+    pub source: String,
+    /// Number of peers that it gave last.
+    pub peers: usize,
+    /// Seconds since it gave them; absent before it first did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub age_s: Option<u64>,
+    /// Why it fails; absent while it answers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+    /// Seconds since it began to fail.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failing_s: Option<u64>,
 }
 
 /// Whether a route's file is in force.

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use proto::admin::{
-    Auth, CacheHits, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer, PeerState,
-    Pool, Problem, ProcessPhase, Reasons, Route, RouteStatus, Routes, SwitchState, Trips,
+    Auth, CacheHits, Config, FLAT_POOL, KeyProblem, Keys, KeysAnswer, KeysInForce, Peer,
+    PeerSource, PeerState, Pool, Problem, ProcessPhase, Reasons, Route, RouteStatus, Routes,
+    SwitchState, Trips,
 };
 use router_core::book::PoolId;
 use router_core::book::status::{Protection, SignalState};
@@ -71,6 +72,22 @@ pub(super) fn problems<'p>(
     problems.into_iter().map(problem).collect()
 }
 
+/// The source of a route's peers, as it is now.
+fn source(route: &state::Route) -> Option<PeerSource> {
+    let source = route.peers_from.as_ref()?;
+    let now = now();
+    let since = |then: Instant| now.saturating_duration_since(then).as_secs();
+    let state = route.state.found.state();
+    let error = state.as_ref().and_then(|state| state.error.as_ref());
+    Some(PeerSource {
+        source: source.to_string(),
+        peers: state.as_ref().map_or(0, |state| state.peers),
+        age_s: state.as_ref().and_then(|state| state.at).map(since),
+        error: error.map(|error| error.text.to_string()),
+        failing_s: error.map(|error| since(error.since)),
+    })
+}
+
 fn route(table: &RouteTable, entry: &Entry) -> Route {
     match entry {
         Entry::Ready {
@@ -80,6 +97,7 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
         } => Route {
             fingerprint: Some(route.fingerprint.clone()),
             hits: route_hits(route),
+            peers_from: source(route),
             name: route.name.to_string(),
             path: shown(&route.path),
             status: match (stale.is_empty(), flaws.is_empty()) {
@@ -105,6 +123,7 @@ fn route(table: &RouteTable, entry: &Entry) -> Route {
         } => Route {
             fingerprint: None,
             hits: None,
+            peers_from: None,
             name: name.to_string(),
             path: shown(path),
             status: RouteStatus::Invalid,

@@ -25,6 +25,7 @@ use router_findings::RouteTraffic;
 use sha2::{Digest as _, Sha256};
 
 use super::carried::Carried;
+use super::found::FoundPeers;
 use super::guard::guard_of;
 use super::held::HeldBack;
 use super::load::{load_spec, memory_spec};
@@ -41,7 +42,7 @@ use crate::telemetry::metrics::RouteMetrics;
 use router_config::aliases::Aliases;
 use router_config::keys::KeySet;
 use router_config::options::effective;
-use router_config::valid::{self, AffinityKind, RouteOptions};
+use router_config::valid::{self, AffinityKind, PeersFrom, RouteOptions};
 
 /// A short digest of all that a route does by configuration: peers in order, options, own keys.
 /// Secrets of peers do not count, because the text of a secret hides its value.
@@ -100,6 +101,8 @@ pub struct Route {
     pub options: RouteOptions,
     /// Peers per pool, in the order of [`RouteSpec::pools`].
     pub peers: Vec<Vec<Arc<Peer>>>,
+    /// Where more peers come from.
+    pub peers_from: Option<PeersFrom>,
     /// The keys that open the route.
     pub keys: RouteKeys,
     /// The model aliases; `None` without any.
@@ -118,7 +121,10 @@ pub struct Route {
 
 impl Route {
     /// Attaches a valid route to the state of its name.
-    pub fn attach(route: valid::Route, state: Arc<RouteState>) -> Self {
+    pub fn attach(mut route: valid::Route, state: Arc<RouteState>) -> Self {
+        if route.peers_from.is_some() {
+            state.found.add_to(&mut route.pools);
+        }
         let fingerprint = fingerprint(&route);
         let roster = state.inner.lock().book.attach(spec_of(&route));
         let peers = route
@@ -152,6 +158,7 @@ impl Route {
             path: route.path,
             options: route.options,
             peers,
+            peers_from: route.peers_from,
             keys,
             fingerprint,
             state,
@@ -463,6 +470,8 @@ pub struct RouteState {
     pub history: Mutex<History>,
     /// The models that the peers serve.
     pub models: ModelLists,
+    /// The peers that the route's source gave.
+    pub found: FoundPeers,
     /// Counters of the transforms.
     pub transforms: Transforms,
     /// The route's metrics.
@@ -496,6 +505,7 @@ impl RouteState {
             traffic: Mutex::new(RouteTraffic::new(now())),
             history: Mutex::default(),
             models: ModelLists::default(),
+            found: FoundPeers::default(),
             transforms: Transforms::default(),
             metrics,
             held: HeldBack::default(),

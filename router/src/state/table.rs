@@ -155,13 +155,15 @@ impl TableBuilder {
 
     /// Attaches a valid route to the state of its name. Creates the state for a new name.
     pub fn attach(&mut self, route: valid::Route) -> Arc<Route> {
-        let state = self
-            .states
-            .entry(Arc::clone(&route.name))
-            .or_insert_with(|| {
-                RouteState::new(Arc::clone(&route.name), self.metrics.route(&route.name))
-            });
-        Arc::new(Route::attach(route, Arc::clone(state)))
+        let state = self.state(&route.name);
+        Arc::new(Route::attach(route, state))
+    }
+
+    /// The state of a route's name, which is created for a new name.
+    pub fn state(&mut self, name: &Arc<str>) -> Arc<RouteState> {
+        let state = self.states.entry(Arc::clone(name));
+        let fresh = || RouteState::new(Arc::clone(name), self.metrics.route(name));
+        Arc::clone(state.or_insert_with(fresh))
     }
 
     /// Builds a table of these entries. The state of a removed route is dropped with its last

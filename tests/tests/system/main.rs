@@ -13,6 +13,7 @@ mod check;
 mod common;
 mod connections;
 mod disconnect;
+mod discovery;
 mod dispatch;
 mod drain;
 mod ejection;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use proto::admin::{
-    Auth, Keys, KeysInForce, Peer, PeerState, Pool, Problem, PromptTokens, Route, RouteStatus,
+    Auth, Keys, KeysInForce, Peer, PeerSource, PeerState, Pool, Problem, PromptTokens, Route,
+    RouteStatus,
 };
 
+use super::age::age_words;
 use super::recent::{PeerRecent, Recent};
 use super::seen::Seen;
 use super::{gates, problems};
@@ -38,6 +40,11 @@ pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
         return;
     }
     screen.table(&routes(&status.routes));
+    for route in &status.routes {
+        if let Some(source) = &route.peers_from {
+            screen.paragraph("  ", 4, Paint::Plain, &found(&route.name, source));
+        }
+    }
     screen.line("");
     for table in [
         peers(&status.routes, recent),
@@ -53,6 +60,20 @@ pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
     for problem in status.routes.iter().flat_map(|route| &route.errors) {
         screen.paragraph("", 4, Paint::Plain, &told(problem));
     }
+}
+
+/// What a source of peers gave. That it fails is among the problems.
+fn found(route: &str, source: &PeerSource) -> String {
+    let age = match source.age_s {
+        Some(age) => format!(", {} old", age_words(age)),
+        None => String::new(),
+    };
+    format!(
+        "{}: {} peers from {}{age}",
+        tame(route),
+        source.peers,
+        tame(&source.source)
+    )
 }
 
 fn told(problem: &Problem) -> String {

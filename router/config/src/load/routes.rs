@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::file::{parse, read};
 use super::{ContentHash, RouteLoad, Sources};
-use crate::check::{self, Base, Reader, RouteFile};
+use crate::check::{self, Base, Reader, RouteFile, peers_in_file};
 use crate::env::expand_tree;
 use crate::lint;
 use crate::report::Problem;
+use crate::valid::{PeersFrom, Route};
 
 /// A route file with an open report, to which checks across files may add problems.
 pub(super) struct RouteRead {
@@ -18,6 +19,7 @@ pub(super) struct RouteRead {
     /// The route's name; the file's stem if the file sets no name.
     pub(super) name: Arc<str>,
     content: Result<RouteContent, Box<Problem>>,
+    advise: bool,
 }
 
 struct RouteContent {
@@ -52,12 +54,13 @@ impl RouteRead {
             hash,
             name,
             content,
+            advise: sources.advise,
         }
     }
 
     /// The result, and every problem of the file.
     pub(super) fn finish(self) -> (RouteLoad, Vec<Problem>) {
-        let (route, problems) = match self.content {
+        let (route, mut problems) = match self.content {
             Ok(content) => (
                 Some(content.file.route),
                 content.reader.finish(&self.path, &content.text),
@@ -68,6 +71,17 @@ impl RouteRead {
             Some(route) if !problems.iter().any(Problem::is_fatal) => Ok(route),
             _ => Err(problems.clone()),
         };
+        // A router finds out by itself, and goes on with the last peers.
+        if self.advise
+            && let Ok(Route {
+                peers_from: Some(PeersFrom::File(path)),
+                options,
+                ..
+            }) = &result
+            && let Err(of_file) = peers_in_file(path, options.default_max.value)
+        {
+            problems.extend(of_file);
+        }
         let flaws = match &result {
             Ok(_) => problems.iter().filter(|p| p.is_error()).cloned().collect(),
             Err(_) => Vec::new(),

@@ -78,6 +78,7 @@ pub fn router(process: &Process<'_>, window: Window) -> Vec<Cause> {
     }
     for route in &status.routes {
         file(route, &mut found);
+        source(route, &mut found);
     }
     if process.uses_shared_keys {
         keys(status, &mut found);
@@ -139,6 +140,33 @@ fn invalid(problem: &Problem, consequence: &str) -> Cause {
     Cause::new(FindingCode::FileInvalid, Severity::Critical, text)
         .file(format!("{}:{}", problem.file, problem.line))
         .look("llmctl route check")
+}
+
+/// A source of peers that fails.
+fn source(route: &Route, found: &mut Vec<Cause>) {
+    let Some(source) = &route.peers_from else {
+        return;
+    };
+    let Some(error) = &source.error else { return };
+    let (severity, consequence) = match (source.peers, source.age_s) {
+        (0, _) => (Severity::Critical, "it never gave a peer".to_owned()),
+        (count, age) => {
+            let age = age.map_or(String::new(), |age| {
+                format!(", {} old", span(Duration::from_secs(age)))
+            });
+            (
+                Severity::Warning,
+                format!("its last {count} peers stay{age}"),
+            )
+        }
+    };
+    let text = format!("peers from {} fail: {error}; {consequence}", source.source);
+    let cause = Cause::new(FindingCode::PeerSourceFails, severity, text);
+    found.push(
+        cause
+            .route(&route.name)
+            .look("peers_from in the route's file"),
+    );
 }
 
 /// The state of the shared key file.

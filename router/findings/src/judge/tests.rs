@@ -50,6 +50,7 @@ fn route_of(peers: &[&str]) -> Route {
         }],
         fingerprint: None,
         hits: None,
+        peers_from: None,
         auth: Auth::Shared,
         switches: BTreeMap::new(),
         recording: None,

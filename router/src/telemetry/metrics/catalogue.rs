@@ -127,6 +127,12 @@ families! {
         PLACEMENTS = counter "llm_router_placements" [route, mode] Count;
         /// Polls of an engine's load, by what they found.
         POLLS = counter "llm_router_polls" [route, peer, result] Count;
+        /// How old the peers of a source (`peers_from`) are; absent before it first gave some.
+        PEER_SOURCE_AGE_SECONDS = gauge "llm_router_peer_source_age_seconds" [route] Seconds;
+        /// Questions to the source of a route's peers that failed; its last peers stay.
+        PEER_SOURCE_ERRORS = counter "llm_router_peer_source_errors" [route] Count;
+        /// Peers that the source of a route gave last.
+        PEER_SOURCE_PEERS = gauge "llm_router_peer_source_peers" [route] Count;
         /// Requests in flight on the peers that the limit counts.
         POOL_IN_FLIGHT = gauge "llm_router_pool_in_flight" [route, model] Count;
         /// Answers that the route's postprocess handler was meant for; passed: too long, or in an

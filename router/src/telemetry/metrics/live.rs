@@ -20,6 +20,7 @@ use super::bodylog;
 use super::catalogue::router;
 use super::gates::{self, SeenGates};
 use super::placement::{self, Families, SeenPlacements};
+use crate::clock::now;
 use crate::findings::Watch;
 use crate::state::{Entry, Route, RouteTable, Switch};
 use router_config::keys::KeyFileStatus;
@@ -95,6 +96,7 @@ impl Collector for Live {
             .collect();
         placement::encode(encoder, &FAMILIES, &placements)?;
         configuration(encoder, &table)?;
+        sources(encoder, &seen)?;
         bodylog::families(encoder, &self.bodylog.status())?;
         let findings = self.findings.in_force().into_iter();
         router::FINDINGS.write(
@@ -276,6 +278,34 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
                 .chain([("active-conns", seen.route.holds_back())])
                 .map(|(name, is_set)| (seen.labels(name), ConstGauge::new(u64::from(is_set))))
         }),
+    )
+}
+
+/// The sources of peers.
+fn sources(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result {
+    let with_source = seen.iter().filter(|seen| seen.route.peers_from.is_some());
+    let states: Vec<_> = with_source
+        .filter_map(|seen| Some((seen, seen.route.state.found.state()?)))
+        .collect();
+    let now = now();
+    router::PEER_SOURCE_AGE_SECONDS.write(
+        encoder,
+        states.iter().filter_map(|(seen, state)| {
+            let age = now.saturating_duration_since(state.at?);
+            Some((seen.label(), ConstGauge::new(age.as_secs_f64())))
+        }),
+    )?;
+    router::PEER_SOURCE_ERRORS.write(
+        encoder,
+        states
+            .iter()
+            .map(|(seen, state)| (seen.label(), ConstCounter::new(state.errors))),
+    )?;
+    router::PEER_SOURCE_PEERS.write(
+        encoder,
+        states
+            .iter()
+            .map(|(seen, state)| (seen.label(), ConstGauge::new(state.peers as f64))),
     )
 }
 
