@@ -300,6 +300,19 @@ impl Route {
             .change(|book, _, now| book.attempt_ended(&self.roster, ticket, end, now))
     }
 
+    /// Records the end of the last attempt and releases the slot, in one critical section. Returns
+    /// the resulting health changes of the peer.
+    pub fn finish(&self, reservation: &mut Reservation, end: AttemptEnd) -> Vec<HealthChange> {
+        let Some(mut ticket) = reservation.ticket.take() else {
+            return Vec::new();
+        };
+        self.state.change(|book, _, now| {
+            let changes = book.attempt_ended(&self.roster, &mut ticket, end, now);
+            book.release(ticket, now);
+            changes
+        })
+    }
+
     /// Records evidence about a peer. Returns the resulting change.
     pub fn observe(&self, peer: &PeerKey, evidence: Evidence) -> Option<Change> {
         self.state

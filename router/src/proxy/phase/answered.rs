@@ -304,8 +304,7 @@ impl Phase for Answered {
             inspected, tries, ..
         } = &mut self.placed;
         let authorised = &inspected.authorised;
-        tries.ended(&authorised.route, &authorised.arrival.sinks.events, end);
-        tries.reservation.release();
+        tries.finish(&authorised.route, &authorised.arrival.sinks.events, end);
         self.flush_gaps();
         let meter = self.finish_measure();
         let status = match self.head {

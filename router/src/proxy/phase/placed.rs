@@ -118,11 +118,23 @@ impl Tries {
 
     /// Records the end of the current attempt, which may change the peer's state.
     pub(in crate::proxy) fn ended(&mut self, route: &Route, events: &Events, end: AttemptEnd) {
-        if let (Some(attempt), AttemptEnd::Failed(failure)) = (self.attempts.last_mut(), end) {
-            attempt.failure = Some(failure);
-        }
+        self.note(end);
         for change in route.attempt_ended(&mut self.reservation, end) {
             events.peer_health(at_peer(route, &self.peer), &change);
+        }
+    }
+
+    /// Records the end of the last attempt, and releases the slot.
+    pub(in crate::proxy) fn finish(&mut self, route: &Route, events: &Events, end: AttemptEnd) {
+        self.note(end);
+        for change in route.finish(&mut self.reservation, end) {
+            events.peer_health(at_peer(route, &self.peer), &change);
+        }
+    }
+
+    fn note(&mut self, end: AttemptEnd) {
+        if let (Some(attempt), AttemptEnd::Failed(failure)) = (self.attempts.last_mut(), end) {
+            attempt.failure = Some(failure);
         }
     }
 
