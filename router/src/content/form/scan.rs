@@ -211,7 +211,8 @@ impl FormScan {
 
     fn text(&mut self) -> Result<bool, FormError> {
         let found = self.find_delimiter();
-        let length = found.unwrap_or(self.pending.len());
+        // The end of `pending` may be the beginning of the delimiter.
+        let length = found.unwrap_or(self.searched);
         if self.text_bytes + length > TEXT_MAX {
             return Err(FormError::TextTooLong);
         }

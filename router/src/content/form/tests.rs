@@ -1,5 +1,7 @@
 use http::HeaderValue;
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 
@@ -178,7 +180,42 @@ fn a_file_is_not_held() {
     assert!(form.model.unwrap().start > 1_000_000);
 }
 
+/// Pieces of forms, whole and torn.
+const PIECES: &[&[u8]] = &[
+    b"--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n",
+    b"--XX\r\nContent-Disposition: form-data; name=f; filename=\"f\"\r\n\r\n",
+    b"--XX\r\nContent-Disposition: form-data; name=",
+    b"--XX--\r\n",
+    b"\r\n--XX",
+    b"\r\n\r\n",
+    b"\r\n",
+    b"\r",
+    b"--",
+    b"\"",
+    b"\\",
+    b"; filename*=x",
+    b"user",
+    b"\0",
+    b"\xff",
+];
+
 proptest! {
+    #[test]
+    fn no_form_breaks_the_scan(pieces in vec(select(PIECES), 0..40), size in 1_usize..30) {
+        let body = pieces.concat();
+        let whole = Form::read(&headers(TYPE), &body).unwrap();
+        let mut scan = FormScan::new(&headers(TYPE)).unwrap();
+        let fed = body.chunks(size).try_for_each(|chunk| scan.feed(chunk));
+        let found = fed.and_then(|()| scan.end());
+        prop_assert_eq!(&found, &whole);
+        if let Ok(mut form) = whole
+            && let Some((alias, edited)) = form.replace_model(&body, |_| Some("served".into()))
+        {
+            prop_assert_eq!(&*alias.served, "served");
+            prop_assert_eq!(Form::read(&headers(TYPE), &edited), Some(Ok(form)));
+        }
+    }
+
     #[test]
     fn chunks_make_no_difference(
         file in "[\r\nX-]{0,40}", value in "[a-zX\r\n-]{0,12}", after in "[X-]{0,4}", size in 1_usize..20,
