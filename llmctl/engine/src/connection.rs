@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+
+use crate::realtime::Session;
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct Connection {
     pub(crate) served: AtomicU64,
     /// Whether the connection ends with a reset instead of a normal close.
     pub(crate) reset: AtomicBool,
+    /// The session that takes the connection over when HTTP has ended.
+    pub(crate) session: Mutex<Option<Session>>,
     /// Start of the idle time after an answer; `None` before the first answer and while busy.
     idle_since: watch::Sender<Option<Instant>>,
 }
@@ -33,6 +38,7 @@ impl Connection {
             peer,
             served: AtomicU64::new(0),
             reset: AtomicBool::new(false),
+            session: Mutex::default(),
             idle_since: watch::Sender::new(None),
         })
     }

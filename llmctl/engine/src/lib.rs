@@ -7,7 +7,7 @@
 //! the same order get the same answers.
 //!
 //! It serves chat, completions, embeddings, responses, conversations, files, transcriptions, image
-//! edits and models as OpenAI does, messages and token counting as Anthropic does, health, metrics and slots as the imitated engine does, and for tests
+//! edits, realtime sessions in text and models as OpenAI does, messages and token counting as Anthropic does, health, metrics and slots as the imitated engine does, and for tests
 //! `/sim/faults`, `/sim/requests` and `/sim/stats`.
 //!
 //! Every engine is a set of owned tasks, which end with its [`EngineHandle`].
@@ -30,6 +30,7 @@ mod log;
 mod metrics;
 mod openai;
 mod prompt;
+mod realtime;
 mod reply;
 mod server;
 mod service;

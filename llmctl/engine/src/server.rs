@@ -153,5 +153,15 @@ async fn carry(
     if connection.reset.load(Relaxed) {
         // The stream is dropped here. The option fails only on a closed stream.
         drop(serving.into_parts().io.into_inner().set_zero_linger());
+        return;
+    }
+    let session = connection.session.lock().take();
+    if let Some(session) = session {
+        let stream = serving.into_parts().io.into_inner();
+        tokio::select! {
+            () = session.run(stream) => {}
+            () = ending.abort.cancelled() => {}
+            () = ending.stop.cancelled() => {}
+        }
     }
 }

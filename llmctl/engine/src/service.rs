@@ -21,7 +21,7 @@ use super::answer::{Answer, Interruption};
 use super::openai::{
     chat, completions, conversations, embeddings, files, models, responses, uploads,
 };
-use super::{anthropic, control, metrics, status};
+use super::{anthropic, control, metrics, realtime, status};
 use crate::app::{App, Context};
 use crate::connection::{Busy, Connection};
 use crate::failure::{self, Failure};
@@ -126,6 +126,19 @@ pub(crate) async fn serve(
         on_connection,
     };
     let exchange = app.log.open(&head, origin);
+    if realtime::is_asked_for(&head) {
+        let accepted = authorise(&app, &head)
+            .and_then(|()| realtime::accept(&app, &head, Arc::clone(&exchange)));
+        let response = match accepted {
+            Ok((response, session)) => {
+                *connection.session.lock() = Some(session);
+                exchange.status(response.status());
+                return Ok(response.map(|body| Answer::new(body, busy, None, None)));
+            }
+            Err(failure) => failure.into_response(),
+        };
+        return Ok(finish(&app, &head, response, exchange, busy, None));
+    }
     let body = collect(body).await?;
     exchange.body(body.as_ref().map_or(&Bytes::new(), |body| body));
     let facts = Facts {

@@ -61,6 +61,14 @@ impl Wire {
             .expect("the engine reads");
     }
 
+    /// Sends a text over a WebSocket, in a frame with the mask 0.
+    pub(crate) async fn send_frame(&mut self, text: &str) {
+        let len = u8::try_from(text.len()).expect("a short text");
+        assert!(len < 126, "a short text");
+        let frame = [&[0x81, 0x80 | len, 0, 0, 0, 0], text.as_bytes()].concat();
+        self.0.write_all(&frame).await.expect("the engine reads");
+    }
+
     /// Reads until this text has come, and returns everything read so far.
     pub(crate) async fn read_until(&mut self, text: &str) -> String {
         let mut read = Vec::new();
@@ -71,7 +79,8 @@ impl Wire {
                 "closed before {text:?} came"
             );
         }
-        String::from_utf8(read).expect("text")
+        // The heads of WebSocket frames are no text.
+        String::from_utf8_lossy(&read).into_owned()
     }
 
     /// Reads to the end of an answer, or of the connection.

@@ -1,9 +1,9 @@
-//! Objects that the engine stores, and the forms that upload files.
+//! Objects that the engine stores, the forms that upload files, and sockets.
 
 use serde_json::json;
 use sim_engine::Options;
 
-use crate::harness::{ask, engine, get, post};
+use crate::harness::{Wire, ask, engine, get, post};
 
 const FORM: &str = "content-type: multipart/form-data; boundary=b\r\n";
 
@@ -100,4 +100,31 @@ async fn files_are_stored_and_audio_is_transcribed() {
     assert_eq!(events.last().unwrap()["text"], whole["text"]);
     let none = ask(&engine, "POST", path, FORM, &form(&[])).await;
     assert_eq!(none.status, 400);
+}
+
+#[tokio::test]
+async fn a_realtime_session_converses_in_text() {
+    let engine = engine(Options::default()).await;
+    let mut wire = Wire::to(&engine).await;
+    let headers = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-protocol: realtime\r\n";
+    wire.send("GET", "/v1/realtime?model=m", headers, "").await;
+    let head = wire.read_until("session.created").await;
+    // The proof of RFC 6455's own example.
+    let proof = "sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
+    assert!(
+        head.contains(proof) && head.contains("sec-websocket-protocol: realtime\r\n"),
+        "{head}"
+    );
+    for _ in 0..2 {
+        let item =
+            r#"{"type":"conversation.item.create","item":{"role":"user","content":"hello"}}"#;
+        wire.send_frame(item).await;
+        wire.read_until("conversation.item.done").await;
+        wire.send_frame(r#"{"type":"response.create"}"#).await;
+        let answer = wire.read_until("output_tokens").await;
+        assert!(answer.contains("response.output_text.delta"), "{answer}");
+    }
+    wire.send_frame("not JSON").await;
+    wire.read_until("invalid_request_error").await;
 }
