@@ -14,6 +14,7 @@ mod keys;
 mod limits;
 mod load;
 mod options;
+mod owners;
 mod process;
 mod room;
 mod routes;
@@ -38,6 +39,7 @@ pub use load::{
     AllSessions, Backend, Backends, FinishedSession, PoolSessions, RouteLoad, SessionHome, Sessions,
 };
 pub use options::{AdaptiveBounds, RouteOption, RouteOpts};
+pub use owners::{Owner, Owners};
 pub use process::{Drain, ProcessPhase, Readiness, ReadyStatus, Reload};
 pub use room::{PoolState, RouteState, Tier, TierPeer};
 pub use routes::{

@@ -129,6 +129,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/_keys", get(process::keys))
         .route("/_findings", get(findings::page))
         .route("/_targets", get(process::targets))
+        .route("/_owners", get(process::owners))
         .route(
             "/_decisions",
             get(process::together).layer(Extension(Together::Decisions)),

@@ -302,6 +302,7 @@ impl Reloader {
         }
         let refused = problems.iter().any(Problem::is_fatal);
         self.tell(&problems, refused);
+        self.builder.limit_owners(&self.main.owners);
         let table = self.builder.build(
             Arc::new(self.main.server.clone()),
             Arc::new(self.main.bodylog.clone()),

@@ -162,6 +162,7 @@ class World:
         (at / "keys").write_text(KEYS)
         (at / "router.yaml").write_text(
             "server: {drain_delay: 0s, drain_timeout: 1s, access_log: false}\nkeys: {file: keys}\nroutes: routes/\n"
+            "owners: {team-a: {max_concurrency: 1000}}\n"
             f"bodylog: {{listener: '{frames}', spool: {{dir: '{self.at}/spool'}}}}\n"
         )
         addresses = {name: address(url) for name, url in self.engine_urls.items()}

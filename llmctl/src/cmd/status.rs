@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
-use proto::admin::{Decisions, Findings, Routes};
+use proto::admin::{Decisions, Findings, Owners, Routes};
 use router_core::decision::Receipt;
 use serde::Serialize;
 
@@ -192,8 +192,10 @@ async fn see(router: &Router, args: &StatusArgs) -> Result<Seen, Failure> {
         };
         findings.findings.retain(is_of);
     }
+    let owners = router.get::<Owners>(&["_owners"], &[]).await;
     Ok(Seen {
         findings,
+        owners: owners.map(|page| page.owners).unwrap_or_default(),
         names,
         recent: recent::digest(&receipts),
         status,

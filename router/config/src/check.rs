@@ -12,6 +12,7 @@ mod main_file;
 mod names;
 mod net;
 mod origins;
+mod owners;
 mod peers;
 mod peers_from;
 mod reader;

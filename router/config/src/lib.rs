@@ -15,6 +15,7 @@ pub mod lint;
 pub mod load;
 mod masking;
 pub mod options;
+pub mod owners;
 pub mod report;
 pub mod schema;
 #[cfg(test)]

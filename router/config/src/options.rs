@@ -197,6 +197,8 @@ pub enum Kind {
     PeersByModel,
     /// The source of a route's peers.
     PeersFrom,
+    /// Owner of keys → limits.
+    Owners,
     /// A mapping with its own keys.
     Section(fn() -> &'static [&'static Meta]),
 }
@@ -327,6 +329,7 @@ impl Kind {
             Self::Url => "an `http://` or `https://` URL".to_owned(),
             Self::Peers => "a list of peers".to_owned(),
             Self::PeersByModel => "a mapping from model to a list of peers".to_owned(),
+            Self::Owners => "a mapping from an owner's name to `{max_concurrency, requests_per_minute}`".to_owned(),
             Self::PeersFrom => "`{file: PATH}` or `{dns: {name: NAME, port: PORT}}`".to_owned(),
             Self::Section(_) => "a mapping".to_owned(),
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::check;
 use super::options::{
-    BUCKET, Bounds, CONDITION, EJECT, HEALTH_CHECK, Kind, MAIN, METRIC_ROW, Meta, PEER,
+    BUCKET, Bounds, CONDITION, EJECT, HEALTH_CHECK, Kind, MAIN, METRIC_ROW, Meta, OWNER, PEER,
     PEERS_FROM_DNS, PEERS_FROM_DNS_KEYS, PEERS_FROM_KEYS, ROUTE, RULE,
 };
 use super::tree;
@@ -125,6 +125,7 @@ fn alternatives(kind: &Kind, nullable: bool) -> Vec<Value> {
         | Kind::Prefixes
         | Kind::SessionSources
         | Kind::Aliases
+        | Kind::Owners
         | Kind::Thresholds(_)
         | Kind::BodyPaths
         | Kind::Rules
@@ -285,6 +286,11 @@ fn collection(kind: &Kind) -> Value {
             },
             { "enum": [check::SHARED] },
         ] }),
+        Kind::Owners => json!({
+            "type": "object",
+            "propertyNames": { "pattern": r"^[^*]*\*?$", "minLength": 1, "maxLength": 256 },
+            "additionalProperties": object_of(OWNER, &[]),
+        }),
         Kind::Aliases => json!({
             "type": "object",
             "additionalProperties": { "type": ["string", "number"], "pattern": r"\S" },

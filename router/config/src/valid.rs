@@ -12,6 +12,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use router_core::pool::{PeerKey, Weight};
 
+use super::owners::Owners;
 use super::units;
 
 pub use super::options::{
@@ -84,6 +85,8 @@ pub struct Main {
     pub routes_dir: PathBuf,
     /// `bodylog:`.
     pub bodylog: Bodylog,
+    /// `owners:`.
+    pub owners: Arc<Owners>,
 }
 
 /// `server:`. A change of `listen` or `admin_listen` needs a restart; the rest reloads.

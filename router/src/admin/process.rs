@@ -4,13 +4,13 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use http::header::HeaderMap;
 use http::{StatusCode, Uri};
-use proto::admin::{Drain, Readiness, ReadyStatus, Reload};
+use proto::admin::{Drain, Owner, Owners, Readiness, ReadyStatus, Reload};
 use service::exposition::Format;
 
 use super::query::Params;
 use super::status::Together;
 use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status, targets};
-use crate::state::{Lifecycle, Phase, RouteTable};
+use crate::state::{Lifecycle, OwnerUse, Phase, RouteTable};
 use router_config::keys::Digest;
 
 /// `GET /healthz`: the process is up.
@@ -78,6 +78,25 @@ pub(super) async fn routes(State(state): State<AdminState>) -> Response {
 /// `GET /_targets`.
 pub(super) async fn targets(State(state): State<AdminState>) -> Response {
     answer::json(StatusCode::OK, &targets::targets(&state.tables.load())).into_axum()
+}
+
+/// `GET /_owners`.
+pub(super) async fn owners(State(state): State<AdminState>) -> Response {
+    let table = state.tables.load();
+    let uses = table.owners.as_ref().map(|book| book.uses());
+    let owner = |seen: OwnerUse| Owner {
+        owner: seen.owner.to_string(),
+        in_flight: seen.in_flight,
+        max_concurrency: seen.limits.max_concurrency,
+        requests_per_minute: seen.limits.requests_per_minute,
+        refused_concurrency: seen.refused_concurrency,
+        refused_rate: seen.refused_rate,
+    };
+    let page = Owners {
+        limited: uses.is_some(),
+        owners: uses.unwrap_or_default().into_iter().map(owner).collect(),
+    };
+    answer::json(StatusCode::OK, &page).into_axum()
 }
 
 /// `GET /_keys`.

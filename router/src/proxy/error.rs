@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::content::{FormError, Unreadable};
+use crate::state::OwnerRefusal;
 
 /// Which API the client speaks. The path decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,10 @@ pub struct ApiError {
     /// Another route may take the request: no peer of this one has taken it.
     may_fall_back: bool,
 }
+
+/// When an owner with all its places taken may ask again; when one of its requests ends is not
+/// known.
+const OWNER_RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum number of models listed in an error.
 const MODELS_MAX: usize = 50;
@@ -169,6 +174,31 @@ impl ApiError {
             message,
             Retry::Useless,
         )
+    }
+
+    /// 429: the owner of the key uses as much as it may.
+    pub fn owner_refused(owner: &str, why: OwnerRefusal) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let owner = clip(owner);
+        match why {
+            OwnerRefusal::Concurrency { in_flight, limit } => {
+                let message = format!(
+                    "the limit of '{owner}' is reached: {in_flight} requests are running or waiting, at most {limit} may"
+                );
+                let retry = Retry::After(OWNER_RETRY);
+                Self::new(status, "owner_limit", message, retry)
+                    .with("owner", owner)
+                    .with("in_flight", in_flight)
+                    .with("limit", limit)
+            }
+            OwnerRefusal::Rate { limit, after } => {
+                let message =
+                    format!("requests of '{owner}' come too fast: {limit} may begin in a minute");
+                Self::new(status, "owner_rate_limit", message, Retry::After(after))
+                    .with("owner", owner)
+                    .with("limit", limit)
+            }
+        }
     }
 
     /// 403: a web page of this origin may not call the router.
@@ -585,7 +615,7 @@ impl ApiError {
             Retry::After(wait) => {
                 headers.insert(
                     header::RETRY_AFTER,
-                    HeaderValue::from(wait.as_secs().max(1)),
+                    HeaderValue::from((wait.as_secs_f64().ceil() as u64).max(1)),
                 );
                 let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
                 headers.insert(

@@ -472,6 +472,7 @@ mod tests {
                 route: Arc::clone(route),
                 path_at: 2,
                 owner: None,
+                place: None,
                 capture: None,
             };
             let asked = Asked {

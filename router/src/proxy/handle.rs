@@ -279,7 +279,10 @@ impl Proxy {
             path_at,
             owner: admitted.owner,
         };
-        let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
+        let mut authorised = match self.authorise(arrival, table, &parts, peer, grant) {
+            Ok(authorised) => authorised,
+            Err(refused) => return Err(refused.having_read(received)),
+        };
         if let Some(capture) = &mut authorised.capture {
             collected.record(capture);
         }
@@ -354,7 +357,7 @@ impl Proxy {
                 Err(error) => Err(Refused::new(authorised, error)),
             };
         }
-        let mut authorised = self.authorise(arrival, table, &parts, peer, grant);
+        let mut authorised = self.authorise(arrival, table, &parts, peer, grant)?;
         let bounds = Limits {
             body: route.options.max_body_size.value,
             buffered: table.server.max_buffered_bytes,
@@ -476,6 +479,9 @@ impl Proxy {
     }
 
     /// From here on the request is recorded, even if it is refused.
+    ///
+    /// # Errors
+    /// 429 when the owner has all the places that it may have, or is too fast.
     fn authorise(
         &self,
         arrival: Live<Arrival>,
@@ -483,7 +489,7 @@ impl Proxy {
         parts: &Parts,
         peer: &Remote,
         grant: Grant<'_>,
-    ) -> Live<Authorised> {
+    ) -> Result<Live<Authorised>, Box<Refused>> {
         let client = headers::Client {
             peer,
             trusted: &table.server.trusted_proxies,
@@ -496,7 +502,17 @@ impl Proxy {
                 client: client.address(&parts.headers),
             })
         });
-        Authorised::live(arrival, grant, capture)
+        let mut authorised = Authorised::live(arrival, grant, capture);
+        if let (Some(owners), Some(owner)) = (&table.owners, &authorised.owner) {
+            match owners.take(owner, authorised.arrival.at) {
+                Ok(place) => authorised.place = place,
+                Err(why) => {
+                    let error = ApiError::owner_refused(owner, why);
+                    return Err(Refused::new(authorised, error));
+                }
+            }
+        }
+        Ok(authorised)
     }
 }
 

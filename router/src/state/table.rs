@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::owners::{OwnerBook, OwnerStates};
 use super::{Route, RouteState};
 use crate::content::Fields;
 use crate::telemetry::metrics::{Metrics, RouteLabels};
 use router_config::keys::KeyState;
+use router_config::owners::Owners;
 use router_config::report::Problem;
 use router_config::valid::{self, Bodylog, Server};
 
@@ -58,6 +60,8 @@ impl Entry {
 pub struct RouteTable {
     /// `server:`.
     pub server: Arc<Server>,
+    /// The limits of owners; `None` when nobody is limited.
+    pub owners: Option<OwnerBook>,
     /// `bodylog:`.
     pub bodylog: Arc<Bodylog>,
     /// The shared keys in force and their source.
@@ -142,14 +146,23 @@ impl RouteTable {
 pub struct TableBuilder {
     states: HashMap<Arc<str>, Arc<RouteState>>,
     metrics: Arc<Metrics>,
+    limits: Arc<Owners>,
+    owners: Arc<OwnerStates>,
 }
 
 impl TableBuilder {
+    /// Limits owners from the next table on.
+    pub fn limit_owners(&mut self, limits: &Arc<Owners>) {
+        self.limits = Arc::clone(limits);
+    }
+
     /// A builder without routes.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             states: HashMap::new(),
             metrics,
+            limits: Arc::default(),
+            owners: Arc::default(),
         }
     }
 
@@ -191,6 +204,7 @@ impl TableBuilder {
         );
         let table = RouteTable {
             server,
+            owners: OwnerBook::new(&self.limits, &self.owners),
             bodylog,
             keys,
             entries,

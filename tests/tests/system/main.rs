@@ -35,6 +35,7 @@ mod live_rules;
 mod live_vectors;
 mod metrics;
 mod operator;
+mod owners;
 mod postprocess;
 mod reload;
 mod retries;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proto::admin::{
-    Auth, Keys, KeysInForce, Peer, PeerSource, PeerState, Pool, Problem, PromptTokens, Route,
-    RouteStatus,
+    Auth, Keys, KeysInForce, Owner, Peer, PeerSource, PeerState, Pool, Problem, PromptTokens,
+    Route, RouteStatus,
 };
 
 use super::age::age_words;
@@ -51,6 +51,7 @@ pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
         gates::signals(&status.routes),
         gates::refusals(&status.routes),
         gates::overrides(&status.routes),
+        owners(&seen.owners),
     ] {
         if !table.is_empty() {
             screen.table(&table);
@@ -60,6 +61,34 @@ pub(super) fn show(router: &str, seen: &Seen, screen: &mut Screen) {
     for problem in status.routes.iter().flat_map(|route| &route.errors) {
         screen.paragraph("", 4, Paint::Plain, &told(problem));
     }
+}
+
+/// What owners use beside what they may.
+fn owners(owners: &[Owner]) -> Table {
+    let mut table = Table::new(&[
+        "owner",
+        "in-flight",
+        "at most",
+        "per minute",
+        "refused",
+        "too fast",
+    ]);
+    for owner in owners {
+        let or_dash = |limit: Option<u32>| limit.map_or("-".to_owned(), |limit| limit.to_string());
+        let is_full = owner
+            .max_concurrency
+            .is_some_and(|max| owner.in_flight >= max);
+        let in_flight = if is_full { Paint::Yellow } else { Paint::Plain };
+        table.painted_row(vec![
+            plain(&owner.owner),
+            (owner.in_flight.to_string(), in_flight),
+            plain(&or_dash(owner.max_concurrency)),
+            plain(&or_dash(owner.requests_per_minute)),
+            plain(&owner.refused_concurrency.to_string()),
+            plain(&owner.refused_rate.to_string()),
+        ]);
+    }
+    table
 }
 
 /// What a source of peers gave. That it fails is among the problems.

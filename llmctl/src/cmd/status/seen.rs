@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::admin::{Findings, Routes};
+use proto::admin::{Findings, Owner, Routes};
 
 use super::recent::Recent;
 
@@ -11,6 +11,8 @@ pub(super) struct Seen {
     pub(super) status: Routes,
     /// Absent for routers without `/_findings`.
     pub(super) findings: Option<Findings>,
+    /// What owners use; empty without limits of owners and for routers without `/_owners`.
+    pub(super) owners: Vec<Owner>,
     /// The names of all routes, also when only one is shown.
     pub(super) names: Vec<String>,
     pub(super) recent: BTreeMap<String, Recent>,

@@ -69,6 +69,7 @@ fn seen(status: proto::admin::Routes) -> Seen {
         .collect();
     Seen {
         findings: None,
+        owners: Vec::new(),
         names: Vec::new(),
         recent: recent::digest(&receipts),
         status,

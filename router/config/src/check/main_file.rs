@@ -1,8 +1,10 @@
 //! `router.yaml` → [`Main`] and the `defaults:` layer.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::owners::owners;
 use super::reader::Reader;
 use super::route_file::options;
 use super::scalar::usable;
@@ -105,6 +107,7 @@ pub(crate) fn main_file(
             keys,
             routes_dir,
             bodylog,
+            owners: Arc::new(owners(reader, root)),
         },
         base,
         routes_at: root.get(ROUTES.meta.key).map(|node| node.span.clone()),

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{
     BODYLOG_SECTION, BODYLOG_SPOOL, BUCKET, CORS, DEFAULTS, EJECT, FINDINGS, HEALTH_CHECK, KEYS,
-    Kind, MAIN, METRIC_ROW, Meta, PEER, PEERS_FROM_DNS_KEYS, PEERS_FROM_KEYS, ROUTE, RULE, SERVER,
+    Kind, MAIN, METRIC_ROW, Meta, OWNER, PEER, PEERS_FROM_DNS_KEYS, PEERS_FROM_KEYS, ROUTE, RULE,
+    SERVER,
 };
 
 /// The text of `docs/options.md`.
@@ -32,6 +33,8 @@ pub fn markdown() -> String {
             table(&mut out, "", keys());
         }
     }
+    let _ = write!(out, "\n### `owners.*`\n");
+    table(&mut out, "", OWNER);
     let _ = write!(out, "\n### `defaults`\n\n{}\n", DEFAULTS.doc);
     let _ = write!(out, "\n## `routes/<name>.yaml`\n");
     table(&mut out, "", &ROUTE);

@@ -19,8 +19,48 @@ pub(crate) static MAIN: &[&Meta] = &[
     &ROUTES.meta,
     &DEFAULTS,
     &BODYLOG_SECTION,
+    &OWNERS,
     &STATE.meta,
 ];
+
+/// `owners:`.
+pub(crate) static OWNERS: Meta = Meta {
+    key: "owners",
+    group: "main",
+    kind: Kind::Owners,
+    default: "{}",
+    doc: "Limits of the holders of keys, over all routes, by the owner's name; `team-*` stands for all that begin so, `default` for all others. See docs/owners.md.",
+    secret: false,
+    advanced: false,
+};
+
+/// The keys of one owner.
+pub(crate) static OWNER: &[&Meta] = &[&OWNER_MAX_CONCURRENCY.meta, &OWNER_REQUESTS_PER_MINUTE.meta];
+
+/// `owners.*.max_concurrency`.
+pub(crate) static OWNER_MAX_CONCURRENCY: OptionDef<Option<u32>> = OptionDef::new(
+    "owner",
+    "max_concurrency",
+    Kind::WholeOrOff {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole_or_off,
+)
+.default("off")
+.doc("Requests of the owner that run or wait at once. A further one gets 429 `owner_limit`.");
+/// `owners.*.requests_per_minute`.
+pub(crate) static OWNER_REQUESTS_PER_MINUTE: OptionDef<Option<u32>> = OptionDef::new(
+    "owner",
+    "requests_per_minute",
+    Kind::WholeOrOff {
+        min: 1,
+        max: 1_000_000,
+    },
+    check::whole_or_off,
+)
+.default("off")
+.doc("Requests that may begin in a minute, up to a tenth of them at once. A further one gets 429 `owner_rate_limit`.");
 
 /// `server:`.
 static SERVER_KEYS: &[&Meta] = &[

@@ -7,7 +7,7 @@ use router_bodylog::Capture;
 
 use super::{Arrival, Live};
 use crate::proxy::dispatch::leading_slashes;
-use crate::state::Route;
+use crate::state::{OwnerSlot, Route};
 
 /// A request with a caller that may use its route.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(in crate::proxy) struct Authorised {
     pub(in crate::proxy) path_at: usize,
     /// Owner of the key; `None` on an open route.
     pub(in crate::proxy) owner: Option<Arc<str>>,
+    /// The owner's place, kept to the end of the request; `None` without limits of owners.
+    pub(in crate::proxy) place: Option<OwnerSlot>,
     /// The capture for the body log; `None` if the request is not recorded.
     pub(in crate::proxy) capture: Option<Box<Capture>>,
 }
@@ -47,6 +49,7 @@ impl Authorised {
             route: Arc::clone(grant.route),
             path_at: grant.path_at,
             owner: grant.owner,
+            place: None,
             capture,
         })
     }

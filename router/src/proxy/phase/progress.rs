@@ -18,7 +18,7 @@ use crate::proxy::error::ApiError;
 use crate::proxy::forward::at_peer;
 use crate::proxy::respond::Routing;
 use crate::settled::{Settled, Times, dash, no_source};
-use crate::state::{Peer, Reservation, Route};
+use crate::state::{OwnerSlot, Peer, Reservation, Route};
 use answers::Meter;
 
 /// The status recorded for a client that left before the router sent one (nginx uses the same
@@ -32,6 +32,8 @@ pub(in crate::proxy) struct Progress {
     route: Option<Arc<Route>>,
     path_at: usize,
     owner: Option<Arc<str>>,
+    /// Dropped when the request is settled.
+    place: Option<OwnerSlot>,
     capture: Option<Box<Capture>>,
     received: Option<Received>,
     asked: Option<Asked>,
@@ -77,6 +79,7 @@ impl From<Arrival> for Progress {
             route: None,
             path_at: 0,
             owner: None,
+            place: None,
             capture: None,
             received: None,
             asked: None,
@@ -96,6 +99,7 @@ impl From<Authorised> for Progress {
             route: Some(authorised.route),
             path_at: authorised.path_at,
             owner: authorised.owner,
+            place: authorised.place,
             capture: authorised.capture,
             ..Self::from(authorised.arrival)
         }
@@ -348,6 +352,7 @@ impl Refused {
                 route: Arc::clone(next),
                 path_at: progress.path_at,
                 owner: progress.owner,
+                place: progress.place,
                 capture: progress.capture,
             }
         })

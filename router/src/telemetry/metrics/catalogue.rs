@@ -127,6 +127,11 @@ families! {
         PLACEMENTS = counter "llm_router_placements" [route, mode] Count;
         /// Polls of an engine's load, by what they found.
         POLLS = counter "llm_router_polls" [route, peer, result] Count;
+        /// Requests of an owner that run or wait, over all routes; only with limits of owners, at most
+        /// 200 owners.
+        OWNER_IN_FLIGHT = gauge "llm_router_owner_in_flight" [owner] Count;
+        /// Requests refused by the limits of their owner (`concurrency`, `rate`).
+        OWNER_REFUSALS = counter "llm_router_owner_refusals" [owner, reason] Count;
         /// How old the peers of a source (`peers_from`) are; absent before it first gave some.
         PEER_SOURCE_AGE_SECONDS = gauge "llm_router_peer_source_age_seconds" [route] Seconds;
         /// Questions to the source of a route's peers that failed; its last peers stay.

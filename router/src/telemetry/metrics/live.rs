@@ -55,6 +55,9 @@ pub struct Live {
     findings: Arc<Watch>,
 }
 
+/// Owners with series of their own.
+const OWNERS_MAX: usize = 200;
+
 /// The state of one route at one scrape.
 struct Seen<'t> {
     route: &'t Route,
@@ -97,6 +100,7 @@ impl Collector for Live {
         placement::encode(encoder, &FAMILIES, &placements)?;
         configuration(encoder, &table)?;
         sources(encoder, &seen)?;
+        owners(encoder, &table)?;
         bodylog::families(encoder, &self.bodylog.status())?;
         let findings = self.findings.in_force().into_iter();
         router::FINDINGS.write(
@@ -277,6 +281,40 @@ fn routes(encoder: &mut DescriptorEncoder<'_>, seen: &[Seen<'_>]) -> fmt::Result
                 .chain(seen.gates.limits_set())
                 .chain([("active-conns", seen.route.holds_back())])
                 .map(|(name, is_set)| (seen.labels(name), ConstGauge::new(u64::from(is_set))))
+        }),
+    )
+}
+
+/// What owners use, of the first owners by name.
+fn owners(encoder: &mut DescriptorEncoder<'_>, table: &RouteTable) -> fmt::Result {
+    let mut uses = table
+        .owners
+        .as_ref()
+        .map(|book| book.uses())
+        .unwrap_or_default();
+    uses.truncate(OWNERS_MAX);
+    router::OWNER_IN_FLIGHT.write(
+        encoder,
+        uses.iter().map(|one| {
+            (
+                [(&*one.owner).into()],
+                ConstGauge::new(u64::from(one.in_flight)),
+            )
+        }),
+    )?;
+    router::OWNER_REFUSALS.write(
+        encoder,
+        uses.iter().flat_map(|one| {
+            let counts = [
+                ("concurrency", one.refused_concurrency),
+                ("rate", one.refused_rate),
+            ];
+            counts.map(|(reason, count)| {
+                (
+                    [(&*one.owner).into(), reason.into()],
+                    ConstCounter::new(count),
+                )
+            })
         }),
     )
 }

@@ -86,6 +86,7 @@ fn wrong_type(kind: &Kind) -> &'static str {
         | Kind::Eject
         | Kind::HealthCheck
         | Kind::PeersFrom
+        | Kind::Owners
         | Kind::Section(_) => "[1, 2]",
         _ => "{a: 1}",
     }
@@ -143,6 +144,13 @@ fn out_of_range(kind: &Kind) -> Vec<&'static str> {
             "{window: off}",
             "{time: 0s}",
             "{max_share: half}",
+        ],
+        Kind::Owners => vec![
+            "5",
+            "[a]",
+            "{a: 5}",
+            "{a: {max_concurrency: 0}}",
+            "{a: {requests_per_minute: many}}",
         ],
         Kind::PeersFrom => vec![
             "5",
@@ -458,6 +466,7 @@ fn good(meta: &Meta) -> &'static str {
         }
         Kind::Metrics => "[{metric: avg, threshold: 0}, {metric: p95, q: .95, threshold: 8000}]",
         Kind::Eject => "{consecutive: 3, time: 10s}",
+        Kind::Owners => "{alice: {max_concurrency: 8}, 'team-*': {requests_per_minute: 60}}",
         Kind::PeersFrom => "{dns: {name: vllm.inference, port: 8000}}",
         Kind::HealthCheck => "{kind: generate, idle: 30s, model: m}",
         Kind::Buckets => "[[1, .5, 1], {min_turn: 2, share: 1, tol: 1.5}]",
