@@ -8,6 +8,7 @@ pub mod access;
 mod answer;
 mod console;
 mod findings;
+mod openapi;
 mod process;
 pub mod public;
 mod query;
@@ -129,6 +130,8 @@ pub fn router(state: AdminState) -> Router {
         .route("/_keys", get(process::keys))
         .route("/_findings", get(findings::page))
         .route("/_targets", get(process::targets))
+        .route("/_openapi.json", get(process::openapi))
+        .route("/", get(process::pages))
         .route("/_owners", get(process::owners))
         .route(
             "/_decisions",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Changed, Toggle, Toggled};
 
 /// `GET /<route>/_bodylog_toggle`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BodylogToggle {
     /// The switch.
@@ -18,6 +19,7 @@ pub struct BodylogToggle {
 }
 
 /// How much of a route's requests is recorded while its switch `bodylog` is on.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// Share of recorded requests, percent.
@@ -35,6 +37,7 @@ pub struct Recording {
 }
 
 /// `POST /<route>/_bodylog_toggle`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BodylogToggled {
     /// The switch.
@@ -48,6 +51,7 @@ pub struct BodylogToggled {
 
 /// `GET /<route>/_bodylog_status`. Counts since the start of the process. `write_count`,
 /// `drop_count` and `last_log_ts` count the route, the other counts cover all routes together.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BodylogStatus {
     /// The route.

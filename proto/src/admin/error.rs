@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The body of every error: OpenAI's shape.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// The error.
@@ -10,6 +11,7 @@ pub struct ErrorBody {
 }
 
 /// The details of an error.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
     /// A message for people.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /<route>/_route_debug?sid=&model=`: the home peer of a session and the peer that it would
 /// get now. `E` is the core's explanation.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteDebug<E> {
     /// The route.
@@ -49,6 +50,7 @@ pub struct RouteDebug<E> {
 }
 
 /// One peer of [`RouteDebug`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
     /// Position in the file, from 0: the number that `crc32` counts in a route of one tier.
@@ -66,6 +68,7 @@ pub struct Score {
 
 /// Answer of `_route_debug` and `_route_inspect` for a model that a by-model route does not have,
 /// with status 200.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownModel {
     /// The route.
@@ -83,6 +86,7 @@ pub struct UnknownModel {
 
 /// `/<route>/_route_inspect?sid=`: the decision that this request would get. Nothing is sent or
 /// counted; 503 when every peer is banned. `E` is the core's explanation.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteInspect<E> {
     /// The route.
@@ -119,6 +123,7 @@ pub struct RouteInspect<E> {
 }
 
 /// The content rule that would refuse a request.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleVerdict {
     /// The rule's name.
@@ -130,6 +135,7 @@ pub struct RuleVerdict {
 }
 
 /// `GET /<route>/_decisions?n=` and `GET /_decisions?n=`. `R` is the core's receipt.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decisions<R> {
     /// Newest first.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `GET /_findings`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
     /// Worst first; within a severity the oldest first.
@@ -10,6 +11,7 @@ pub struct Findings {
 }
 
 /// One cause of trouble, with its numbers and the first place to look at.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The kind of trouble.
@@ -45,6 +47,7 @@ pub struct Finding {
 }
 
 /// The severity of a finding, in order from the worst.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -71,6 +74,7 @@ impl Severity {
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)+) => {
         /// The kinds of trouble. Texts are stable; new ones may be added.
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum FindingCode {
             $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)+

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub const FLAT_POOL: &str = "_";
 
 /// `GET /<route>/_rate_limit_status`: the master switch of the three load gates.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimitStatus {
     /// The route.
@@ -27,6 +28,7 @@ pub struct RateLimitStatus {
 }
 
 /// Trips while the master switch was off, since the start or the last reset.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trips {
     /// The concurrency gate.
@@ -38,6 +40,7 @@ pub struct Trips {
 }
 
 /// Refused requests by reason. Every reason is always present.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasons {
     /// The pool was full, answered with `full_status`.
@@ -66,6 +69,7 @@ impl Reasons {
 }
 
 /// `GET /<route>/_429_status`, `?all=1` for every route: refusals since the start or the last reset.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalStatus {
     /// The route, or `all`.
@@ -81,6 +85,7 @@ pub struct RefusalStatus {
 }
 
 /// `POST /<route>/_429_status?reset=1`, with `all=1` for every route. `/metrics` is not reset.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalReset {
     /// Always true.
@@ -92,6 +97,7 @@ pub struct RefusalReset {
 }
 
 /// `GET /<route>/_session_status`: `session_prio` and its effects.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
     /// The route.
@@ -128,6 +134,7 @@ pub struct SessionStatus {
 }
 
 /// One bucket of [`SessionStatus`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionBucket {
     /// First turn of the bucket.
@@ -151,6 +158,7 @@ pub struct SessionBucket {
 
 /// `GET /<route>/_cluster_avg`: the five-minute average of in-flight, of the route and per pool. A
 /// peer that two pools name counts in both.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterAvg {
     /// The route.
@@ -163,6 +171,7 @@ pub struct ClusterAvg {
 }
 
 /// One average of [`ClusterAvg`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolAvg {
     /// In-flight now.
@@ -179,6 +188,7 @@ pub struct PoolAvg {
 }
 
 /// `GET /<route>/_ttft_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TtftStatus {
     /// The fields that both signals have.
@@ -203,6 +213,7 @@ pub struct TtftStatus {
 }
 
 /// `GET /<route>/_tps_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TpsStatus {
     /// The fields that both signals have.
@@ -236,6 +247,7 @@ pub struct TpsStatus {
 }
 
 /// The common fields of `_ttft_status` and `_tps_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SignalStatus {
     /// The route.
@@ -270,6 +282,7 @@ pub struct SignalStatus {
 }
 
 /// One pool of a [`SignalStatus`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolSignal {
     /// The pool.
@@ -302,6 +315,7 @@ pub struct PoolSignal {
 }
 
 /// One metric of a pool.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricItem {
     /// Name of the metric.
@@ -340,6 +354,7 @@ pub struct MetricItem {
 }
 
 /// The threshold that an override hides.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shadowed {
     /// `static`.
@@ -361,6 +376,7 @@ pub struct Shadowed {
 }
 
 /// An override that has no effect.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IgnoredOverride {
     /// Milliseconds.
@@ -382,6 +398,7 @@ pub struct IgnoredOverride {
 }
 
 /// The adaptive limits of a route. Every map is keyed by pool.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveStatus {
     /// The stored limit. A pool without one is at its start point.

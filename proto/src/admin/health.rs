@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ErrorDetail;
 
 /// `GET /<route>/_health_status`: peers by `host:port`, and `_meta`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthStatus {
     /// Every distinct peer.
@@ -18,6 +19,7 @@ pub struct HealthStatus {
 }
 
 /// One peer of [`HealthStatus`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHealth {
     /// Requests on the peer.
@@ -27,6 +29,7 @@ pub struct PeerHealth {
 }
 
 /// The state of a route's keys.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthMeta {
     /// Whether the shared file's keys are in force.
@@ -38,6 +41,7 @@ pub struct HealthMeta {
 }
 
 /// The 503 of a route without peers, on `_health_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoPeers {
     /// `no_healthy_peer`.
@@ -53,6 +57,7 @@ pub type ActiveConns = BTreeMap<String, u32>;
 /// `POST /<route>/_active_conns_set`. `?peer=&value=` holds back units of a peer until this number
 /// is in flight on it, `?peer=&delete=1` releases them, and `?flush=1` releases those of every
 /// peer.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveConnsSet {
     /// Always true.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The shared key file.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     /// Its path.
@@ -25,6 +26,7 @@ pub struct Keys {
 }
 
 /// Which requests may pass where the shared keys decide.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeysInForce {
@@ -39,6 +41,7 @@ pub enum KeysInForce {
 /// `GET /_keys`: the shared key file. `?fingerprint=<hex>` asks whether the keys in force have this
 /// fingerprint: the SHA-256 over the lines `<sha256 of the key, hex>:<owner>\n` in ascending order.
 /// The router reveals only eight digits of its own fingerprint.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysAnswer {
     /// Same as in [`Routes::keys`](super::Routes::keys).
@@ -50,6 +53,7 @@ pub struct KeysAnswer {
 }
 
 /// A skipped or duplicate entry of the key file.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyProblem {
     /// 1-based.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::gates::plain_option;
 
 /// `/<route>/_ttft_limit`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TtftLimit {
     /// The fields that both limits have.
@@ -49,6 +50,7 @@ pub struct TtftLimit {
 }
 
 /// `/<route>/_tps_limit`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TpsLimit {
     /// The fields that both limits have.
@@ -85,6 +87,7 @@ pub struct TpsLimit {
 }
 
 /// The common fields of [`TtftLimit`] and [`TpsLimit`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimitScope {
     /// The route.

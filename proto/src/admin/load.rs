@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// `GET /proxy/metrics` with `Accept: application/json`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Backends {
     /// The peers of the routes that the caller's key may use, by route, then in file order.
@@ -15,6 +16,7 @@ pub struct Backends {
 }
 
 /// The requests of one route as a whole.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RouteLoad {
     /// The route.
@@ -32,6 +34,7 @@ pub struct RouteLoad {
 }
 
 /// The current state of one peer of one route.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
     /// The route.
@@ -76,6 +79,7 @@ pub struct Backend {
 }
 
 /// `GET /<route>/_sessions`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sessions {
     /// The route.
@@ -91,6 +95,7 @@ pub struct Sessions {
 }
 
 /// The sessions of one pool.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSessions {
     /// Number of sessions, including expired ones that no sweep has visited.
@@ -102,6 +107,7 @@ pub struct PoolSessions {
 }
 
 /// The peer on which a session lives.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionHome {
     /// The pool.
@@ -117,6 +123,7 @@ pub struct SessionHome {
 }
 
 /// `GET /_sessions`: the sessions of every route that the caller may see.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllSessions {
     /// Routes by name.
@@ -124,6 +131,7 @@ pub struct AllSessions {
 }
 
 /// `POST …/finish_session?session_id=`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedSession {
     /// Always `ok`, even if the session was unknown.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// `GET /<route>/_route_opts`: every option of the route in force.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteOpts {
     /// The route.
@@ -19,6 +20,7 @@ pub struct RouteOpts {
 }
 
 /// The bounds of the adaptive limit of one pool. Bans do not affect them.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptiveBounds {
     /// The pool's model; absent on a flat route.
@@ -33,6 +35,7 @@ pub struct AdaptiveBounds {
 }
 
 /// One option of [`RouteOpts`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteOption {
     /// The spelling in the file.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `GET /_owners`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owners {
     /// Whether any owner is limited; nothing is counted otherwise.
@@ -12,6 +13,7 @@ pub struct Owners {
 }
 
 /// One owner of [`Owners`], over all routes.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The owner's name.

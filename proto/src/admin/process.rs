@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Problem;
 
 /// The phase of the process, on the way from its first to its last request.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessPhase {
@@ -33,6 +34,7 @@ impl ProcessPhase {
 }
 
 /// Whether the process wants new requests.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyStatus {
@@ -48,6 +50,7 @@ pub enum ReadyStatus {
 }
 
 /// `GET /readyz`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
     /// 200 only for `ready`, else 503.
@@ -59,6 +62,7 @@ pub struct Readiness {
 }
 
 /// `POST /_reload`: 200, or 422 when a file was rejected.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
     /// Whether the full content of all files is in force now.
@@ -72,6 +76,7 @@ pub struct Reload {
 }
 
 /// `POST /_drain`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// Always true: readiness is off and the process will end.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /<route>/_route_state`. On a by-model route the numbers belong to the pool of `?model=`,
 /// else to the first pool; [`RouteState::pools`] has all pools.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteState {
     /// The route.
@@ -33,6 +34,7 @@ pub struct RouteState {
 }
 
 /// One tier of a pool; the sums count unbanned peers only.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
     /// Priority of the tier.
@@ -50,6 +52,7 @@ pub struct Tier {
 }
 
 /// One peer of a [`Tier`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierPeer {
     /// The operator's name for the peer.
@@ -67,6 +70,7 @@ pub struct TierPeer {
 }
 
 /// The room of a pool.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolState {
     /// The `peers_by_model` key; absent on a flat route.

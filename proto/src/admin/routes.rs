@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Keys, PoolSignal, ProcessPhase, Reasons, Recording, SwitchState, Trips};
 
 /// `GET /_routes`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Routes {
     /// Routes by name, ascending.
@@ -22,6 +23,7 @@ pub struct Routes {
 }
 
 /// One route of [`Routes`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Route {
     /// Name of the route.
@@ -61,6 +63,7 @@ pub struct Route {
 }
 
 /// The source of a route's peers (`peers_from`).
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSource {
     /// What it is, in words.
@@ -79,6 +82,7 @@ pub struct PeerSource {
 }
 
 /// Whether a route's file is in force.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteStatus {
@@ -93,6 +97,7 @@ pub enum RouteStatus {
 }
 
 /// The keys that a route accepts.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
@@ -105,6 +110,7 @@ pub enum Auth {
 }
 
 /// One problem of one file.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Path as the router opened it.
@@ -123,6 +129,7 @@ pub struct Problem {
 }
 
 /// The peers of one model, and their room.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// The `peers_by_model` key; absent on a flat route.
@@ -151,6 +158,7 @@ pub struct Pool {
 }
 
 /// One peer of a [`Pool`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
     /// `host:port`.
@@ -195,6 +203,7 @@ pub struct Peer {
 
 /// How much of the prompts came from prefix caches, over the last minutes. A prompt is always the
 /// whole prompt, the cached part included.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheHits {
     /// The last minute.
@@ -211,6 +220,7 @@ pub struct CacheHits {
 }
 
 /// Tokens of prompts.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptTokens {
     /// Number of prompts.
@@ -229,6 +239,7 @@ impl PromptTokens {
 }
 
 /// What the router thinks of a peer.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerState {
@@ -286,6 +297,7 @@ fn is_none_held(held_back: &u32) -> bool {
 }
 
 /// The result of the last load of the configuration.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Whether every file was valid.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `GET /<route>/_reject_rules_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectRulesStatus {
     /// The route.
@@ -25,6 +26,7 @@ pub struct RejectRulesStatus {
 }
 
 /// One rule of [`RejectRulesStatus`].
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectRule {
     /// Name of the rule; need not be unique.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The state of a switch, and the layer that sets it.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchState {
     /// The value in force.
@@ -18,6 +19,7 @@ pub struct SwitchState {
 }
 
 /// `GET /<route>/_<switch>_toggle`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toggle {
     /// The route.
@@ -34,6 +36,7 @@ pub struct Toggle {
 }
 
 /// A value before and after a change.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Changed<T> {
     /// The previous value.
@@ -45,6 +48,7 @@ pub struct Changed<T> {
 }
 
 /// `POST /<route>/_<switch>_toggle`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toggled {
     /// The route.

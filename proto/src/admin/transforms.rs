@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `GET /<route>/_cch_strip_status`.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CchStripStatus {
     /// The route.
@@ -23,6 +24,7 @@ pub struct CchStripStatus {
 }
 
 /// `/<route>/_cch_test?path=&full=1`: the result of the transforms for a body.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CchTest {
     /// The route.

@@ -9,7 +9,7 @@ use service::exposition::Format;
 
 use super::query::Params;
 use super::status::Together;
-use super::{AdminState, Answer, IntoAxum, answer, routes as listing, status, targets};
+use super::{AdminState, Answer, IntoAxum, answer, openapi, routes as listing, status, targets};
 use crate::state::{Lifecycle, OwnerUse, Phase, RouteTable};
 use router_config::keys::Digest;
 
@@ -78,6 +78,22 @@ pub(super) async fn routes(State(state): State<AdminState>) -> Response {
 /// `GET /_targets`.
 pub(super) async fn targets(State(state): State<AdminState>) -> Response {
     answer::json(StatusCode::OK, &targets::targets(&state.tables.load())).into_axum()
+}
+
+/// `GET /_openapi.json`.
+pub(super) async fn openapi() -> Response {
+    let document = openapi::DOCUMENT.as_str();
+    answer::typed(StatusCode::OK, "application/json", document).into_axum()
+}
+
+/// `GET /`.
+pub(super) async fn pages() -> Response {
+    answer::typed(
+        StatusCode::OK,
+        "text/plain; charset=utf-8",
+        openapi::pages(),
+    )
+    .into_axum()
 }
 
 /// `GET /_owners`.

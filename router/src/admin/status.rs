@@ -88,37 +88,49 @@ pub enum Endpoint {
     Toggle(Switch),
 }
 
+/// The endpoints that are no switch, by the last segment of their path.
+const NAMED: [(&str, Endpoint); 21] = [
+    ("_health_status", Endpoint::HealthStatus),
+    ("_active_conns", Endpoint::ActiveConns),
+    ("_active_conns_set", Endpoint::ActiveConnsSet),
+    ("_route_state", Endpoint::RouteState),
+    ("_route_opts", Endpoint::RouteOpts),
+    ("_route_debug", Endpoint::RouteDebug),
+    ("_route_inspect", Endpoint::RouteInspect),
+    ("_decisions", Endpoint::Decisions),
+    ("_cluster_avg", Endpoint::ClusterAvg),
+    ("_rate_limit_status", Endpoint::RateLimitStatus),
+    ("_429_status", Endpoint::Refusals),
+    ("_session_status", Endpoint::SessionStatus),
+    ("_sessions", Endpoint::Sessions),
+    ("_ttft_status", Endpoint::SignalStatus(Signal::Ttft)),
+    ("_tps_status", Endpoint::SignalStatus(Signal::Tps)),
+    ("_ttft_limit", Endpoint::Limit(Signal::Ttft)),
+    ("_tps_limit", Endpoint::Limit(Signal::Tps)),
+    ("_reject_rules_status", Endpoint::RejectRulesStatus),
+    ("_bodylog_status", Endpoint::BodylogStatus),
+    ("_cch_strip_status", Endpoint::CchStripStatus),
+    ("_cch_test", Endpoint::CchTest),
+];
+
 impl Endpoint {
     /// The endpoint for the last segment of a path.
     pub fn of(name: &str) -> Option<Self> {
-        Some(match name {
-            "_health_status" => Self::HealthStatus,
-            "_active_conns" => Self::ActiveConns,
-            "_active_conns_set" => Self::ActiveConnsSet,
-            "_route_state" => Self::RouteState,
-            "_route_opts" => Self::RouteOpts,
-            "_route_debug" => Self::RouteDebug,
-            "_route_inspect" => Self::RouteInspect,
-            "_decisions" => Self::Decisions,
-            "_cluster_avg" => Self::ClusterAvg,
-            "_rate_limit_status" => Self::RateLimitStatus,
-            "_429_status" => Self::Refusals,
-            "_session_status" => Self::SessionStatus,
-            "_sessions" => Self::Sessions,
-            "_ttft_status" => Self::SignalStatus(Signal::Ttft),
-            "_tps_status" => Self::SignalStatus(Signal::Tps),
-            "_ttft_limit" => Self::Limit(Signal::Ttft),
-            "_tps_limit" => Self::Limit(Signal::Tps),
-            "_reject_rules_status" => Self::RejectRulesStatus,
-            "_bodylog_status" => Self::BodylogStatus,
-            "_cch_strip_status" => Self::CchStripStatus,
-            "_cch_test" => Self::CchTest,
-            name => Self::Toggle(
-                Switch::ALL
-                    .into_iter()
-                    .find(|switch| switch.endpoint() == name)?,
-            ),
-        })
+        let toggle = || {
+            let mut switches = Switch::ALL.into_iter();
+            switches
+                .find(|switch| switch.endpoint() == name)
+                .map(Self::Toggle)
+        };
+        let known = NAMED.iter().find(|(known, _)| *known == name);
+        known.map(|(_, endpoint)| *endpoint).or_else(toggle)
+    }
+
+    /// Every endpoint, by the last segment of its path.
+    pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        let toggles = Switch::ALL.into_iter();
+        let toggles = toggles.map(|switch| (switch.endpoint(), Self::Toggle(switch)));
+        NAMED.into_iter().chain(toggles)
     }
 
     /// Whether requests with this method may change state: then they have to pass the write guard.

@@ -2,6 +2,7 @@
 
 mod gates;
 mod guard;
+mod openapi;
 mod process;
 mod status;
 mod transforms;
