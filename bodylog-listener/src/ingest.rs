@@ -9,6 +9,7 @@ mod v2;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use proto::codec::{Bad, Fault};
@@ -30,6 +31,7 @@ use crate::stream::Streams;
 use crate::writer::Bundle;
 pub(crate) use pool::Pool;
 use service::clock::WallClock;
+use service::log::Throttle;
 use service::renewed::Renewed;
 pub(crate) use v1::drain_spill;
 
@@ -125,12 +127,18 @@ impl Ingest {
         match end {
             reader::End::Closed | reader::End::Silent => {}
             reader::End::Fault(fault) => {
+                static LINES: Throttle = Throttle::new();
                 self.metrics.fault(*fault);
-                tracing::info!(source = %peer.source, protocol, kind = fault.as_str(), "a sender's bytes cannot be read");
+                if let Some(omitted) = LINES.pass(Instant::now()) {
+                    tracing::info!(source = %peer.source, protocol, kind = fault.as_str(), omitted, "a sender's bytes cannot be read");
+                }
             }
             reader::End::Stalled => {
+                static LINES: Throttle = Throttle::new();
                 self.metrics.fault(Fault::Truncated);
-                tracing::info!(source = %peer.source, protocol, "a sender stopped inside a frame, or sends it too slowly");
+                if let Some(omitted) = LINES.pass(Instant::now()) {
+                    tracing::info!(source = %peer.source, protocol, omitted, "a sender stopped inside a frame, or sends it too slowly");
+                }
             }
             reader::End::Io(error) => {
                 tracing::debug!(source = %peer.source, protocol, %error, "a sender's connection failed");
