@@ -9,7 +9,6 @@ mod v2;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use proto::codec::{Bad, Fault};
@@ -25,6 +24,7 @@ use crate::config::Secret;
 use crate::metrics::{FrameResult, Metrics, SetAside};
 use crate::quarantine::Quarantine;
 use crate::recent::Recent;
+use crate::server::now;
 use crate::space::Pressure;
 use crate::spill::Spill;
 use crate::stream::Streams;
@@ -129,15 +129,15 @@ impl Ingest {
             reader::End::Fault(fault) => {
                 static LINES: Throttle = Throttle::new();
                 self.metrics.fault(*fault);
-                if let Some(omitted) = LINES.pass(Instant::now()) {
-                    tracing::info!(source = %peer.source, protocol, kind = fault.as_str(), omitted, "a sender's bytes cannot be read");
+                if let Some(unsaid) = LINES.pass(now()) {
+                    tracing::info!(source = %peer.source, protocol, kind = fault.as_str(), unsaid, "a sender's bytes cannot be read");
                 }
             }
             reader::End::Stalled => {
                 static LINES: Throttle = Throttle::new();
                 self.metrics.fault(Fault::Truncated);
-                if let Some(omitted) = LINES.pass(Instant::now()) {
-                    tracing::info!(source = %peer.source, protocol, omitted, "a sender stopped inside a frame, or sends it too slowly");
+                if let Some(unsaid) = LINES.pass(now()) {
+                    tracing::info!(source = %peer.source, protocol, unsaid, "a sender stopped inside a frame, or sends it too slowly");
                 }
             }
             reader::End::Io(error) => {

@@ -152,7 +152,7 @@ async fn serve(
     }
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 

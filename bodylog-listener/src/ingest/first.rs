@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::reader::{End, Reader};
 use super::{Ingest, Peer, v1, v2};
+use crate::server::now;
 use crate::stream::{Claimed, WINDOW_BYTES, WINDOW_FRAMES};
+use service::log::Throttle;
 
 /// Longest time for a sender of version 2 to send its HELLO, and to wait until its former
 /// connection ends.
@@ -47,7 +49,10 @@ pub(super) async fn serve<R, W>(
     let end = match protocol {
         Err(end) => end,
         Ok(Protocol::V1) if !peer.may_speak_v1 => {
-            tracing::warn!(source = %peer.source, "a sender of version 1 is not on the list of allowed addresses");
+            static LINES: Throttle = Throttle::new();
+            if let Some(unsaid) = LINES.pass(now()) {
+                tracing::warn!(source = %peer.source, unsaid, "a sender of version 1 is not on the list of allowed addresses");
+            }
             return;
         }
         Ok(Protocol::V1) => v1::serve(&ingest, &mut reader, peer, &stop).await,
@@ -71,7 +76,10 @@ pub(super) async fn serve<R, W>(
                 }
                 Ok(Err(Refused::Ended(end))) => end,
                 Ok(Err(Refused::Told(code, text))) => {
-                    tracing::info!(source = %peer.source, reason = text, "a sender is turned away");
+                    static LINES: Throttle = Throttle::new();
+                    if let Some(unsaid) = LINES.pass(now()) {
+                        tracing::info!(source = %peer.source, reason = text, unsaid, "a sender is turned away");
+                    }
                     go_away(&mut write, code, text).await;
                     return;
                 }
@@ -123,12 +131,16 @@ async fn hello<R: AsyncRead + Unpin>(
     let claimed = stream.claim(hello.next_seq, heard).await;
     if claimed.has_gap {
         ingest.metrics.gaps.inc();
-        tracing::warn!(
-            producer = hello.producer,
-            epoch = hello.epoch,
-            next_seq = hello.next_seq,
-            "a sender goes on behind what is stored"
-        );
+        static LINES: Throttle = Throttle::new();
+        if let Some(unsaid) = LINES.pass(now()) {
+            tracing::warn!(
+                producer = hello.producer,
+                epoch = hello.epoch,
+                next_seq = hello.next_seq,
+                unsaid,
+                "a sender goes on behind what is stored"
+            );
+        }
     }
     Ok((hello, claimed))
 }

@@ -18,9 +18,11 @@ use super::{Ingest, Peer, first};
 use crate::budget::Charge;
 use crate::metrics::{FrameResult, ShedReason};
 use crate::prepare::Sender;
+use crate::server::now;
 use crate::space::Level;
 use crate::stream::{Claim, Claimed, Offer};
 use crate::writer::{Mark, Origin};
+use service::log::Throttle;
 
 /// Silence after which the listener pings the sender.
 const PING: Duration = Duration::from_secs(15);
@@ -71,8 +73,11 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    tracing::info!(source = %peer.source, producer = hello.producer, epoch = hello.epoch, router = hello.router,
-        version = hello.version, durable = claimed.durable, "a sender is connected");
+    static LINES: Throttle = Throttle::new();
+    if let Some(unsaid) = LINES.pass(now()) {
+        tracing::info!(source = %peer.source, producer = hello.producer, epoch = hello.epoch, router = hello.router,
+            version = hello.version, durable = claimed.durable, unsaid, "a sender is connected");
+    }
     let welcome = first::welcome(ingest, &hello, &claimed);
     if let Err(error) = first::send(write, &[Frame::Welcome(welcome)]).await {
         return End::Io(error);
@@ -130,7 +135,10 @@ where
             end
         }
         Ended::With(code, text) => {
-            tracing::info!(source = %peer.source, producer = hello.producer, reason = text, "a sender is sent away");
+            static LINES: Throttle = Throttle::new();
+            if let Some(unsaid) = LINES.pass(now()) {
+                tracing::info!(source = %peer.source, producer = hello.producer, reason = text, unsaid, "a sender is sent away");
+            }
             first::go_away(answering.write, code, text.to_owned()).await;
             End::Closed
         }

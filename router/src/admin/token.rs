@@ -9,7 +9,10 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 
+use service::log::Throttle;
+
 use super::access::Token;
+use crate::clock::now;
 
 /// Maximum size of the token file, bytes. Real tokens are one line.
 const FILE_MAX: u64 = 4096;
@@ -27,7 +30,10 @@ pub(super) async fn check(file: Option<&Path>, headers: &HeaderMap) -> Token {
         Ok(token) if same(shown, token.trim_ascii()) => Token::Right,
         Ok(_) => Token::Wrong,
         Err(error) => {
-            tracing::warn!(file = %file.display(), %error, "admin token unusable");
+            static LINES: Throttle = Throttle::new();
+            if let Some(unsaid) = LINES.pass(now()) {
+                tracing::warn!(file = %file.display(), %error, unsaid, "admin token unusable");
+            }
             Token::Wrong
         }
     }

@@ -240,3 +240,22 @@ async fn silent_connections_do_not_keep_callers_from_the_http_port() {
     }
     assert_eq!(listener.get("/healthz").await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_fills_counters_and_not_the_log() {
+    let store = directory();
+    let listener = listener(&store).await;
+    for _ in 0..60 {
+        let mut stranger = Stranger::connect(&listener);
+        stranger.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        stranger.leave();
+    }
+    for _ in 0..60 {
+        Stranger::introduced(&listener).leave();
+    }
+    let log = listener.log();
+    for line in ["cannot be read", "is connected"] {
+        let count = log.matches(line).count();
+        assert!((1..=10).contains(&count), "{line}: {count}\n{log}");
+    }
+}
