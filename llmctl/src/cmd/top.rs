@@ -1,6 +1,6 @@
 //! `llmctl top`: the fleet and its last requests, live in the terminal.
 //!
-//! [`view`] holds what is shown and what a key does, [`draw`] turns it into cells; both are pure.
+//! `view` holds what is shown and what a key does, `draw` turns it into cells; both are pure.
 //! This file asks the routers and moves bytes to and from the terminal.
 
 mod draw;

@@ -42,7 +42,6 @@ async fn only_post_writes_and_405_says_what_is_allowed() {
 async fn what_does_not_exist_is_404_json() {
     let port = Port::chat();
     for target in [
-        "/",
         "/nothing",
         "/chat/_nothing",
         "/chat/nothing",
