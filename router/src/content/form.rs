@@ -47,7 +47,7 @@ pub enum FormError {
     /// The body ends before the closing boundary.
     #[error("the form ends before its closing boundary")]
     Cut,
-    /// A head beyond [`HEAD_MAX`].
+    /// A head of more than 8 KiB.
     #[error("a part of the form has a head of more than {HEAD_MAX} bytes")]
     HeadTooLarge,
     /// A head without one `Content-Disposition: form-data` that has one plain `name`.
@@ -56,10 +56,10 @@ pub enum FormError {
          plain or quoted text"
     )]
     Disposition,
-    /// The text fields exceed [`TEXT_MAX`].
+    /// Text fields of more than 1 MiB.
     #[error("the text fields of the form exceed {TEXT_MAX} bytes")]
     TextTooLong,
-    /// More parts than [`PARTS_MAX`].
+    /// More than 1000 parts.
     #[error("the form has more than {PARTS_MAX} parts")]
     TooManyParts,
     /// Two fields `model`.
